@@ -1,0 +1,49 @@
+# Bare `make` lists the targets. Everything runs inside .venv, which `make install` creates.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := demo
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format wheel bench clean
+
+help: ## List the targets.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/.installed ## Create .venv and install what was tested, from constraints.txt.
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install ## FlatCLR on real handwritten digits: train, measure, export. About two minutes.
+	@mkdir -p $(DEMO)
+	$(BIN)/ebclab data show digits --recipe digits-demo --views $(DEMO)/views.png
+	$(BIN)/ebclab pretrain flatclr --recipe digits-demo --name digits --runs $(DEMO)/runs
+	$(BIN)/ebclab evaluate $(DEMO)/runs/digits --references
+	$(BIN)/ebclab export $(DEMO)/runs/digits --to $(DEMO)/encoder --overwrite
+
+test: install ## The whole test suite.
+	$(BIN)/python -m pytest
+
+check: install ## Format, lint, types.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: install ## Rewrite files in the house format.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheel: install ## Build dist/*.whl.
+	$(BIN)/python -m build --wheel --no-isolation
+
+bench: install ## Every benchmark, one after the other; tables go to benchmarks/results.
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## Remove the demo's outputs and caches; runs are left alone.
+	rm -rf $(DEMO) dist build .pytest_cache .ruff_cache .mypy_cache

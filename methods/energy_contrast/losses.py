@@ -1,0 +1,135 @@
+"""Contrastive losses: similarities or vectors in, a scalar out, the mean over anchors.
+
+Shapes: N anchors (or pairs), K negatives of each anchor, D size of a vector. Pure functions; no communication.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def pair_similarities(z0: Tensor, z1: Tensor) -> tuple[Tensor, Tensor]:
+    """Return every cosine similarity that 2N anchors have with their positive and with their negatives.
+
+    ``s(a, b) = <a, b> / (|a| |b|)``. The anchors are z0's rows, then z1's. The positive of an anchor is the row of the
+    same index in the other view; its negatives are all rows of another index, in both views.
+
+    Args:
+        z0: (N, D) vectors of the first view, of any length.
+        z1: (N, D) vectors of the second view.
+
+    Returns:
+        Similarities with the positive (2N,) and with the negatives (2N, 2N - 2).
+
+    Raises:
+        ValueError: If the shapes differ or N is less than 2.
+
+    >>> positive, negatives = pair_similarities(torch.eye(3), torch.eye(3))
+    >>> positive.sum().item(), negatives.shape
+    (6.0, torch.Size([6, 4]))
+
+    Source: SimCLR (arXiv:2002.05709), section 2.1 and algorithm 1.
+    """
+    if z0.dim() != 2 or z0.shape != z1.shape or len(z0) < 2:
+        shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
+        raise ValueError(f"pair_similarities: needs two views of at least two images, got {shapes}; use (N, D) twice")
+    n = len(z0)
+    z = F.normalize(torch.cat([z0, z1]), dim=1)
+    blocks = (z @ z.T).view(2, n, 2, n).transpose(1, 2)  # (2, 2, N, N): view of the anchor, view of the other, i, j
+    positive = blocks[0, 1].diagonal().repeat(2)  # (2N,)
+    # Row-major, a square's diagonal lies N + 1 apart: past the first element, it is the last column of N - 1 rows.
+    off_diagonal = blocks.reshape(2, 2, n * n)[..., 1:].view(2, 2, n - 1, n + 1)[..., :-1].reshape(2, 2, n, n - 1)
+    negatives = off_diagonal.transpose(1, 2).reshape(2 * n, 2 * (n - 1))  # (2N, 2N - 2)
+    return positive, negatives
+
+
+def info_nce(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
+    """Return the InfoNCE loss: cross-entropy of finding the positive among K + 1 candidates.
+
+    ``L = mean_i -log( exp(s_i+ / tau) / (exp(s_i+ / tau) + sum_j exp(s_ij / tau)) )``, computed as
+    ``log(1 + xi)`` with ``xi = sum_j exp((s_ij - s_i+) / tau)``, which keeps its digits where the loss is small.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        temperature: tau, divides similarities.
+
+    Returns:
+        () loss in nats, at least 0; log(K + 1) when all similarities are equal.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> round(info_nce(torch.zeros(4), torch.zeros(4, 7), temperature=0.1).exp().item(), 4)
+    8.0
+
+    Source: CPC (arXiv:1807.03748), eq. 4; FlatNCE (arXiv:2107.01152), eq. 2.
+    """
+    return -F.logsigmoid(_log_odds(positive, negatives, temperature)).mean()
+
+
+def nt_xent(z0: Tensor, z1: Tensor, *, temperature: float | Tensor) -> Tensor:
+    """Return SimCLR's loss: InfoNCE of cosine similarities over 2N anchors, in both directions.
+
+    ``L = 1/2N sum_i -log( exp(s(i, i+) / tau) / sum_{k != i} exp(s(i, k) / tau) )``, i and k over both views.
+
+    Args:
+        z0: (N, D) projections of the first view, of any length.
+        z1: (N, D) projections of the second view.
+        temperature: tau, divides cosine similarities.
+
+    Returns:
+        () loss in nats.
+
+    Raises:
+        ValueError: If the shapes differ or N is less than 2.
+
+    >>> round(nt_xent(torch.ones(4, 2), torch.ones(4, 2), temperature=0.5).exp().item(), 4)
+    7.0
+
+    Source: SimCLR (arXiv:2002.05709), eq. 1.
+    """
+    return info_nce(*pair_similarities(z0, z1), temperature=temperature)
+
+
+def flat_nce(
+    positive: Tensor, negatives: Tensor, *, temperature: float | Tensor, include_positive: bool = False
+) -> Tensor:
+    """Return the FlatNCE loss. Its value is exactly 1; only its gradient means something.
+
+    ``L = mean_i xi_i / detach(xi_i)`` with ``xi_i = sum_j exp((s_ij - s_i+) / tau)``, or with ``1 + xi_i`` in place of
+    ``xi_i`` when the positive is included. The gradient is that of ``mean_i log xi_i`` (the decoupled contrastive
+    loss), so every anchor keeps weight 1 however well it is told apart: per anchor,
+    ``grad InfoNCE_i = (1 - p_i+) grad FlatNCE_i``. With the positive the gradient is that of InfoNCE.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        temperature: tau, divides similarities.
+        include_positive: Add the positive's own term, exp(0) = 1, to the sum (eq. 7).
+
+    Returns:
+        () loss, 1 unless a similarity is not finite.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> flat_nce(torch.rand(4), torch.rand(4, 7), temperature=0.1).item()
+    1.0
+
+    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7.
+    Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow.
+    """
+    log_odds = _log_odds(positive, negatives, temperature)
+    v = -F.logsigmoid(log_odds) if include_positive else -log_odds  # (N,)
+    return torch.exp(v - v.detach()).mean()
+
+
+def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
+    """Return (N,) log-odds of the positive against all negatives, ``-log xi``."""
+    if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
+        shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
+        raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")
+    return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)

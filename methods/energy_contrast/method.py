@@ -1,0 +1,112 @@
+"""The contract between a self-supervised method and whoever trains it.
+
+Shapes: V views, B images of this rank, C channels, H x W pixels, P proposals, D embedding size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One rank's share of a global batch.
+
+    Attributes:
+        views: (V, B, C, H, W) float.
+        labels: (B,) int64; -1 where unknown. Self-supervised methods do not read them.
+        index: (B,) int64 row numbers of the training set, the same on every rank and device.
+        proposals: (P, C, H, W) float, fresh views of images outside the global batch; of
+            ``Method.num_proposals(global batch size)`` in all, this rank's share. Empty for most methods.
+    """
+
+    views: Tensor
+    labels: Tensor
+    index: Tensor
+    proposals: Tensor
+
+
+class StepOutput(NamedTuple):
+    """What one forward pass gives: a loss to differentiate and detached scalars to read."""
+
+    loss: Tensor  # (); its mean over ranks is the global loss
+    metrics: dict[str, Tensor]  # name -> (); always holds "info_nce" for contrastive methods
+
+
+class Progress(NamedTuple):
+    """Where a run stands after an optimizer step."""
+
+    step: int  # optimizer steps done, the one just made included
+    num_steps: int  # optimizer steps of the whole run
+    epoch: int  # epochs completed before this step
+
+
+class Memory(Protocol):
+    """Something that outlives a step and is too large or too special for a module buffer."""
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+
+
+Draw = Callable[[int, torch.Generator], Tensor]
+"""``draw(count, generator)`` returns (count, C, H, W) views of training images."""
+
+
+class Method(nn.Module, ABC):
+    """A self-supervised method: an encoder, whatever surrounds it, and the loss of one step.
+
+    Args:
+        config: The method's frozen config dataclass.
+        encoder: Maps images (B, C, H, W) to embeddings (B, D) and has ``embedding_size`` D.
+
+    Attributes:
+        Config: The config dataclass of this method.
+        num_views: How many views of each image ``forward`` expects.
+        diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
+            skips the diagnostics that cost time and returns the cheap metrics only.
+        memories: State outside the module, saved beside it under its names.
+    """
+
+    Config: ClassVar[type]
+    num_views: int = 2
+
+    def __init__(self, config: Any, encoder: nn.Module) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = encoder
+        self.diagnosing = True
+        self.memories: dict[str, Memory] = {}
+
+    def num_proposals(self, batch_size: int) -> int:
+        """Return how many fresh views of other training images a global batch of ``batch_size`` needs."""
+        return 0
+
+    def start(self, draw: Draw) -> None:
+        """Prepare state from training data, once per new run and never on resume."""
+
+    @abstractmethod
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step.
+
+        Args:
+            batch: This rank's share of the global batch.
+            generator: The only source of randomness; its state is the same on every rank.
+
+        Returns:
+            The loss and the metrics, both on the batch's device.
+        """
+
+    def after_step(self, progress: Progress) -> None:
+        """Update what does not learn by gradient (averages, queues, controllers) after a step."""
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Return the embeddings (B, D) that downstream tasks use, of images (B, C, H, W)."""
+        embedding: Tensor = self.encoder(images)
+        return embedding

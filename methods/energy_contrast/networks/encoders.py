@@ -1,0 +1,74 @@
+"""Encoders by name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from torch import nn
+
+from energy_contrast.networks.resnet import ResNet
+from energy_contrast.networks.small import SmallEncoder
+
+DEFAULT_WIDTHS = {"small": 16, "resnet18": 64}
+STEMS = ("cifar", "imagenet")
+BATCH_NORMS = ("global", "none")
+ACTIVATIONS = ("relu", "leaky_relu")
+
+
+def build_encoder(
+    name: str,
+    *,
+    in_channels: int,
+    stem: str = "cifar",
+    width: int = 0,
+    batch_norm: str = "global",
+    activation: str = "relu",
+) -> nn.Module:
+    """Return a freshly initialised encoder: images (B, C, H, W) to embeddings (B, D).
+
+    Args:
+        name: ``small`` (8x8 to 32x32 pixels) or ``resnet18``.
+        in_channels: C, channels of the images.
+        stem: ``cifar`` or ``imagenet``; ``small`` has the CIFAR stem only.
+        width: Channels of the first stage; 0 means 16 for ``small`` and 64 for ``resnet18``.
+        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+
+    Returns:
+        The network; its ``embedding_size`` is D: 4 widths for ``small``, 8 widths for ``resnet18``.
+
+    Raises:
+        ValueError: If a word is unknown, a number is out of range or ``small`` is asked for another stem.
+
+    >>> build_encoder("small", in_channels=1).embedding_size
+    64
+    """
+    _check_word("encoder.name", name, tuple(DEFAULT_WIDTHS))
+    _check_word("encoder.stem", stem, STEMS)
+    _check_word("encoder.batch_norm", batch_norm, BATCH_NORMS)
+    _check_word("encoder.activation", activation, ACTIVATIONS)
+    if in_channels < 1:
+        raise ValueError(f"in_channels: images need a channel, got {in_channels}; use 1 or more")
+    if width < 0:
+        raise ValueError(f"encoder.width: must not be negative, got {width}; 0 means {DEFAULT_WIDTHS[name]}")
+    width = width or DEFAULT_WIDTHS[name]
+    if name == "small":
+        if stem != "cifar":
+            raise ValueError(f"encoder.stem: small has one stem only, got {stem!r}; use 'cifar'")
+        return SmallEncoder(in_channels=in_channels, width=width, batch_norm=batch_norm, activation=activation)
+    return ResNet(
+        (2, 2, 2, 2),
+        in_channels=in_channels,
+        stem=stem,
+        width=width,
+        batch_norm=batch_norm,
+        activation=activation,
+    )
+
+
+def _check_word(where: str, word: str, known: tuple[str, ...]) -> None:
+    if word in known:
+        return
+    nearest = get_close_matches(word, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "use one of " + ", ".join(known)
+    raise ValueError(f"{where}: no such value, got {word!r}; {hint}")

@@ -1,0 +1,46 @@
+"""Heads: what a method puts between the embedding and its loss, and throws away afterwards."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import nn
+
+
+class ProjectionHead(nn.Sequential):
+    """A multilayer perceptron from embeddings (B, in_size) to projections (B, out_size).
+
+    ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with a = ReLU. With ``batch_norm``, every hidden layer is normalised
+    before its activation and drops its bias; the last layer is linear with bias either way. The output is not
+    normalised: losses do that.
+
+    Args:
+        in_size: Size of the embedding.
+        hidden_size: Size of every hidden layer.
+        out_size: Size of the projection.
+        num_layers: L, the number of linear layers, at least 1.
+        batch_norm: Normalise hidden layers over the batch.
+
+    Raises:
+        ValueError: If ``num_layers`` is less than 1.
+
+    >>> import torch
+    >>> ProjectionHead(64, 32, 16)(torch.zeros(5, 64)).shape
+    torch.Size([5, 16])
+
+    Source: SimCLR (arXiv:2002.05709), section 2.1: g(h) = W2 relu(W1 h).
+    """
+
+    def __init__(
+        self, in_size: int, hidden_size: int, out_size: int, *, num_layers: int = 2, batch_norm: bool = False
+    ) -> None:
+        if num_layers < 1:
+            raise ValueError(f"num_layers: a head needs a linear layer, got {num_layers}; use 1 or more")
+        sizes = [in_size] + [hidden_size] * (num_layers - 1)
+        layers: list[nn.Module] = []
+        for size, next_size in pairwise(sizes):
+            layers.append(nn.Linear(size, next_size, bias=not batch_norm))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(next_size))
+            layers.append(nn.ReLU(inplace=True))
+        super().__init__(*layers, nn.Linear(sizes[-1], out_size))

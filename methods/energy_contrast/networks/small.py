@@ -1,0 +1,35 @@
+"""A small residual encoder for images of 8x8 to 32x32 pixels, quick enough for a laptop's CPU."""
+
+from __future__ import annotations
+
+from energy_contrast.networks.resnet import ResNet
+
+
+class SmallEncoder(ResNet):
+    """A residual network with the CIFAR stem and three stages of one basic block.
+
+    Stages have w, 2w and 4w channels and strides 1, 2 and 2; the embedding is the average over pixels of the last.
+    Parameters are named and initialised as in ``ResNet``.
+
+    Args:
+        in_channels: Channels of the images.
+        width: w, channels of the first stage; 16 gives 64-dimensional embeddings.
+        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+
+    Source: the CIFAR network of He et al. 2016 (arXiv:1512.03385), section 4.2, with n = 1.
+    Departs from the paper: changes of shape use a 1x1 convolution (option B) instead of zero padding (option A), so
+    that all encoders share one block.
+    """
+
+    def __init__(
+        self, *, in_channels: int, width: int = 16, batch_norm: str = "global", activation: str = "relu"
+    ) -> None:
+        super().__init__(
+            (1, 1, 1),
+            in_channels=in_channels,
+            stem="cifar",
+            width=width,
+            batch_norm=batch_norm,
+            activation=activation,
+        )

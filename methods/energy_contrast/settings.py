@@ -1,0 +1,47 @@
+"""How a method declares its settings: frozen dataclasses whose fields say what they mean."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+FORBID_UNKNOWN = {"extra": "forbid"}
+"""Value for a config class's ``__pydantic_config__``: a validator then reports unknown keys."""
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    unit: str | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    symbol: str | None = None,
+) -> Any:
+    """Return a dataclass field that carries its own documentation and range.
+
+    Args:
+        default: The value when nothing is said. Lists are refused; use tuples.
+        doc: One sentence that a user reads in ``ebclab show``.
+        unit: Physical or counted unit ("epochs", "pixels", "1/temperature").
+        minimum: Smallest allowed value, inclusive.
+        maximum: Largest allowed value, inclusive.
+        above: The value must be greater than this.
+        below: The value must be less than this.
+        symbol: The paper's symbol for it ("tau", "lambda"), accepted in error messages as a hint.
+
+    Returns:
+        A ``dataclasses.field`` whose metadata holds every argument that was given.
+    """
+    facts = {
+        "doc": doc,
+        "unit": unit,
+        "minimum": minimum,
+        "maximum": maximum,
+        "above": above,
+        "below": below,
+        "symbol": symbol,
+    }
+    return field(default=default, metadata={k: v for k, v in facts.items() if v is not None})

@@ -1,0 +1,92 @@
+"""SimCLR: two views of an image are each other's positive, all other views of the batch are negatives.
+
+Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.method import Batch, Method, StepOutput
+from energy_contrast.networks.heads import ProjectionHead
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class SimclrConfig:
+    """Settings of SimCLR."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    temperature: float = setting(0.2, "Divides cosine similarities; 0.1 to 0.5 are usual.", above=0.0, symbol="tau")
+    projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
+    projection_hidden_size: int = setting(
+        0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
+    )
+    projection_batch_norm: bool = setting(False, "Batch norm in the projection head's hidden layer.")
+
+
+class Simclr(Method):
+    """SimCLR.
+
+    ``L = 1/2B sum_i -log( exp(s(i, i+) / tau) / sum_{k != i} exp(s(i, k) / tau) )``, i and k over both views, s the
+    cosine of projections ``p = g(f(x))``.
+
+    Args:
+        config: Temperature and shape of the projection head.
+        encoder: f, with ``embedding_size``.
+
+    Metrics: ``info_nce`` always; while ``diagnosing`` also ``log_k_saturation`` and what ``diagnose`` returns, of the
+    projections.
+
+    Source: SimCLR (arXiv:2002.05709), algorithm 1.
+    Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
+    CIFAR-10 runs use 0.5 (appendix B.9). Similarities are float32 even under autocast.
+    """
+
+    Config = SimclrConfig
+    config: SimclrConfig
+
+    def __init__(self, config: SimclrConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        embedding_size = cast(int, encoder.embedding_size)
+        self.head = ProjectionHead(
+            embedding_size,
+            config.projection_hidden_size or embedding_size,
+            config.projection_size,
+            batch_norm=config.projection_batch_norm,
+        )
+
+    @property
+    def temperature(self) -> float | Tensor:
+        """What divides similarities in this step."""
+        return self.config.temperature
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; draws nothing from ``generator``."""
+        images = batch.views.flatten(0, 1)  # (2B, C, H, W), in the memory format of the views
+        # 1. h = f(x), p = g(h): both views in one pass, so that batch norm sees them together
+        projection = self.head(self.encoder(images)).float()  # (2B, P)
+        with torch.autocast(images.device.type, enabled=False):
+            # 2. s(i, k) for all pairs
+            positive, negatives = pair_similarities(*projection.chunk(2))  # (2B,), (2B, 2B - 2)
+            # 3. the loss, averaged over the 2B anchors
+            return self.contrast(projection, positive, negatives)
+
+    def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
+        """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
+        loss = info_nce(positive, negatives, temperature=self.temperature)
+        return StepOutput(loss, self.measure(loss.detach(), projection, positive, negatives))
+
+    def measure(self, readable: Tensor, projection: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
+        """Return the metrics around ``readable``, the InfoNCE value; the costly ones only while ``diagnosing``."""
+        metrics = {"info_nce": readable}
+        if self.diagnosing:
+            metrics["log_k_saturation"] = log_k_saturation(readable, num_negatives=negatives.shape[1])
+            metrics |= diagnose(projection, positive, negatives, temperature=self.temperature)
+        return metrics

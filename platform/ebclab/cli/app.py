@@ -1,0 +1,20 @@
+"""The verbs of ``ebclab``, listed by hand. Verbs import what they need when they run: ``--help`` stays quick."""
+
+from __future__ import annotations
+
+import typer
+
+from ebclab.cli import data, evaluate, export, pretrain, show
+
+app = typer.Typer(
+    name="ebclab",
+    help="Pretrain, measure and export visual encoders with contrastive and energy-based methods.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("pretrain")(pretrain.pretrain)
+app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
+app.add_typer(data.app, name="data")
+app.command("show")(show.show)

@@ -1,0 +1,62 @@
+"""``ebclab data``: which datasets there are, where their files lie, what their views look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
+
+_Root = Annotated[Path | None, typer.Option("--data-root", help="Folder that holds datasets. [default: $EBCLAB_DATA]")]
+
+
+@app.command("list")
+def list_datasets(root: _Root = None) -> None:
+    """List the datasets and whether their files are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.data.sources import DATASETS, missing_files
+    from ebclab.data.sources import data_root as resolve_root
+
+    folder = resolve_root(str(root) if root else None)
+    table = Table("dataset", "train", "test", "image", "files", title=f"datasets in {folder}", title_justify="left")
+    for name, entry in DATASETS.items():
+        channels, height, width = entry.shape
+        counts = (f"{entry.num_images['train']:,}", f"{entry.num_images['test']:,}")
+        here = not missing_files(entry, str(folder), "train") and not missing_files(entry, str(folder), "test")
+        table.add_row(name, *counts, f"{height}x{width}x{channels}", "here" if here else f"ebclab data fetch {name}")
+    Console(highlight=False).print(table)
+
+
+@app.command("fetch")
+def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)], root: _Root = None) -> None:
+    """Download a dataset's files."""
+    from ebclab.data.fetch import fetch as fetch_files
+
+    fetch_files(name, str(root) if root else None, typer.echo)
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)],
+    views: Annotated[Path, typer.Option(help="PNG to write: images and, beside each, its views.")] = Path("views.png"),
+    view_recipe: Annotated[str | None, typer.Option(help="`ebclab show --views` lists them.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Take the views of a recipe.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. views.flip_rate=0.5.")
+    ] = None,
+    root: _Root = None,
+) -> None:
+    """Draw images of a dataset and the views that training would make of them."""
+    from ebclab.config import compose
+    from ebclab.data.picture import draw_views
+    from ebclab.data.sources import load_split
+
+    overrides = [f"data.name={name}"] + ([f"views.recipe={view_recipe}"] if view_recipe else [])
+    config = compose("simclr", recipe=recipe, overrides=overrides + (assignments or []))
+    images = load_split(name, str(root) if root else None, "train")
+    draw_views(images, config.views, views, seed=config.seed)
+    typer.echo(f"wrote {views}")

@@ -1,0 +1,70 @@
+"""``ebclab evaluate``: how good a run's encoder is, on the test set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ebclab.evaluation.intervals import Score
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.", show_default=False)],
+    dataset: Annotated[str | None, typer.Option(help="Measure on another dataset. [default: the run's own]")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
+    only: Annotated[str, typer.Option(help="Probes, separated by commas.")] = "knn,linear",
+    protocol: Annotated[
+        str | None, typer.Option(help="Linear probe protocol; `ebclab show --protocols` lists them.")
+    ] = None,
+    checkpoint: Annotated[str, typer.Option(help="last, or best by held-out kNN.")] = "last",
+    references: Annotated[
+        bool, typer.Option("--references", help="Also measure raw pixels and the untrained encoder.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure a run's frozen encoder on the test set and keep the scores beside the run."""
+    import json
+
+    from ebclab.cli.progress import probe_progress
+    from ebclab.training.evaluate_run import evaluate_run
+
+    with probe_progress() as on_progress:
+        scores = evaluate_run(
+            run,
+            dataset=dataset,
+            data_root=data_root,
+            only=tuple(part.strip() for part in only.split(",")),
+            protocol=protocol,
+            checkpoint_kind=checkpoint,
+            references=references,
+            on_progress=on_progress,
+        )
+    if as_json:
+        typer.echo(json.dumps(scores.to_mapping(), indent=2))
+    else:
+        _print_table(scores.title, scores.rows)
+
+
+def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
+    """Print one line an encoder, one column a probe."""
+    from rich.console import Console
+    from rich.table import Table
+
+    probes: dict[str, Any] = {probe: None for scores in rows.values() for probe in scores}
+    table = Table(title=title, title_justify="left")
+    table.add_column("features")
+    for probe in probes:
+        table.add_column(probe, justify="right")
+    for name, scores in rows.items():
+        table.add_row(name, *(_summary(scores[probe]) if probe in scores else "" for probe in probes))
+    Console(highlight=False).print(table)
+    typer.echo("[low, high]: 95 % interval over test images")
+
+
+def _summary(score: Score) -> str:
+    """Return accuracy, its spread over seeds where there are several, and its interval over test images."""
+    spread = f" +/- {100 * score.std:.1f}" if score.std is not None else ""
+    return f"{100 * score.value:.1f} %{spread} [{100 * score.low:.1f}, {100 * score.high:.1f}]"

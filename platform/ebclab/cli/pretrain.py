@@ -1,0 +1,92 @@
+"""``ebclab pretrain``: one run, started, continued or reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ebclab.config import ExperimentConfig
+    from ebclab.training.pretrain import RunResult
+
+
+def pretrain(
+    method: Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)],
+    recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of settings, as `ebclab show` prints and runs keep.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Same as --set data.name=...")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run. [default: METHOD-DATASET-seedSEED]")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder that holds runs.")] = Path("runs"),
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.temperature=0.2.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run with the settings it has.")] = False,
+) -> None:
+    """Pretrain an encoder into a run folder.
+
+    Repeating a command continues an unfinished run and prints the result of a finished one.
+    """
+    from ebclab.training.pretrain import pretrain as run_pretraining
+
+    overrides = _overrides(dataset, data_root, epochs, seed, assignments or [])
+    if resume and recipe is None and config is None:
+        settings = _saved_settings(method, runs, name, overrides)
+    else:
+        settings = _composed(method, recipe, config, overrides)
+    report(run_pretraining(settings, runs=runs, name=name, resume=resume))
+
+
+def report(run: RunResult) -> None:
+    """Print what a finished run found and what can be done next."""
+    result = run.result
+    if run.was_finished:
+        typer.echo("this run had already finished; nothing was trained")
+    rate = result["images_per_second"]
+    facts: dict[str, Any] = {
+        "run": run.path,
+        "trained": f"{result['method']} on {result['dataset']}, {result['epochs']} epochs, {result['steps']} steps",
+        "time": f"{result['seconds']:,.0f} s" + (f", {rate['mean']:,.0f} +/- {rate['std']:,.0f} img/s" if rate else ""),
+    }
+    if result["holdout_knn"] is not None:
+        best = result["best"]
+        facts["held-out kNN"] = (
+            f"{result['holdout_knn']:.1%} on {result['holdout_images']} images "
+            f"(best {best['holdout_knn']:.1%} after epoch {best['epoch']})"
+        )
+    facts["next"] = f"ebclab evaluate {run.path}"
+    for key, value in facts.items():
+        typer.echo(f"{key:>13}: {value}")
+
+
+def _overrides(
+    dataset: str | None, data_root: Path | None, epochs: int | None, seed: int | None, assignments: list[str]
+) -> list[str]:
+    """Return the short options as assignments, before the user's own so that these win."""
+    named = {"data.name": dataset, "data.root": data_root, "training.epochs": epochs, "seed": seed}
+    return [f"{key}={value}" for key, value in named.items() if value is not None] + assignments
+
+
+def _composed(method: str, recipe: str | None, config: Path | None, overrides: list[str]) -> ExperimentConfig:
+    from ebclab.config import compose, load_yaml_file
+
+    return compose(method, recipe=recipe, config=load_yaml_file(config) if config else None, overrides=overrides)
+
+
+def _saved_settings(method: str, runs: Path, name: str | None, overrides: list[str]) -> ExperimentConfig:
+    """Return the settings of the run that is to be continued, with this command's overrides on top."""
+    from ebclab.config import compose, to_mapping
+    from ebclab.errors import RunError
+    from ebclab.training.pretrain import default_name
+    from ebclab.training.run_folder import RunFolder
+
+    folder = RunFolder((runs / (name or default_name(compose(method, overrides=overrides)))).absolute())
+    if not folder.config_path.is_file():
+        raise RunError(f"{folder.path}: nothing to resume, no run of this name; leave --resume out to start one")
+    return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)

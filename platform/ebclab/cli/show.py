@@ -1,0 +1,49 @@
+"""``ebclab show``: settings, methods, recipes, view recipes and probe protocols, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def show(
+    method: Annotated[
+        str | None, typer.Argument(help="Print the resolved settings of this method.", show_default=False)
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Start from these named settings.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings.")] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say beside each setting what it means.")] = False,
+    methods: Annotated[bool, typer.Option("--methods", help="List the methods.")] = False,
+    recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.")] = False,
+    views: Annotated[bool, typer.Option("--views", help="List the view recipes.")] = False,
+    protocols: Annotated[bool, typer.Option("--protocols", help="List the linear probe protocols.")] = False,
+) -> None:
+    """Print settings as YAML that `--config` takes back, or list what can be named."""
+    from ebclab.config import compose, listing, load_yaml_file, to_yaml
+
+    if protocols:
+        from ebclab.evaluation.protocols import PROTOCOLS
+
+        _print_pairs({name: protocol.doc for name, protocol in PROTOCOLS.items()})
+    if methods:
+        _print_pairs(listing("methods"))
+    if recipes:
+        _print_pairs(listing("recipes"))
+    if views:
+        _print_pairs(listing("views"))
+    if method is not None:
+        settings = compose(method, recipe, load_yaml_file(config) if config else None, assignments or [])
+        typer.echo(to_yaml(settings, explain=explain), nl=False)
+    elif not (methods or recipes or views or protocols):
+        from ebclab.errors import UserError
+
+        raise UserError("show: nothing to show, got no METHOD and no list; try `ebclab show --methods`")
+
+
+def _print_pairs(pairs: dict[str, str]) -> None:
+    width = max(map(len, pairs))
+    for name, text in pairs.items():
+        typer.echo(f"{name:<{width}}  {text}")

@@ -1,0 +1,32 @@
+"""What a run is: typed settings, every mistake reported at once, and named recipes.
+
+Start reading at ``sections.py`` and ``experiment.py``; ``recipes.compose`` is the way from a command line to settings.
+"""
+
+from ebclab.config.describe import to_yaml
+from ebclab.config.experiment import ExperimentConfig, to_mapping
+from ebclab.config.listings import listing
+from ebclab.config.names import did_you_mean, nearest
+from ebclab.config.overrides import apply_overrides
+from ebclab.config.parse import parse_experiment, parse_yaml
+from ebclab.config.recipes import compose, list_recipes, load_recipe, recipe_text
+from ebclab.config.view_recipes import VIEW_RECIPES
+from ebclab.config.yaml_text import load_yaml_file
+
+__all__ = [
+    "VIEW_RECIPES",
+    "ExperimentConfig",
+    "apply_overrides",
+    "compose",
+    "did_you_mean",
+    "list_recipes",
+    "listing",
+    "load_recipe",
+    "load_yaml_file",
+    "nearest",
+    "parse_experiment",
+    "parse_yaml",
+    "recipe_text",
+    "to_mapping",
+    "to_yaml",
+]

@@ -1,0 +1,127 @@
+"""Checks of one value and of one section; what they find is collected, never raised."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from ebclab.config.describe import choices, expectation
+from ebclab.config.experiment import settings_of
+from ebclab.config.names import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+LONGEST_VALUE = 80  # characters of a value that a message shows
+
+
+class Findings:
+    """Problems found so far.
+
+    Attributes:
+        problems: One line each, in the order found.
+        wrong: Dotted keys whose value cannot be used.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.wrong: set[str] = set()
+
+    def add(self, key: str, text: str) -> None:
+        """Record that the value of ``key`` cannot be used, and why."""
+        self.problems.append(f"{key}: {text}")
+        self.wrong.add(key)
+
+    def add_broken_rules(self, lines: Iterable[str], section: str = "") -> None:
+        """Record lines ``<key>: ...`` about several settings, but for those that name a setting already found wrong.
+
+        Args:
+            lines: What a config's ``problems()`` returned.
+            section: The section whose names the lines use; empty when they use dotted keys.
+        """
+        prefix = f"{section}." if section else ""
+        wrong = [key.removeprefix(prefix) for key in self.wrong if key.startswith(prefix)]
+        judged = re.compile(r"\b(" + "|".join(map(re.escape, wrong)) + r")\b") if wrong else None
+        self.problems += [f"{prefix}{line}" for line in lines if not (judged and judged.search(line))]
+
+
+def check_section(
+    section: str,
+    config_type: type,
+    given: Mapping[str, Any],
+    describe_unknown: Callable[[str], str],
+    findings: Findings,
+) -> Any:
+    """Return the section's config; wrong values are reported and replaced by their defaults.
+
+    Args:
+        section: Its name.
+        config_type: Its dataclass, every field with a default.
+        given: Values by name.
+        describe_unknown: Makes the line about a name that is no setting of the section.
+        findings: Where problems go.
+    """
+    hints = get_type_hints(config_type)
+    settings = settings_of(config_type)
+    values = {}
+    for name, value in given.items():
+        if name not in settings:
+            findings.problems.append(describe_unknown(str(name)))
+        elif problem := value_problem(value, settings[name], hints[name]):
+            findings.add(f"{section}.{name}", problem)
+        else:
+            values[name] = _typed(value, hints[name])
+    config = config_type(**values)
+    if hasattr(config, "problems"):
+        findings.add_broken_rules(config.problems(), section)
+    return config
+
+
+def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
+    """Return what is wrong with ``value`` as a setting: its type, its choice or its range; None when nothing is."""
+    from pydantic import ValidationError
+
+    expected = f"got {shown(value)}; must be {expectation(field, hint)}"
+    try:
+        typed = _typed(value, hint)
+    except ValidationError:
+        words = choices(hint)
+        if words and isinstance(value, str):
+            return f"no such choice, got {shown(value)}; {did_you_mean(value, words)}"
+        return f"wrong type, {expected}"
+    numbers = [
+        number for number in (typed if isinstance(typed, tuple) else (typed,)) if isinstance(number, int | float)
+    ]
+    return None if all(_within(number, field.metadata) for number in numbers) else f"out of range, {expected}"
+
+
+def shown(value: Any) -> str:
+    """Return ``value`` as a message shows it: YAML's words for nothing, true and false, and not too long."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Return ``value`` as type ``hint``, by strict rules: a list may be a tuple, an int a float, nothing else."""
+    return _adapter(hint).validate_json(json.dumps(value, default=str), strict=True)
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(hint)
+
+
+def _within(number: float, metadata: Mapping[str, Any]) -> bool:
+    """Return whether ``number`` is finite and in the range that ``metadata`` states."""
+    return bool(
+        metadata.get("minimum", -math.inf) <= number <= metadata.get("maximum", math.inf)
+        and metadata.get("above", -math.inf) < number < metadata.get("below", math.inf)
+    )

@@ -1,0 +1,92 @@
+"""What a run is: a method and its settings, data, views, encoder, optimizer, training, evaluation, resources, seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from ebclab.config.sections import (
+    DataConfig,
+    EncoderConfig,
+    EvaluationConfig,
+    OptimizerConfig,
+    ResourcesConfig,
+    TrainingConfig,
+    ViewsConfig,
+)
+from energy_contrast.settings import setting
+
+SECTIONS: Mapping[str, type] = {
+    "data": DataConfig,
+    "views": ViewsConfig,
+    "encoder": EncoderConfig,
+    "optimizer": OptimizerConfig,
+    "training": TrainingConfig,
+    "evaluation": EvaluationConfig,
+    "resources": ResourcesConfig,
+}
+"""Every section but ``method``, whose settings depend on the method."""
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """All settings of one run, resolved.
+
+    Attributes:
+        method_name: Key of the catalogue of methods.
+        method: The settings of that method, an instance of its ``Config``.
+        data: Which images.
+        views: How views of an image are drawn.
+        encoder: The network whose embeddings are wanted.
+        optimizer: How weights move.
+        training: How long, how much at once.
+        evaluation: How quality is measured.
+        resources: What the run may use.
+        seed: Seed of every random draw.
+    """
+
+    method_name: str
+    method: Any
+    data: DataConfig = field(default_factory=DataConfig)
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    resources: ResourcesConfig = field(default_factory=ResourcesConfig)
+    seed: int = setting(0, "Seed of weights, views, order of images and draws.", minimum=0, maximum=2**32 - 1)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across sections, one line each with dotted keys, empty when all is well."""
+        found = []
+        if self.optimizer.warmup_epochs > self.training.epochs:
+            found.append(
+                "optimizer.warmup_epochs: must not exceed training.epochs, "
+                f"got {self.optimizer.warmup_epochs:g} > {self.training.epochs}; shorten one or lengthen the other"
+            )
+        if 0 < self.data.train_limit < self.training.batch_size:
+            found.append(
+                "training.batch_size: must not exceed data.train_limit, "
+                f"got {self.training.batch_size} > {self.data.train_limit}; no batch would ever be full"
+            )
+        return found
+
+
+def settings_of(config_type: type) -> dict[str, Field[Any]]:
+    """Return the fields of a section's dataclass by name."""
+    return {entry.name: entry for entry in fields(config_type)}
+
+
+def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
+    """Return every setting of ``config`` as plain values, in the form of the YAML files."""
+    mapping = {"method": {"name": config.method_name, **_plain(config.method)}}
+    for section in SECTIONS:
+        mapping[section] = _plain(getattr(config, section))
+    return {**mapping, "seed": config.seed}
+
+
+def _plain(section: Any) -> dict[str, Any]:
+    """Return the settings of a section; tuples become lists, as in YAML."""
+    values = {name: getattr(section, name) for name in settings_of(type(section))}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -1,0 +1,40 @@
+"""What can be named on a command line, with a line about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import getmodule
+from typing import Literal
+
+from ebclab.config.parse import Methods, catalogue
+from ebclab.config.recipes import list_recipes, recipe_text
+from ebclab.config.view_recipes import VIEW_RECIPES
+
+
+def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | None = None) -> dict[str, str]:
+    """Return name and one line about each method, recipe or view recipe.
+
+    Args:
+        kind: What to list.
+        methods: The catalogue; that of energy_contrast when None.
+    """
+    match kind:
+        case "methods":
+            return _about_methods(catalogue() if methods is None else methods)
+        case "recipes":
+            return {name: _headline(recipe_text(name), name) for name in list_recipes()}
+        case "views":
+            return {name: recipe.doc for name, recipe in VIEW_RECIPES.items()}
+
+
+def _about_methods(methods: Mapping[str, type]) -> dict[str, str]:
+    """Return the first line of each method's file, since a method is a file."""
+    return {
+        name: ((getmodule(method) or method).__doc__ or "").strip().partition("\n")[0]
+        for name, method in methods.items()
+    }
+
+
+def _headline(text: str, name: str) -> str:
+    """Return the first line of a recipe without ``# name: ``."""
+    return text.partition("\n")[0].removeprefix(f"# {name}: ")

@@ -1,0 +1,34 @@
+"""The right name for a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+CLOSE_ENOUGH = 0.6  # difflib ratio below which two names are taken to have nothing in common
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> str | None:
+    """Return the one of ``names`` most like ``name``, case aside, or None when none is close.
+
+    Args:
+        name: What was written.
+        names: What could have been written.
+        cutoff: Smallest likeness, from 0 (anything) to 1 (equal).
+    """
+    by_lower = {known.lower(): known for known in names}
+    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error message: ``did you mean X? Known: a, b, c``, without the question when none is close.
+
+    Args:
+        name: What was written.
+        names: What could have been written, in the order to print.
+    """
+    known = list(names)
+    close = nearest(name, known)
+    question = f"did you mean {close}? " if close else ""
+    return f"{question}Known: {', '.join(known) or 'none'}"

@@ -1,0 +1,76 @@
+"""Layers of settings: one over another, and ``--set key=value`` over all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ebclab.config.yaml_text import from_yaml
+from ebclab.errors import ConfigError
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``lower`` with the values of ``upper`` over it, setting by setting.
+
+    Naming a view recipe starts the ``views`` section anew: a layer that sets ``views.recipe`` hides the view settings
+    of the layers below, which may have been another recipe's.
+    """
+    views = upper.get("views")
+    if isinstance(views, Mapping) and "recipe" in views:
+        lower = {**lower, "views": {}}
+    return _overlay(lower, upper)
+
+
+def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Return ``mapping`` with each ``key=value`` of ``overrides`` over it; the last one of a key counts.
+
+    Args:
+        mapping: Settings in the form of the YAML files.
+        overrides: Texts such as ``method.temperature=0.2``; values are YAML. Whether keys exist is found when parsing.
+
+    Raises:
+        ConfigError: Texts that are not ``key=value``, all of them at once.
+    """
+    layer, problems = read_overrides(overrides)
+    if problems:
+        raise ConfigError(problems)
+    return merge(mapping, layer)
+
+
+def read_overrides(overrides: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return ``key=value`` texts as one layer of settings, and a line for each text that cannot be read."""
+    layer: dict[str, Any] = {}
+    problems = []
+    for text in overrides:
+        try:
+            layer = _overlay(layer, _nested(text))
+        except ConfigError as error:
+            problems += error.problems
+    return layer, problems
+
+
+def _nested(text: str) -> dict[str, Any]:
+    """Return ``a.b=1`` as ``{"a": {"b": 1}}``."""
+    key, equals, value_text = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals:
+        raise ConfigError([f"--set: no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE"])
+    if not all(parts):
+        raise ConfigError(
+            [f"--set: no key before =, got {text!r}; write SECTION.NAME=VALUE, such as training.epochs=5"]
+        )
+    nested: dict[str, Any] = {parts[-1]: from_yaml(value_text, where=f"--set {key.strip()}")}
+    for part in reversed(parts[:-1]):
+        nested = {part: nested}
+    return nested
+
+
+def _overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = _overlay(below, value)
+        elif value is not None or not isinstance(below, Mapping):  # a section with nothing in it changes nothing
+            merged[key] = value
+    return merged

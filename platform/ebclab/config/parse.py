@@ -1,0 +1,143 @@
+"""From plain values to typed settings, with every mistake reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ebclab.config.check import Findings, check_section, shown, value_problem
+from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
+from ebclab.config.names import did_you_mean
+from ebclab.config.sections import DataConfig, ViewsConfig
+from ebclab.config.unknown_settings import Known, unknown_setting
+from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
+from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from energy_contrast.method import Method
+
+Methods = Mapping[str, "type[Method]"]
+"""A catalogue of methods by name."""
+
+
+def catalogue() -> Methods:
+    """Return the methods of energy_contrast; torch is imported here and not with this module."""
+    from energy_contrast.catalog import METHODS
+
+    return METHODS
+
+
+def parse_yaml(text: str, where: str, methods: Methods | None = None) -> ExperimentConfig:
+    """Return the settings in YAML ``text``, such as ``to_yaml`` writes.
+
+    Args:
+        text: The whole configuration.
+        where: What an error message calls the text, such as its path.
+        methods: The catalogue; that of energy_contrast when None.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    return parse_experiment(mapping_from_yaml(text, where), methods)
+
+
+def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None) -> ExperimentConfig:
+    """Return the settings in ``mapping``; what it leaves out has its default.
+
+    Args:
+        mapping: Plain values in the form of the YAML files: sections by name, ``method`` with its ``name``, ``seed``.
+        methods: The catalogue; that of energy_contrast when None.
+
+    Raises:
+        ConfigError: With every problem found: unknown names, wrong types, values out of range, contradictions.
+    """
+    methods = catalogue() if methods is None else methods
+    findings = Findings()
+    given = {section: _section_given(section, mapping.get(section), findings) for section in ("method", *SECTIONS)}
+    method_name = _take_method_name(given["method"], methods, findings)
+    given["views"] = _expand_view_recipe(given["views"], given["data"].get("name", DataConfig.name), findings)
+
+    types = {"method": methods[method_name].Config, **SECTIONS} if method_name else SECTIONS
+    known = {section: settings_of(config_type) for section, config_type in types.items()}
+    findings.problems += [
+        _unknown_at_top(str(key), value, known, method_name)
+        for key, value in mapping.items()
+        if key not in ("method", *SECTIONS, "seed")
+    ]
+    configs: dict[str, Any] = {"method": None}
+    for section, config_type in types.items():
+        unknown = partial(unknown_setting, section, known=known, method_name=method_name)
+        configs[section] = check_section(section, config_type, given[section], unknown, findings)
+    configs["data"] = _with_absolute_root(configs["data"])
+    config = ExperimentConfig(method_name, seed=_seed(mapping, findings), **configs)
+    findings.add_broken_rules(config.problems())
+    if findings.problems:
+        raise ConfigError(findings.problems)
+    return config
+
+
+def _section_given(section: str, value: Any, findings: Findings) -> dict[str, Any]:
+    """Return what was written in a section; a section with nothing in it is empty."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        name = next(iter(settings_of(SECTIONS[section]))) if section in SECTIONS else "name"
+        findings.add(section, f"not a section, got {shown(value)}; write {section}: {{{name}: ...}}")
+        return {}
+    return dict(value)
+
+
+def _take_method_name(given: dict[str, Any], methods: Methods, findings: Findings) -> str:
+    """Take ``name`` out of the method section and return it, or an empty text when it is no method."""
+    if "name" not in given:
+        if "method" not in findings.wrong:
+            findings.add("method.name", f"missing; write one of {', '.join(methods)}")
+        return ""
+    name = given.pop("name")
+    if not isinstance(name, str) or name not in methods:
+        findings.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}")
+        return ""
+    return name
+
+
+def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Findings) -> dict[str, Any]:
+    """Return the view settings of the recipe named in ``given``, overridden by the others in ``given``."""
+    name = given.get("recipe", ViewsConfig.recipe)
+    if not isinstance(name, str):
+        return given  # its type is reported with all others
+    if name == "auto":
+        name = USUAL_VIEWS.get(dataset, "") if isinstance(dataset, str) else "none"
+        if not name:
+            known = did_you_mean(dataset, USUAL_VIEWS)
+            findings.add(
+                "data.name", f"no dataset with usual views, got {shown(dataset)}; {known}; or set views.recipe"
+            )
+            return given
+    if name not in VIEW_RECIPES:
+        findings.add("views.recipe", f"no such view recipe, got {shown(name)}; {did_you_mean(name, VIEW_RECIPES)}")
+        return given
+    return {**VIEW_RECIPES[name].settings, **given, "recipe": name}
+
+
+def _with_absolute_root(data: DataConfig) -> DataConfig:
+    """Return ``data`` with a root that means the same folder whatever folder a process runs in."""
+    return data if data.root is None else replace(data, root=str(Path(data.root).expanduser().absolute()))
+
+
+def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str:
+    section, _, name = key.partition(".")
+    if name:
+        return f"{key}: a dotted key, got {shown(value)}; write it nested: {section}: {{{name}: {shown(value)}}}"
+    return unknown_setting("", key, known=known, method_name=method_name)
+
+
+def _seed(mapping: Mapping[str, Any], findings: Findings) -> int:
+    seed: int = mapping.get("seed", ExperimentConfig.seed)
+    if problem := value_problem(seed, settings_of(ExperimentConfig)["seed"], int):
+        findings.add("seed", problem)
+        return ExperimentConfig.seed
+    return seed

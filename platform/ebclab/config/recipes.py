@@ -1,0 +1,112 @@
+"""Named settings shipped with the package, and how they combine with a file and ``--set``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from ebclab.config.check import shown
+from ebclab.config.experiment import ExperimentConfig
+from ebclab.config.names import did_you_mean
+from ebclab.config.overrides import merge, read_overrides
+from ebclab.config.parse import Methods, catalogue, parse_experiment
+from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.errors import ConfigError
+
+
+def list_recipes() -> list[str]:
+    """Return the names of all recipes."""
+    names = [entry.name for entry in files("ebclab").joinpath("recipes").iterdir()]
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def recipe_text(name: str) -> str:
+    """Return the recipe's file, with its header: source, command, expected score and time.
+
+    Raises:
+        ConfigError: There is no such recipe.
+    """
+    names = list_recipes()
+    if name not in names:
+        raise ConfigError([f"--recipe: no such recipe, got {name!r}; {did_you_mean(name, names)}"])
+    return files("ebclab").joinpath("recipes", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    """Return the recipe's settings: sections for every method, and under ``methods`` those of one method each.
+
+    Raises:
+        ConfigError: There is no such recipe.
+    """
+    return mapping_from_yaml(recipe_text(name), f"recipe {name}")
+
+
+def compose(
+    method_name: str,
+    recipe: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    overrides: Iterable[str] = (),
+    methods: Methods | None = None,
+) -> ExperimentConfig:
+    """Return the settings of a run: defaults, under the recipe, its section of the method, the file, and ``--set``.
+
+    Args:
+        method_name: The method asked for; the other layers may repeat it and not change it.
+        recipe: Name of a recipe.
+        config: Settings of a user's file, which may have a ``methods`` section as a recipe has.
+        overrides: ``key=value`` texts of ``--set``.
+        methods: The catalogue; that of energy_contrast when None.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    methods = catalogue() if methods is None else methods
+    mapping: dict[str, Any] = {"method": {"name": method_name}}
+    for layer in (load_recipe(recipe) if recipe else {}, config or {}):
+        for settings in _split_by_method(layer, method_name):
+            mapping = merge(mapping, settings)
+    last_layer, problems = read_overrides(overrides)
+    mapping = merge(mapping, last_layer)
+    problems += _unknown_methods(config or {}, methods) + _contradiction(mapping["method"], method_name)
+    try:
+        composed = parse_experiment(mapping, methods)
+    except ConfigError as error:
+        raise ConfigError(problems + error.problems) from error
+    if problems:
+        raise ConfigError(problems)
+    return composed
+
+
+def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a layer's settings for every method, and those for ``method_name``."""
+    common = {key: value for key, value in layer.items() if key != "methods"}
+    by_method = layer.get("methods") or {}
+    if not isinstance(by_method, Mapping):
+        raise ConfigError(
+            [f"methods: not a section, got {shown(by_method)}; write methods: {{{method_name}: {{...}}}}"]
+        )
+    own = by_method.get(method_name) or {}
+    if not isinstance(own, Mapping):
+        where = f"methods.{method_name}"
+        raise ConfigError(
+            [f"{where}: not a section, got {shown(own)}; write sections in it, such as optimizer: {{...}}"]
+        )
+    return common, dict(own)
+
+
+def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
+    """Return a line for each name in the ``methods`` section of a user's file that is no method."""
+    return [
+        f"methods.{name}: no such method; {did_you_mean(str(name), methods)}"
+        for name in layer.get("methods") or {}
+        if name not in methods
+    ]
+
+
+def _contradiction(section: Any, method_name: str) -> list[str]:
+    """Return a line when a layer changed the name in the method section."""
+    named = section.get("name", method_name) if isinstance(section, Mapping) else method_name
+    if named == method_name:
+        return []
+    return [f"method.name: not the method asked for, got {shown(named)}; ask for {named}, or write {method_name} here"]

@@ -1,0 +1,177 @@
+"""What a run is made of: one frozen dataclass a section, every field with its meaning, unit and range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    name: str = setting("digits", "Dataset name; `ebclab data list` prints them.")
+    root: str | None = setting(None, "Folder that holds datasets; none means $EBCLAB_DATA, then ~/.cache/ebclab.")
+    holdout_rate: float = setting(
+        0.1, "Share of the training set held out for selection, chosen by hash.", minimum=0.0, below=1.0
+    )
+    train_limit: int = setting(
+        0, "Use only this many training images, chosen by hash; 0 means all.", unit="images", minimum=0
+    )
+
+
+@dataclass(frozen=True)
+class ViewsConfig:
+    """How two views of an image are drawn. Parameters are drawn per image and per view."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    recipe: str = setting(
+        "auto", "Named view settings that the other fields of this section override; auto: the dataset's usual ones."
+    )
+    image_size: int = setting(0, "Side of the square views; 0 means the dataset's own size.", unit="pixels", minimum=0)
+    crop_scale_min: float = setting(1.0, "Smallest share of the image's area in a crop.", above=0.0, maximum=1.0)
+    crop_scale_max: float = setting(1.0, "Largest share of the image's area in a crop.", above=0.0, maximum=1.0)
+    crop_ratio_min: float = setting(0.75, "Smallest width/height of a crop.", above=0.0)
+    crop_ratio_max: float = setting(4 / 3, "Largest width/height of a crop.", above=0.0)
+    flip_rate: float = setting(0.0, "Chance of a horizontal flip.", minimum=0.0, maximum=1.0)
+    jitter_rate: float = setting(0.0, "Chance that colour jitter is applied.", minimum=0.0, maximum=1.0)
+    brightness: float = setting(0.0, "Brightness factor is drawn from 1 -/+ this.", minimum=0.0)
+    contrast: float = setting(0.0, "Contrast factor is drawn from 1 -/+ this.", minimum=0.0)
+    saturation: float = setting(0.0, "Saturation factor is drawn from 1 -/+ this.", minimum=0.0)
+    hue: float = setting(0.0, "Hue shift is drawn from -/+ this, in turns.", unit="turns", minimum=0.0, maximum=0.5)
+    grayscale_rate: float = setting(0.0, "Chance that colour is dropped.", minimum=0.0, maximum=1.0)
+    blur_rate: float = setting(0.0, "Chance of a Gaussian blur.", minimum=0.0, maximum=1.0)
+    blur_kernel_size: int = setting(3, "Width of the blur kernel, odd.", unit="pixels", minimum=1)
+    blur_sigma_min: float = setting(0.1, "Smallest blur standard deviation.", unit="pixels", above=0.0)
+    blur_sigma_max: float = setting(2.0, "Largest blur standard deviation.", unit="pixels", above=0.0)
+    noise_std: float = setting(
+        0.0,
+        "Standard deviation of Gaussian noise added to every pixel, not clipped.",
+        unit="image range [0, 1]",
+        minimum=0.0,
+    )
+    normalisation: Literal["dataset", "half", "none"] = setting(
+        "dataset",
+        "dataset: subtract the dataset's channel means and divide by their standard deviations; "
+        "half: map [0, 1] to [-1, 1]; none: leave [0, 1].",
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        pairs = [
+            ("crop_scale_min", "crop_scale_max"),
+            ("crop_ratio_min", "crop_ratio_max"),
+            ("blur_sigma_min", "blur_sigma_max"),
+        ]
+        found = [
+            f"{low}: must not exceed {high}, got {getattr(self, low)} > {getattr(self, high)}"
+            for low, high in pairs
+            if getattr(self, low) > getattr(self, high)
+        ]
+        if self.blur_kernel_size % 2 == 0:
+            found.append(f"blur_kernel_size: must be odd, got {self.blur_kernel_size}")
+        if self.blur_rate > 0 and 0 < 2 * self.image_size <= self.blur_kernel_size:
+            found.append(
+                "blur_kernel_size: must be below twice image_size, "
+                f"got {self.blur_kernel_size} for {self.image_size} pixels; shrink it, or set blur_rate to 0"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The network whose embeddings are wanted."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    name: Literal["small", "resnet18"] = setting("small", "small: three residual blocks for 8 to 32 pixels; resnet18.")
+    stem: Literal["cifar", "imagenet"] = setting(
+        "cifar", "resnet18's first layers. cifar: 3x3, stride 1, no max-pool; imagenet: 7x7, stride 2, max-pool."
+    )
+    width: int = setting(
+        0, "Channels of the first stage; 0 means 16 for small and 64 for resnet18.", unit="channels", minimum=0
+    )
+    batch_norm: Literal["global", "none"] = setting(
+        "global", "global: batch norm over the whole global batch; none: no normalisation, convolutions get biases."
+    )
+    activation: Literal["relu", "leaky_relu"] = setting("relu", "leaky_relu has slope 0.2.")
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.name == "small" and self.stem != "cifar":
+            return [
+                f"stem: the small encoder has one stem only, got {self.stem}; leave it out or set encoder.name=resnet18"
+            ]
+        return []
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How weights move."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    name: Literal["sgd", "adam", "adamw", "lars"] = setting("sgd", "Optimizer.")
+    learning_rate: float = setting(0.06, "Peak learning rate at the batch size used (see scaling).", above=0.0)
+    scaling: Literal["none", "linear", "sqrt"] = setting(
+        "none", "Multiply learning_rate by batch_size/256 (linear) or its square root (sqrt)."
+    )
+    momentum: float = setting(0.9, "Momentum of sgd and lars.", minimum=0.0, below=1.0)
+    beta1: float = setting(0.9, "First decay rate of adam and adamw.", minimum=0.0, below=1.0)
+    beta2: float = setting(0.999, "Second decay rate of adam and adamw.", minimum=0.0, below=1.0)
+    weight_decay: float = setting(5e-4, "Weight decay (decoupled in adamw).", minimum=0.0)
+    decay_norm_and_bias: bool = setting(False, "Apply weight decay (and lars adaptation) to norms and biases too.")
+    schedule: Literal["cosine", "constant"] = setting("cosine", "Learning rate after the warm-up.")
+    warmup_epochs: float = setting(0.0, "Linear warm-up from 0.", unit="epochs", minimum=0.0)
+    final_rate: float = setting(0.0, "Last learning rate of cosine, as a share of the peak.", minimum=0.0, maximum=1.0)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long, how much at once, and how numbers are held."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    epochs: int = setting(10, "Passes over the training images.", unit="epochs", minimum=1)
+    batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
+    precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the forward pass under autocast.")
+    channels_last: bool = setting(True, "Keep images and convolutions in NHWC memory order.")
+    compile: bool = setting(False, "torch.compile the method's forward pass.")
+    log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
+    checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
+    keep_every: int = setting(
+        0, "Also keep the model of every n-th epoch for good; 0 keeps none.", unit="epochs", minimum=0
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How quality is measured."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    knn_every: int = setting(
+        1, "Score the held-out split by kNN every this many epochs; 0 never.", unit="epochs", minimum=0
+    )
+    knn_neighbours: int = setting(20, "Neighbours that vote.", minimum=1)
+    knn_temperature: float = setting(0.1, "A neighbour's vote is exp(cosine similarity / temperature).", above=0.0)
+    knn_bank_limit: int = setting(
+        10_000, "Training images that vote in the held-out kNN, chosen by hash; 0 means all.", unit="images", minimum=0
+    )
+    linear_protocol: str = setting("lbfgs", "Linear probe protocol; `ebclab show --protocols` prints them.")
+    linear_l2: float = setting(
+        1e-3, "lbfgs protocol: penalty 0.5 * linear_l2 * ||W||^2 beside the mean cross-entropy.", above=0.0
+    )
+    linear_seeds: int = setting(3, "How many times a stochastic linear protocol is repeated.", minimum=1)
+    batch_size: int = setting(512, "Images per forward pass while computing features.", unit="images", minimum=1)
+
+
+@dataclass(frozen=True)
+class ResourcesConfig:
+    """What the run may use."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes a GPU when there is one.")
+    threads: int = setting(
+        0, "CPU threads of torch; 0 means all cores this process may use.", unit="threads", minimum=0
+    )
+    deterministic: bool = setting(True, "Refuse kernels whose result depends on timing (GPU only; CPU is exact).")

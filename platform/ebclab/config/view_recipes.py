@@ -1,0 +1,96 @@
+"""Named view settings: the papers' own, and ours for the small datasets.
+
+Numbers are those of the authors' published code where there is some. Parameters are drawn per image, also where the
+authors' baselines drew them once per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from ebclab.config.sections import ViewsConfig
+
+IDENTITY = {name: value for name, value in asdict(ViewsConfig()).items() if name not in ("recipe", "image_size")}
+CROP = {"crop_scale_min": 0.08, "crop_scale_max": 1.0, "crop_ratio_min": 3 / 4, "crop_ratio_max": 4 / 3}
+FLIP = {"flip_rate": 0.5}
+GRAYSCALE = {"grayscale_rate": 0.2}
+GREY_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4}
+WEAK_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+STRONG_JITTER = {"jitter_rate": 0.8, "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}
+BLUR = {"blur_sigma_min": 0.1, "blur_sigma_max": 2.0}
+EBCLR = {"noise_std": 0.03, "normalisation": "half"}
+
+
+class ViewRecipe(NamedTuple):
+    """Named view settings.
+
+    Attributes:
+        doc: What it is for and where it comes from, one sentence.
+        settings: Every field of ``ViewsConfig`` but ``recipe``; no ``image_size`` means the dataset's own.
+    """
+
+    doc: str
+    settings: Mapping[str, Any]
+
+
+VIEW_RECIPES: Mapping[str, ViewRecipe] = {
+    "none": ViewRecipe("The image as it is.", IDENTITY),
+    "digits": ViewRecipe(
+        "Ours, for 8x8 digits: crops that keep most of the stroke, no flip since digits are not mirror-symmetric.",
+        {**IDENTITY, **CROP, "crop_scale_min": 0.4, **GREY_JITTER, "noise_std": 0.05},
+    ),
+    "fashion-mnist": ViewRecipe(
+        "Ours, for 28x28 grey pictures of clothes, which may be mirrored.",
+        {**IDENTITY, **CROP, "crop_scale_min": 0.2, **FLIP, **GREY_JITTER},
+    ),
+    "ebclr-mnist": ViewRecipe(
+        "EBCLR (Kim & Ye, 2022) on MNIST and Fashion-MNIST, from the authors' code.",
+        {**IDENTITY, **CROP, **EBCLR},
+    ),
+    "ebclr-cifar": ViewRecipe(
+        "EBCLR (Kim & Ye, 2022) on CIFAR-10 and CIFAR-100, from the authors' code: always blurred.",
+        {
+            **IDENTITY,
+            **CROP,
+            **FLIP,
+            **STRONG_JITTER,
+            **GRAYSCALE,
+            **BLUR,
+            "blur_rate": 1.0,
+            "blur_kernel_size": 3,
+            **EBCLR,
+        },
+    ),
+    "flatclr-cifar": ViewRecipe(
+        "FlatCLR (Chen et al., 2021) on CIFAR, from the authors' code: no blur.",
+        {**IDENTITY, **CROP, **FLIP, **WEAK_JITTER, **GRAYSCALE},
+    ),
+    "moco-cifar": ViewRecipe(
+        "MoCo's official CIFAR-10 demonstration (He et al., 2020): the same numbers as FlatCLR's.",
+        {**IDENTITY, **CROP, **FLIP, **WEAK_JITTER, **GRAYSCALE},
+    ),
+    "simclr-imagenet": ViewRecipe(
+        "SimCLR (Chen et al., 2020) on ImageNet as in FlatCLR's code: 224 pixels, a blur kernel of a tenth of that.",
+        {
+            **IDENTITY,
+            **CROP,
+            **FLIP,
+            **STRONG_JITTER,
+            **GRAYSCALE,
+            **BLUR,
+            "image_size": 224,
+            "blur_rate": 0.5,
+            "blur_kernel_size": 23,
+        },
+    ),
+}
+
+USUAL_VIEWS: Mapping[str, str] = {
+    "digits": "digits",
+    "mnist": "ebclr-mnist",
+    "fashion-mnist": "fashion-mnist",
+    "cifar10": "flatclr-cifar",
+}
+"""The view recipe that ``views.recipe: auto`` means for each dataset."""

@@ -1,0 +1,39 @@
+"""Parts of a dataset chosen by hash of the sample key: the same images on any machine, in any order, for any seed."""
+
+from __future__ import annotations
+
+import torch
+
+from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.data.image_set import ImageSet
+
+_HOLDOUT_SALT = 0x686F6C646F7574  # two salts, so that which images are kept says nothing about which are held out
+_LIMIT_SALT = 0x6C696D6974
+
+
+def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
+    """Return (training part, held-out part) of ``train``, both in its order.
+
+    Whether an image is held out depends on its own key alone, so neither other images nor their order matter.
+
+    Args:
+        train: Training split.
+        rate: Chance of an image to be held out, in [0, 1); 0 leaves the held-out part empty.
+    """
+    held = unit_interval(hash_words(_HOLDOUT_SALT, train.keys)) < rate
+    return train.rows(~held), train.rows(held)
+
+
+def limit(image_set: ImageSet, count: int) -> ImageSet:
+    """Return at most ``count`` images of ``image_set``, those of smallest hash, in its order.
+
+    A smaller limit always chooses a subset of what a larger one chooses.
+
+    Args:
+        image_set: Images to choose from.
+        count: How many images to keep; 0 keeps all, and so does a number above the size of the set.
+    """
+    if count == 0 or count >= len(image_set):
+        return image_set
+    smallest = torch.argsort(hash_words(_LIMIT_SALT, image_set.keys), stable=True)[:count]
+    return image_set.rows(smallest.sort().values)

@@ -1,0 +1,51 @@
+"""A set of images in memory, the currency between sources, delivery and evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images with labels and stable keys.
+
+    Attributes:
+        name: Dataset name.
+        images: (n, C, H, W) uint8.
+        labels: (n,) int64; -1 where unknown.
+        keys: (n,) int64 sample keys, stable across processes and orders (the row in the dataset's own file).
+        class_names: Names of the classes, by label; empty when unknown.
+        mean: Channel means over the training split, in [0, 1].
+        std: Channel standard deviations over the training split, in [0, 1].
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    keys: Tensor
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return self.images.shape[0]
+
+    def rows(self, index: Tensor) -> ImageSet:
+        """Return the images at ``index`` ((k,) int64 rows or (n,) bool mask), in that order."""
+        return ImageSet(
+            self.name, self.images[index], self.labels[index], self.keys[index], self.class_names, self.mean, self.std
+        )
+
+
+def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return per-channel mean and standard deviation, in [0, 1], of (n, C, H, W) uint8 images."""
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    channels = images.unbind(dim=1)
+    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in channels]).double()
+    share = counts / counts.sum(dim=1, keepdim=True)
+    mean = share @ levels
+    variance = share @ levels.square() - mean.square()
+    return tuple(mean.tolist()), tuple(variance.clamp_min(0).sqrt().tolist())

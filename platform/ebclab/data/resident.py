@@ -1,0 +1,177 @@
+"""Batches of views from a training set that lives on the device as bytes.
+
+What a batch holds is a pure function of (seed, epoch, position): any batch can be asked for at any time, so a
+resumed run needs no replay, and a rank takes its slice of the same global batch that one rank alone would see.
+
+Shapes: V views, B images of this rank, C channels, H x W pixels, P proposals of this rank.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.hashing import hash_words, integers_below
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views import make_views
+from ebclab.errors import DataError, UserError
+from energy_contrast.method import Batch
+
+_ORDER_SALT = 0x6F72646572  # names the use of a hash, so that order, choice and views are independent
+_CHOICE_SALT = 0x63686F696365
+_FRESH_SALT = 0x6672657368
+
+
+class ResidentData:
+    """A training set on one device that gives the global batches of a run, or this rank's slices of them.
+
+    Args:
+        train: Training images.
+        views: How views are drawn.
+        preprocessing: Size and normalisation of the views.
+        seed: Seed of the run.
+        batch_size: Global batch size, images; an incomplete last batch is dropped.
+        num_views: Views of each image in a batch.
+        num_proposals: Views of other images that come with each global batch.
+        device: Where the images are kept and the views are made.
+        channels_last: Give views in NHWC memory order.
+        rank: Which slice of each global batch is wanted.
+        world_size: Into how many equal slices global batches are cut.
+
+    Attributes:
+        num_batches: Batches in an epoch.
+
+    Raises:
+        DataError: The set is smaller than a batch, has no images left for proposals, or does not fit on the device.
+        UserError: ``world_size`` does not divide the batch or its proposals.
+    """
+
+    def __init__(
+        self,
+        train: ImageSet,
+        views: ViewsConfig,
+        preprocessing: Preprocessing,
+        *,
+        seed: int,
+        batch_size: int,
+        num_views: int = 2,
+        num_proposals: int = 0,
+        device: torch.device | str = "cpu",
+        channels_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        _require_enough(train, batch_size, num_proposals)
+        _require_divisible(batch_size, num_proposals, world_size)
+        self.num_batches = len(train) // batch_size
+        self._views, self._preprocessing, self._channels_last = views, preprocessing, channels_last
+        self._seed, self._batch_size, self._num_views, self._num_proposals = seed, batch_size, num_views, num_proposals
+        self._rank, self._world_size = rank, world_size
+        device = torch.device(device)
+        _require_room(train, device)
+        self._images, self._labels, self._keys = (part.to(device) for part in (train.images, train.labels, train.keys))
+        self._ordered_epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        """Return this rank's slice of one global batch.
+
+        Args:
+            epoch: Epoch, from 0.
+            position: Number of the batch within the epoch, in [0, num_batches).
+
+        Raises:
+            IndexError: There is no such position.
+        """
+        if not 0 <= position < self.num_batches:
+            raise IndexError(f"position: an epoch has {self.num_batches} batches, got {position}")
+        order = self._epoch_order(epoch)
+        first = position * self._batch_size
+        rows = self._slice(order[first : first + self._batch_size])  # (B,)
+        views = self._make_views(rows, self._keys[rows], epoch, self._num_views)  # (V, B, C, H, W)
+        return Batch(views, self._labels[rows], rows, self._proposals(order, epoch, position))
+
+    def draw(self, count: int, generator: Generator) -> Tensor:
+        """Return (count, C, H, W) views of training images drawn with replacement.
+
+        Args:
+            count: How many.
+            generator: Source of the choice and of the views' parameters; its device may differ from the images'.
+        """
+        where = generator.device
+        rows = torch.randint(len(self._images), (count,), generator=generator, device=where)
+        keys = torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator, device=where)
+        device = self._images.device
+        return self._make_views(rows.to(device), keys.to(device), 0, 1)[0]
+
+    def _epoch_order(self, epoch: int) -> Tensor:
+        """Return the rows (n,) in the order of ``epoch``, sorted anew only when the epoch changes."""
+        if epoch != self._ordered_epoch:
+            self._order = torch.argsort(hash_words(_ORDER_SALT, self._seed, epoch, self._keys), stable=True)
+            self._ordered_epoch = epoch
+        return self._order
+
+    def _proposals(self, order: Tensor, epoch: int, position: int) -> Tensor:
+        """Return (P, C, H, W) views of images outside the global batch, each uniform and independent of the others."""
+        if self._num_proposals == 0:
+            side = self._preprocessing.image_size
+            return torch.empty(0, self._images.shape[1], side, side, device=order.device)
+        step = epoch * self.num_batches + position
+        slots = self._slice(torch.arange(self._num_proposals, device=order.device))  # (P,)
+        others = len(order) - self._batch_size
+        places = integers_below(hash_words(_CHOICE_SALT, self._seed, step, slots), others)  # (P,) among the others
+        first = position * self._batch_size
+        rows = order[torch.where(places < first, places, places + self._batch_size)]  # steps over the batch itself
+        # A key of its own makes a view fresh: unlike those of the image's turn in the epoch and of any other proposal.
+        keys = hash_words(_FRESH_SALT, step, slots, self._keys[rows])
+        return self._make_views(rows, keys, epoch, 1)[0]
+
+    def _make_views(self, rows: Tensor, keys: Tensor, epoch: int, num_views: int) -> Tensor:
+        return make_views(
+            self._images[rows],
+            keys,
+            self._views,
+            self._preprocessing,
+            seed=self._seed,
+            epoch=epoch,
+            num_views=num_views,
+            channels_last=self._channels_last,
+        )
+
+    def _slice(self, of_global_batch: Tensor) -> Tensor:
+        """Return this rank's contiguous part of a tensor with one entry for each member of the global batch."""
+        share = len(of_global_batch) // self._world_size
+        return of_global_batch[self._rank * share : (self._rank + 1) * share]
+
+
+def _require_enough(train: ImageSet, batch_size: int, num_proposals: int) -> None:
+    if batch_size > len(train):
+        raise DataError(
+            f"training.batch_size: larger than the training set, got {batch_size} for {len(train)} images; "
+            f"use at most {len(train)} (data.holdout_rate and data.train_limit make the set smaller)"
+        )
+    if num_proposals and batch_size == len(train):
+        raise DataError(
+            f"training.batch_size: this method needs images outside the batch, got {batch_size} "
+            f"for {len(train)} images; use at most {len(train) - 1}"
+        )
+
+
+def _require_divisible(batch_size: int, num_proposals: int, world_size: int) -> None:
+    for name, count in (("training.batch_size", batch_size), ("proposals of a batch", num_proposals)):
+        if count % world_size:
+            raise UserError(f"{name}: must split evenly over {world_size} workers, got {count}; change either number")
+
+
+def _require_room(train: ImageSet, device: torch.device) -> None:
+    """Refuse a copy that cannot fit; on the CPU the images are in memory already and are not copied."""
+    if device.type != "cuda":
+        return
+    needed = sum(part.nbytes for part in (train.images, train.labels, train.keys))
+    free, _ = torch.cuda.mem_get_info(device)
+    if needed > free:
+        raise DataError(
+            f"data.name: {train.name} does not fit on {device}, got {len(train)} images that need "
+            f"{needed / 2**30:.2f} GiB with {free / 2**30:.2f} GiB free; set data.train_limit or resources.device=cpu"
+        )

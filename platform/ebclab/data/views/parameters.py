@@ -1,0 +1,153 @@
+"""What is random about a view, drawn per image and per view.
+
+Every number is a hash of (seed, epoch, sample key, view number, slot): the same image gets the same view in
+whatever batch, order, process or device it is made.
+
+Shapes: V views, B images.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.hashing import hash_words, unit_interval
+
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbers
+
+_STREAM = 0x7669657773  # sets these hashes apart from other uses of the same seed and keys
+_NOISE_SLOT = -1
+_SLOTS = (
+    *("flip", "jitter", "order", "brightness", "contrast", "saturation", "hue"),
+    *("grayscale", "blur", "blur_sigma", "crop_top", "crop_left"),
+)
+_CROP_TRIES = 10
+_JITTER_ORDERS = tuple(itertools.permutations((BRIGHTNESS, CONTRAST, SATURATION, HUE)))
+
+
+class ViewParameters(NamedTuple):
+    """All that is random about views; every tensor is (V, B) unless said otherwise.
+
+    Attributes:
+        top: int64; first row of the crop box, pixels.
+        left: int64; first column of the crop box, pixels.
+        height: int64; rows of the crop box, pixels.
+        width: int64; columns of the crop box, pixels.
+        flip: bool; mirror left and right.
+        order: (V, B, 4) int64; the colour operations (BRIGHTNESS, CONTRAST, SATURATION, HUE) in the order applied.
+        brightness: float32 factor; 1 leaves the image alone.
+        contrast: float32 factor; 1 leaves the image alone.
+        saturation: float32 factor; 1 leaves the image alone.
+        hue: float32 shift in turns, from -1/2 to 1/2; 0 leaves the image alone.
+        grayscale: bool; drop colour.
+        blur_sigma: float32 standard deviation, pixels; 0 leaves the image alone.
+        noise_word: int64; the word that names the pixel noise.
+    """
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+    flip: Tensor
+    order: Tensor
+    brightness: Tensor
+    contrast: Tensor
+    saturation: Tensor
+    hue: Tensor
+    grayscale: Tensor
+    blur_sigma: Tensor
+    noise_word: Tensor
+
+
+def draw_parameters(
+    keys: Tensor, config: ViewsConfig, height: int, width: int, *, seed: int, epoch: int, views: range
+) -> ViewParameters:
+    """Draw the parameters of every view of every image.
+
+    Args:
+        keys: (B,) int64 sample keys.
+        config: Final view settings.
+        height: Rows of the source images, pixels.
+        width: Columns of the source images, pixels.
+        seed: Seed of the run.
+        epoch: Epoch, counted from 0.
+        views: Numbers of the V views.
+    """
+    numbers = torch.arange(views.start, views.stop, device=keys.device)[:, None, None]  # (V, 1, 1)
+    slots = torch.arange(_NOISE_SLOT, len(_SLOTS) + 2 * _CROP_TRIES, device=keys.device)
+    bits = hash_words(_STREAM, seed, epoch, keys[:, None], numbers, slots)  # (V, B, slots)
+    uniform = unit_interval(bits[..., 1:])
+    draw = dict(zip(_SLOTS, uniform.unbind(-1), strict=False))
+    orders = torch.tensor(_JITTER_ORDERS, device=keys.device)
+    jitter = draw["jitter"] < config.jitter_rate
+    sigma = _between(draw["blur_sigma"], config.blur_sigma_min, config.blur_sigma_max)
+    return ViewParameters(
+        *_draw_boxes(uniform[..., len(_SLOTS) :], draw["crop_top"], draw["crop_left"], config, height, width),
+        flip=draw["flip"] < config.flip_rate,
+        order=orders[(draw["order"] * len(orders)).long()],
+        brightness=_factors(draw["brightness"], config.brightness, jitter),
+        contrast=_factors(draw["contrast"], config.contrast, jitter),
+        saturation=_factors(draw["saturation"], config.saturation, jitter),
+        hue=(_between(draw["hue"], -config.hue, config.hue) * jitter).float(),
+        grayscale=draw["grayscale"] < config.grayscale_rate,
+        blur_sigma=(sigma * (draw["blur"] < config.blur_rate)).float(),
+        noise_word=bits[..., 0],
+    )
+
+
+def _draw_boxes(
+    tries: Tensor, place_top: Tensor, place_left: Tensor, config: ViewsConfig, height: int, width: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return top, left, height and width of crop boxes distributed as torchvision's RandomResizedCrop draws them.
+
+    The first of ten pairs of area and aspect ratio whose box fits the image is taken, else the largest central box
+    of an allowed ratio.
+
+    Args:
+        tries: (V, B, 20) numbers in [0, 1): areas, then aspect ratios.
+        place_top: (V, B) numbers in [0, 1) for the vertical place.
+        place_left: (V, B) numbers in [0, 1) for the horizontal place.
+        config: Final view settings.
+        height: Rows of the source images, pixels.
+        width: Columns of the source images, pixels.
+    """
+    if config.crop_scale_min == config.crop_scale_max == 1.0:
+        zero = torch.zeros_like(place_top, dtype=torch.int64)
+        return zero, zero, zero + height, zero + width
+    area = _between(tries[..., :_CROP_TRIES], config.crop_scale_min, config.crop_scale_max) * (height * width)
+    low, high = math.log(config.crop_ratio_min), math.log(config.crop_ratio_max)
+    ratio = _between(tries[..., _CROP_TRIES:], low, high).exp()
+    widths, heights = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()  # round half to even, like Python
+    fits = (widths >= 1) & (widths <= width) & (heights >= 1) & (heights <= height)
+    first = fits.int().argmax(-1, keepdim=True)
+    found = fits.any(-1)
+    central_height, central_width = _central_box(config, height, width)
+    box_height = torch.where(found, heights.gather(-1, first)[..., 0], central_height)
+    box_width = torch.where(found, widths.gather(-1, first)[..., 0], central_width)
+    room_down, room_right = height - box_height, width - box_width
+    top = torch.where(found, place_top * (room_down + 1), room_down / 2)
+    left = torch.where(found, place_left * (room_right + 1), room_right / 2)
+    return top.long(), left.long(), box_height.long(), box_width.long()
+
+
+def _central_box(config: ViewsConfig, height: int, width: int) -> tuple[int, int]:
+    """Return height and width of the largest box of an allowed aspect ratio."""
+    if width / height < config.crop_ratio_min:
+        return round(width / config.crop_ratio_min), width
+    if width / height > config.crop_ratio_max:
+        return height, round(height * config.crop_ratio_max)
+    return height, width
+
+
+def _factors(uniform: Tensor, spread: float, chosen: Tensor) -> Tensor:
+    """Return factors uniform around 1 -/+ ``spread`` where ``chosen``, else 1; never below 0."""
+    return torch.where(chosen, _between(uniform, max(0.0, 1 - spread), 1 + spread), 1.0).float()
+
+
+def _between(uniform: Tensor, low: float, high: float) -> Tensor:
+    return uniform * (high - low) + low

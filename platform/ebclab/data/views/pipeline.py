@@ -1,0 +1,161 @@
+"""From stored images to views: draw all parameters, then apply them chunk by chunk.
+
+A job is one view of one image. Jobs are sorted by the place of their hue shift and by grayscale, so that a chunk needs
+few of the colour operations; a chunk is small enough to stay in a core's cache through all of them.
+
+Shapes: V views, B images, J = V * B jobs, n jobs of a chunk, C channels, H x W source pixels, size x size view pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views.blur import blur
+from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter
+from ebclab.data.views.geometry import ResizeLine, plan_line, resample
+from ebclab.data.views.noise import standard_normal
+from ebclab.data.views.parameters import ViewParameters, draw_parameters
+
+_CHUNK_NUMBERS_CPU = 96 * 3 * 32 * 32  # 1.1 MiB of float32
+_CHUNK_NUMBERS_DEVICE = 1 << 27  # 512 MiB: few launches
+
+
+class _Jobs(NamedTuple):
+    """What is done to each job of a sorted set; every field has the jobs along its first dimension."""
+
+    place: Tensor  # int64; row in the (J, ...) result
+    image: Tensor  # int64; row in the images
+    row_points: Tensor
+    row_centres: Tensor
+    column_points: Tensor
+    column_centres: Tensor
+    keep: Tensor
+    gray: Tensor
+    mean: Tensor
+    hue: Tensor
+    hue_place: Tensor
+    grayscale: Tensor
+    blur_sigma: Tensor
+    noise_word: Tensor
+
+    def chunks(self, size: int) -> Iterator[_Jobs]:
+        """Yield the jobs ``size`` at a time."""
+        return map(_Jobs._make, zip(*(torch.split(field, size) for field in self), strict=True))
+
+
+def make_views(
+    images: Tensor,
+    keys: Tensor,
+    config: ViewsConfig,
+    preprocessing: Preprocessing,
+    *,
+    seed: int,
+    epoch: int,
+    num_views: int = 2,
+    first_view: int = 0,
+    channels_last: bool = False,
+) -> Tensor:
+    """Return (V, B, C, size, size) float32 normalised views; each depends on its image, key and number alone.
+
+    Args:
+        images: (B, C, H, W) uint8, on any device.
+        keys: (B,) int64 sample keys, on the same device.
+        config: Final view settings.
+        preprocessing: Size of the views and their normalisation.
+        seed: Seed of the run.
+        epoch: Epoch, counted from 0.
+        num_views: Views of each image.
+        first_view: Number of the first of these views.
+        channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
+
+    Raises:
+        ConfigError: The blur kernel reaches over a whole view.
+    """
+    height, width = images.shape[-2:]
+    views = range(first_view, first_view + num_views)
+    parameters = draw_parameters(keys, config, height, width, seed=seed, epoch=epoch, views=views)
+    return apply_parameters(images, parameters, config, preprocessing, channels_last=channels_last)
+
+
+def apply_parameters(
+    images: Tensor,
+    parameters: ViewParameters,
+    config: ViewsConfig,
+    preprocessing: Preprocessing,
+    *,
+    channels_last: bool = False,
+    chunk_size: int = 0,
+) -> Tensor:
+    """Return the (V, B, C, size, size) float32 views that ``parameters`` describe.
+
+    Args:
+        images: (B, C, H, W) uint8.
+        parameters: Parameters of V views of these images.
+        config: Final view settings; says which operations take part, the blur's kernel size and the noise.
+        preprocessing: Size of the views and their normalisation.
+        channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
+        chunk_size: Views made at a time; 0 means as many as suit the device.
+
+    Raises:
+        ConfigError: The blur kernel reaches over a whole view.
+    """
+    num_views, num_images = parameters.flip.shape
+    channels, size = images.shape[1], preprocessing.image_size
+    result = torch.empty(num_views * num_images, channels, size * size, device=images.device)
+    if channels_last:
+        result = torch.empty(num_views * num_images, size * size, channels, device=images.device)
+    budget = _CHUNK_NUMBERS_CPU if images.is_cpu else _CHUNK_NUMBERS_DEVICE
+    chunk_size = chunk_size or max(1, budget // (channels * size * size))
+    for jobs in _plan(images, parameters, size).chunks(chunk_size):
+        planes = _make_planes(images, jobs, config, preprocessing)  # (C, n, pixels)
+        views = planes.permute(1, 2, 0).contiguous() if channels_last else planes.transpose(0, 1)
+        result.index_copy_(0, jobs.place, views)
+    if channels_last:
+        result = result.transpose(1, 2)
+    return result.view(num_views, num_images, channels, size, size)
+
+
+def _plan(images: Tensor, parameters: ViewParameters, size: int) -> _Jobs:
+    """Return all jobs, sorted."""
+    _, channels, height, width = images.shape
+    flat = ViewParameters._make(field.flatten(0, 1) for field in parameters)
+    place = (2 * hue_places(flat) + flat.grayscale).argsort(stable=True)
+    flat = ViewParameters._make(field.index_select(0, place) for field in flat)
+    return _Jobs(
+        place,
+        place % images.shape[0],
+        *plan_line(flat.top, flat.height, None, height, size),
+        *plan_line(flat.left, flat.width, flat.flip, width, size),
+        *plan_jitter(flat, rgb=channels == 3),
+        grayscale=flat.grayscale,
+        blur_sigma=flat.blur_sigma,
+        noise_word=flat.noise_word,
+    )
+
+
+def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing: Preprocessing) -> Tensor:
+    """Return (C, n, pixels) normalised planes of some jobs."""
+    source = images.index_select(0, jobs.image).float()  # (n, C, H, W) in [0, 255]
+    rows = ResizeLine(jobs.row_points, jobs.row_centres).weights(total=1 / 255)
+    columns = ResizeLine(jobs.column_points, jobs.column_centres).weights(total=1)
+    square = resample(rows.transpose(1, 2), source, columns).clamp_(max=1)  # (C, n, size, size) in [0, 1]
+    planes = square.flatten(2)
+    if config.jitter_rate > 0:
+        plan = JitterPlan(jobs.keep, jobs.gray, jobs.mean, jobs.hue, jobs.hue_place)
+        jitter_colour(planes, plan, shifts_hue=config.hue > 0)
+    if config.grayscale_rate > 0 and planes.shape[0] == 3:
+        drop_colour(planes, jobs.grayscale)
+    if config.blur_rate > 0:
+        planes = blur(square, jobs.blur_sigma, config.blur_kernel_size).flatten(2)
+    if config.noise_std > 0:
+        noise = standard_normal(jobs.noise_word, planes[:, 0].numel())
+        planes.add_(noise.view_as(planes.transpose(0, 1)).transpose(0, 1), alpha=config.noise_std)
+    mean = planes.new_tensor(preprocessing.mean)[:, None, None]
+    std = planes.new_tensor(preprocessing.std)[:, None, None]
+    return planes.sub_(mean).mul_(1 / std)

@@ -1,0 +1,45 @@
+"""Every error that ebclab raises on purpose, and the exit code each one means."""
+
+from __future__ import annotations
+
+
+class EbclabError(Exception):
+    """Base of all errors of ebclab; its text is shown to the user without a traceback."""
+
+    exit_code = 1
+
+
+class UserError(EbclabError):
+    """What the user asked for cannot be done as asked; the text says what to change."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """Settings are wrong. Holds every problem found, one line each.
+
+    Args:
+        problems: Lines of the form ``<dotted key>: <what is wrong>, got <value>; <what to write>``.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class DataError(UserError):
+    """A dataset is missing, damaged or does not fit."""
+
+
+class RunError(UserError):
+    """A run folder is missing, taken, damaged or cannot be written."""
+
+
+class TrainingError(EbclabError):
+    """Training itself went wrong (non-finite numbers); the text names the last good checkpoint."""
+
+
+class InterruptedRunError(EbclabError):
+    """The user (or the machine's scheduler) asked to stop; the text says what was saved and how to go on."""
+
+    exit_code = 130

@@ -1,0 +1,173 @@
+"""The probes together: an encoder, labelled training and test images in; scores out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.features import Encoder, compute_features, require_labels
+from ebclab.evaluation.intervals import Score, make_score
+from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
+from ebclab.evaluation.linear import linear_accuracies
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.protocols import PROTOCOLS, LbfgsProtocol, look_up
+
+
+@dataclass(frozen=True)
+class FeatureSplit:
+    """What every probe works on, all on one device.
+
+    Attributes:
+        train_x: (n, D) float32.
+        train_y: (n,) int64 in [0, num_classes).
+        test_x: (m, D) float32.
+        test_y: (m,) int64 in [0, num_classes).
+        num_classes: How many classes there are.
+    """
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    num_classes: int
+
+
+def evaluate_encoder(
+    encoder: Encoder,
+    train: ImageSet,
+    test: ImageSet,
+    preprocessing: Preprocessing,
+    config: EvaluationConfig,
+    *,
+    device: torch.device | str,
+    only: Sequence[str] = ("knn", "linear"),
+    seed: int = 0,
+    on_progress: OnProgress = silent,
+) -> dict[str, Score]:
+    """Return the score of each probe in ``only``, on features computed once with the encoder frozen.
+
+    Args:
+        encoder: Maps preprocessed images to embeddings; lies on ``device``.
+        train: The whole training set, the held-out part included: selection is over.
+        test: The test set.
+        preprocessing: What the encoder expects done to stored images.
+        config: Neighbours, temperature, linear protocol, batch size.
+        device: Where features and probes are computed.
+        only: Names of probes, keys of `PROBES`.
+        seed: First of ``config.linear_seeds`` consecutive seeds for a linear protocol with randomness.
+        on_progress: Called with work done, work in all and what it is.
+
+    Raises:
+        ConfigError: Unknown probe or linear protocol.
+        DataError: A label is missing, a set is empty, or images and encoder do not fit.
+        TrainingError: The encoder gives NaN or infinity.
+    """
+    probes = _chosen_probes(only, config)
+    num_classes = _count_classes(train, test)
+    features = [
+        compute_features(
+            encoder,
+            part.images,
+            preprocessing,
+            batch_size=config.batch_size,
+            device=device,
+            on_progress=on_progress,
+            what=f"features of {what} images",
+        ).to(device)
+        for part, what in ((train, "training"), (test, "test"))
+    ]
+    split = FeatureSplit(features[0], train.labels.to(device), features[1], test.labels.to(device), num_classes)
+    return {name: probe(split, config, seed, on_progress) for name, probe in probes.items()}
+
+
+def raw_pixel_scores(
+    train: ImageSet,
+    test: ImageSet,
+    config: EvaluationConfig,
+    *,
+    device: torch.device | str = "cpu",
+    only: Sequence[str] = ("knn", "linear"),
+    seed: int = 0,
+    on_progress: OnProgress = silent,
+) -> dict[str, Score]:
+    """Return the same probes' scores on flattened pixels in [0, 1]: what an encoder must beat to be of use.
+
+    Args, errors: as in `evaluate_encoder`.
+    """
+    probes = _chosen_probes(only, config)
+    num_classes = _count_classes(train, test)
+    pixels = [part.images.to(device).flatten(1).float() / 255 for part in (train, test)]
+    split = FeatureSplit(pixels[0], train.labels.to(device), pixels[1], test.labels.to(device), num_classes)
+    return {name: probe(split, config, seed, on_progress) for name, probe in probes.items()}
+
+
+def _knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
+    predictions = knn_predictions(
+        split.train_x,
+        split.train_y,
+        split.test_x,
+        neighbours=config.knn_neighbours,
+        temperature=config.knn_temperature,
+        num_classes=split.num_classes,
+        on_progress=on_progress,
+    )
+    detail = f"kNN, {config.knn_neighbours} neighbours, votes exp(cosine / {config.knn_temperature:g})"
+    return _score_predictions("knn", predictions, split, detail)
+
+
+def _ebclr_knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
+    predictions = ebclr_knn_predictions(
+        split.train_x, split.train_y, split.test_x, num_classes=split.num_classes, on_progress=on_progress
+    )
+    return _score_predictions("ebclr-knn", predictions, split, "kNN, 20 Euclidean neighbours, votes 1 / distance")
+
+
+def _score_predictions(name: str, predictions: Tensor, split: FeatureSplit, detail: str) -> Score:
+    accuracy = (predictions == split.test_y).double().mean().item()
+    return make_score(name, [accuracy], num_images=len(split.test_y), detail=detail)
+
+
+def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
+    protocol = PROTOCOLS[config.linear_protocol]
+    seeds = tuple(range(seed, seed + config.linear_seeds))
+    accuracies = linear_accuracies(
+        protocol.name,
+        split.train_x,
+        split.train_y,
+        split.test_x,
+        split.test_y,
+        num_classes=split.num_classes,
+        seeds=seeds,
+        l2=config.linear_l2,
+        on_progress=on_progress,
+    )
+    exact = isinstance(protocol, LbfgsProtocol)
+    detail = f"linear, {protocol.name}: {protocol.doc}" + (f", l2 {config.linear_l2:g}" if exact else "")
+    return make_score("linear", accuracies, num_images=len(split.test_y), detail=detail, seeds=() if exact else seeds)
+
+
+Probe = Callable[[FeatureSplit, EvaluationConfig, int, OnProgress], Score]
+
+PROBES: dict[str, Probe] = {"knn": _knn, "linear": _linear, "ebclr-knn": _ebclr_knn}
+"""Every probe by the name that ``--only`` takes."""
+
+
+def _chosen_probes(only: Sequence[str], config: EvaluationConfig) -> dict[str, Probe]:
+    """Return the probes named in ``only``; all names are checked before any work begins."""
+    probes = {name: look_up("only", "probe", name, PROBES) for name in only}
+    if "linear" in probes:
+        look_up("evaluation.linear_protocol", "protocol", config.linear_protocol, PROTOCOLS)
+    return probes
+
+
+def _count_classes(*sets: ImageSet) -> int:
+    """Return how many classes the sets have together; every image must have a label."""
+    for images in sets:
+        require_labels(images)
+    return max(max(int(images.labels.max()) + 1, len(images.class_names)) for images in sets)

@@ -1,0 +1,109 @@
+"""Images through a frozen encoder, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, TrainingError
+from ebclab.evaluation.progress import OnProgress, silent
+
+Encoder = nn.Module | Callable[[Tensor], Tensor]
+"""Maps preprocessed images (B, C, H, W) to embeddings (B, D): a module, or a bound method such as ``method.embed``."""
+
+
+def compute_features(
+    encoder: Encoder,
+    images: Tensor,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    on_progress: OnProgress = silent,
+    what: str = "features",
+) -> Tensor:
+    """Return the embeddings of ``images``, in their order, computed in eval mode and without gradients.
+
+    Batch norm uses its running statistics and leaves them as they are; afterwards every submodule is back in the
+    mode it was in. A plain function that closes over a module must put that module in eval mode itself.
+
+    Args:
+        encoder: A module on ``device``, or a function; a bound method stands for the module it belongs to.
+        images: (n, C, H, W) uint8, on any device.
+        preprocessing: What the encoder expects done to stored images.
+        batch_size: Images per forward pass; it changes memory and speed only.
+        device: Where the encoder lies.
+        on_progress: Called after each batch with images done, images in all and ``what``.
+        what: Name of this work for ``on_progress``.
+
+    Returns:
+        (n, D) float32 on the CPU.
+
+    Raises:
+        DataError: There are no images, or their channels are not the ones that the preprocessing expects.
+        TrainingError: The encoder gives NaN or infinity.
+    """
+    _check_images(images, preprocessing)
+    parts = []
+    with _frozen(encoder), torch.no_grad():
+        for start in range(0, len(images), batch_size):
+            batch = images[start : start + batch_size].to(device)
+            parts.append(encoder(preprocessing(batch)).float().cpu())  # (B, D)
+            on_progress(start + len(batch), len(images), what)
+    features = torch.cat(parts)  # (n, D)
+    finite = features.isfinite().all(dim=1)
+    if not finite.all():
+        bad = int((~finite).sum())
+        raise TrainingError(
+            f"{what}: the encoder must give finite numbers, got NaN or infinity for {bad:,} of {len(images):,} images; "
+            "its training has diverged, evaluate an earlier checkpoint"
+        )
+    return features
+
+
+@contextmanager
+def _frozen(encoder: Encoder) -> Iterator[None]:
+    """Hold the module behind ``encoder`` in eval mode; on leaving, give each submodule its own mode back."""
+    module = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
+    if not isinstance(module, nn.Module):
+        yield
+        return
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def require_labels(images: ImageSet) -> None:
+    """Refuse sets that no probe can work on.
+
+    Raises:
+        DataError: There are no images, or some have no label.
+    """
+    if len(images) == 0:
+        raise DataError(f"{images.name}: at least one image is needed to measure an encoder, got 0")
+    missing = int((images.labels < 0).sum())
+    if missing:
+        raise DataError(
+            f"{images.name}: kNN and linear probes need a label for every image, "
+            f"got {missing:,} of {len(images):,} without; choose a labelled dataset"
+        )
+
+
+def _check_images(images: Tensor, preprocessing: Preprocessing) -> None:
+    if len(images) == 0:
+        raise DataError("images: at least one is needed to measure an encoder, got 0")
+    channels = len(preprocessing.mean)
+    if images.shape[1] != channels:
+        raise DataError(
+            f"images: the encoder expects {channels} channel(s), got {images.shape[1]}; "
+            "evaluate it on a dataset with as many channels as it was trained on"
+        )

@@ -1,0 +1,172 @@
+"""k-nearest-neighbour accuracy of features: no training, no free choice but the neighbours and how they vote.
+
+Two rules. ``cosine``: Wu, Xiong, Yu & Lin (2018), "Unsupervised Feature Learning via Non-Parametric Instance
+Discrimination", section 3.4. ``inverse distance``: the one in the code that was released with EBCLR.
+
+Ties, in both: of training images equally near (to the last bit of the score), the one with the lower row is the
+neighbour; of classes with equal votes, the lower label wins.
+
+Shapes: n training rows (the bank), q test rows, k neighbours, K classes, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ebclab.errors import DataError
+from ebclab.evaluation.progress import OnProgress, silent
+
+_SCORES_AT_ONCE = 2**24  # a (rows, n) block of float32 scores takes 64 MiB
+
+
+def knn_predictions(
+    bank: Tensor,
+    bank_labels: Tensor,
+    queries: Tensor,
+    *,
+    neighbours: int,
+    temperature: float,
+    num_classes: int,
+    on_progress: OnProgress = silent,
+) -> Tensor:
+    """Return the class (q,) that wins when each neighbour votes exp(cosine similarity / temperature) for its own.
+
+    Args:
+        bank: (n, D) training features, any scale; on the device that computes.
+        bank_labels: (n,) int64 in [0, num_classes).
+        queries: (q, D) test features.
+        neighbours: How many of the most similar training rows vote.
+        temperature: Divides the similarity; small values let the nearest neighbour decide.
+        num_classes: K.
+        on_progress: Called with queries done, queries in all.
+
+    Raises:
+        DataError: More neighbours are asked for than there are training rows.
+    """
+    bank, queries = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
+    predictions = []
+    for rows, similarity, _ in _nearest(bank, queries, None, neighbours, on_progress):
+        gap = similarity - similarity.amax(dim=1, keepdim=True)  # the same factor for all votes of a query: no overflow
+        predictions.append(_winners(bank_labels[rows], (gap.double() / temperature).exp(), num_classes))
+    return torch.cat(predictions)
+
+
+def ebclr_knn_predictions(
+    bank: Tensor,
+    bank_labels: Tensor,
+    queries: Tensor,
+    *,
+    num_classes: int,
+    neighbours: int = 20,
+    on_progress: OnProgress = silent,
+) -> Tensor:
+    """Return the class (q,) that wins when each Euclidean neighbour on raw features votes 1 / distance.
+
+    A training row at distance zero outvotes all that are not. Neighbours are found in the features' own precision;
+    the distances that vote are float64.
+
+    Args:
+        bank: (n, D) training features, not normalised; on the device that computes.
+        bank_labels: (n,) int64 in [0, num_classes).
+        queries: (q, D) test features.
+        num_classes: K.
+        neighbours: How many of the nearest training rows vote; 20 in the released code.
+        on_progress: Called with queries done, queries in all.
+
+    Raises:
+        DataError: More neighbours are asked for than there are training rows.
+    """
+    centre = bank.mean(dim=0)  # distances do not change, rounding errors shrink
+    bank, queries = bank - centre, queries - centre
+    half_squares = bank.square().sum(dim=1) / 2  # |q - b|^2 = |q|^2 - 2 (q.b - |b|^2 / 2): the bracket ranks
+    predictions = []
+    for rows, _, block in _nearest(bank, queries, half_squares, neighbours, on_progress):
+        distance = (block[:, None].double() - bank[rows].double()).norm(dim=2)  # (rows, k)
+        exact = distance == 0
+        votes = torch.where(exact.any(dim=1, keepdim=True), exact.double(), 1 / distance)
+        predictions.append(_winners(bank_labels[rows], votes, num_classes))
+    return torch.cat(predictions)
+
+
+def knn_accuracy(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    test_labels: Tensor,
+    *,
+    neighbours: int,
+    temperature: float,
+    num_classes: int,
+    on_progress: OnProgress = silent,
+) -> float:
+    """Return the share of test rows, in [0, 1], that `knn_predictions` puts in the right class.
+
+    Args:
+        train_features: (n, D), any scale.
+        train_labels: (n,) int64.
+        test_features: (q, D).
+        test_labels: (q,) int64.
+        neighbours: How many of the most similar training rows vote.
+        temperature: A vote is exp(cosine similarity / temperature).
+        num_classes: Labels lie in [0, num_classes).
+        on_progress: Called with test rows done, test rows in all.
+
+    Raises:
+        DataError: More neighbours are asked for than there are training rows.
+    """
+    predictions = knn_predictions(
+        train_features,
+        train_labels,
+        test_features,
+        neighbours=neighbours,
+        temperature=temperature,
+        num_classes=num_classes,
+        on_progress=on_progress,
+    )
+    return (predictions == test_labels).double().mean().item()
+
+
+def _nearest(
+    bank: Tensor, queries: Tensor, offset: Tensor | None, neighbours: int, on_progress: OnProgress
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield (rows (r, k), scores (r, k), queries (r, D)) block by block, nearest by the score q.b - offset_b."""
+    if neighbours > len(bank):
+        raise DataError(
+            f"evaluation.knn_neighbours: must not exceed the {len(bank):,} training images at hand, got {neighbours:,}"
+        )
+    done = 0
+    for block in torch.split(queries, max(1, _SCORES_AT_ONCE // len(bank))):
+        scores = block @ bank.T if offset is None else torch.addmm(-offset, block, bank.T)  # (r, n)
+        rows = _top_rows(scores, neighbours)
+        yield rows, scores.gather(1, rows), block
+        done += len(block)
+        on_progress(done, len(queries), "knn")
+
+
+def _top_rows(scores: Tensor, k: int) -> Tensor:
+    """Return the columns (r, k) of the k largest scores (r, n); of equal scores, the lower columns.
+
+    `torch.topk` promises nothing about ties, so queries whose k-th and (k+1)-th scores are equal are chosen again.
+    """
+    best, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    if best.shape[1] == k:
+        return columns
+    tied = best[:, k - 1] == best[:, k]
+    columns = columns[:, :k]
+    if tied.any():
+        threshold = best[tied, k - 1 : k]
+        above, level = scores[tied] > threshold, scores[tied] == threshold
+        room = k - above.sum(dim=1, keepdim=True)
+        chosen = above | (level & (level.cumsum(dim=1) <= room))  # exactly k in each row
+        columns[tied] = chosen.nonzero()[:, 1].view(-1, k)
+    return columns
+
+
+def _winners(labels: Tensor, votes: Tensor, num_classes: int) -> Tensor:
+    """Return the label (r,) with most votes; labels and float64 votes are (r, k)."""
+    totals = votes.new_zeros(len(votes), num_classes).scatter_add_(1, labels, votes)
+    return totals.argmax(dim=1)  # the first of equal maxima

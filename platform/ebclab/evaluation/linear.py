@@ -1,0 +1,171 @@
+"""Linear probes on frozen features: how well does one linear layer separate the classes?
+
+Shapes: n training rows, D features, K classes, S seeds, B rows of a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ebclab.errors import DataError
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol, look_up
+
+_log = logging.getLogger("ebclab.evaluation")
+
+
+def linear_accuracies(
+    protocol: str,
+    train_x: Tensor,
+    train_y: Tensor,
+    test_x: Tensor,
+    test_y: Tensor,
+    *,
+    num_classes: int,
+    seeds: Sequence[int],
+    l2: float,
+    on_progress: OnProgress = silent,
+) -> list[float]:
+    """Return test accuracies in [0, 1]: one a seed, or a single one where the protocol has no randomness (lbfgs).
+
+    Args:
+        protocol: A key of `PROTOCOLS`.
+        train_x: (n, D) float32 features; epoch protocols compute on their device, lbfgs on the CPU.
+        train_y: (n,) int64 in [0, num_classes).
+        test_x: (m, D) float32.
+        test_y: (m,) int64.
+        num_classes: K.
+        seeds: Each draws its own initial weights and its own order of rows. A seed's result does not depend on the
+            other seeds, up to rounding: all are trained side by side.
+        l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 beside the mean cross-entropy.
+        on_progress: Called with epochs done, epochs in all (lbfgs: once before and once after).
+
+    Raises:
+        ConfigError: There is no such protocol.
+        DataError: The training labels hold fewer than two classes.
+    """
+    chosen = look_up("evaluation.linear_protocol", "protocol", protocol, PROTOCOLS)
+    if (train_y == train_y[0]).all():
+        raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
+    if isinstance(chosen, LbfgsProtocol):
+        on_progress(0, 1, "linear")
+        accuracy = _lbfgs_accuracy(chosen, train_x, train_y, test_x, test_y, l2)
+        on_progress(1, 1, "linear")
+        return [accuracy]
+    weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
+    predictions = (torch.matmul(test_x, weights) + biases).argmax(dim=2)  # (S, m)
+    return (predictions == test_y).double().mean(dim=1).tolist()
+
+
+def _lbfgs_accuracy(
+    protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, l2: float
+) -> float:
+    from sklearn.exceptions import ConvergenceWarning  # a second to import, and not every probe needs it
+    from sklearn.linear_model import LogisticRegression
+
+    train, test = (x.numpy() for x in standardise(train_x.cpu(), test_x.cpu()))
+    model = LogisticRegression(C=1 / (len(train) * l2), tol=protocol.tolerance, max_iter=protocol.max_iterations)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(train, train_y.cpu().numpy())
+    for entry in caught:
+        if issubclass(entry.category, ConvergenceWarning):
+            _log.warning(
+                "linear probe %s: not converged after %d of at most %d iterations, its accuracy may be low; "
+                "a larger evaluation.linear_l2 (now %g) converges sooner",
+                protocol.name,
+                max(model.n_iter_),
+                protocol.max_iterations,
+                l2,
+            )
+        else:
+            warnings.warn_explicit(entry.message, entry.category, entry.filename, entry.lineno)
+    return float(model.score(test, test_y.cpu().numpy()))
+
+
+def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both (n, D), (m, D) with the training columns' means subtracted and standard deviations divided by.
+
+    A column that is constant in training is left at its scale.
+    """
+    mean = train.mean(dim=0, dtype=torch.float64)
+    std = train.double().std(dim=0, correction=0)
+    std = torch.where(std > 1e-7 * mean.abs(), std, 1.0)  # below float32's rounding of the mean: constant
+    scale, shift = (1 / std).to(train.dtype), mean.to(train.dtype)
+    return (train - shift) * scale, (test - shift) * scale
+
+
+def train_layers(
+    protocol: EpochProtocol,
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    seeds: Sequence[int],
+    on_progress: OnProgress,
+) -> tuple[Tensor, Tensor]:
+    """Return weights (S, D, K) and biases (S, 1, K) of one linear layer a seed, trained side by side."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU: the same draws on any device
+    layer = _initial_layer(protocol, generators, x, num_classes)
+    batch_size = min(protocol.batch_size, len(x))
+    peak = protocol.learning_rate * (batch_size / 256 if protocol.scale_rate else 1.0)
+    optimizer = _optimizer(protocol, layer, peak)
+    steps = math.ceil(len(x) / batch_size)
+    order = torch.empty(0)
+    for epoch in range(protocol.epochs):
+        if epoch == 0 or protocol.order == "every-epoch":
+            order = torch.stack([torch.randperm(len(x), generator=g) for g in generators]).to(x.device)  # (S, n)
+        for step, rows in enumerate(torch.split(order, batch_size, dim=1)):  # rows (S, B)
+            for group in optimizer.param_groups:
+                group["lr"] = peak * rate_at(protocol, epoch + step / steps)
+            _step(layer, optimizer, x[rows], y[rows])
+        on_progress(epoch + 1, protocol.epochs, "linear")
+    return layer[0].detach(), layer[1].detach()
+
+
+def _step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
+    """Move every seed's layer by the gradient of its own mean cross-entropy; x (S, B, D), y (S, B)."""
+    weights, biases = layer
+    logits = torch.baddbmm(biases, x, weights)  # (S, B, K)
+    loss = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum") / y.shape[1]
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def rate_at(protocol: EpochProtocol, epoch: float) -> float:
+    """Return the learning rate as a share of its peak after ``epoch`` epochs, whole or not."""
+    share = epoch / protocol.epochs
+    if protocol.schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * share))
+    if protocol.schedule == "steps":
+        return 1.0 if share < 0.6 else 0.1 if share < 0.8 else 0.01
+    return 1.0
+
+
+def _initial_layer(
+    protocol: EpochProtocol, generators: list[torch.Generator], x: Tensor, num_classes: int
+) -> list[Tensor]:
+    size = x.shape[1]
+    weights = torch.empty(len(generators), size, num_classes)
+    biases = torch.zeros(len(generators), 1, num_classes)
+    bound = size**-0.5
+    for weight, bias, generator in zip(weights, biases, generators, strict=True):
+        if protocol.init == "normal":
+            weight.normal_(0.0, 0.01, generator=generator)
+        else:
+            weight.uniform_(-bound, bound, generator=generator)
+            bias.uniform_(-bound, bound, generator=generator)
+    return [part.to(x.device, x.dtype).requires_grad_() for part in (weights, biases)]
+
+
+def _optimizer(protocol: EpochProtocol, layer: list[Tensor], learning_rate: float) -> torch.optim.Optimizer:
+    if protocol.optimizer == "adam":
+        return torch.optim.Adam(layer, lr=learning_rate)
+    return torch.optim.SGD(layer, lr=learning_rate, momentum=0.9)

@@ -1,0 +1,158 @@
+"""The linear probes by name: what is trained on frozen features, how, from where, and what we do otherwise.
+
+All of them see features of images without augmentation, computed once with the encoder in eval mode, and report the
+last epoch. Choosing the best epoch by test accuracy, as some released code does, would be peeking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from ebclab.config.names import did_you_mean
+from ebclab.errors import ConfigError
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class LbfgsProtocol:
+    """Multinomial logistic regression on standardised features, solved to convergence: no seed, no learning rate.
+
+    Attributes:
+        name: Key in `PROTOCOLS`.
+        doc: One line for people.
+        source: Where the protocol comes from.
+        departs: What differs from the source, and why; empty when nothing does.
+        tolerance: The largest component of the gradient of the mean loss at which the solver stops.
+        max_iterations: Solver iterations after which it stops anyway, with a logged warning.
+    """
+
+    name: str
+    doc: str
+    source: str
+    departs: str
+    tolerance: float
+    max_iterations: int
+
+
+@dataclass(frozen=True)
+class EpochProtocol:
+    """One linear layer with bias, trained on raw features by mini-batch steps.
+
+    Attributes:
+        name: Key in `PROTOCOLS`.
+        doc: One line for people.
+        source: Where the protocol comes from.
+        departs: What differs from the source, and why; empty when nothing does.
+        optimizer: sgd has momentum 0.9 (not Nesterov's); adam has betas 0.9, 0.999. Neither decays weights.
+        learning_rate: Peak rate, as it stands or for 256 images (see ``scale_rate``).
+        scale_rate: Multiply the rate by batch size / 256.
+        batch_size: Images a step; a smaller training set makes it smaller, the last batch may be incomplete.
+        epochs: Passes over the training features.
+        schedule: cosine falls to 0 step by step; steps divides by 10 after 60 % and again after 80 % of the epochs.
+        order: once: one random order for all epochs; every-epoch: a new one each.
+        init: uniform: both weights and biases in +/- 1/sqrt(D); normal: weights N(0, 0.01^2), biases 0.
+    """
+
+    name: str
+    doc: str
+    source: str
+    departs: str
+    optimizer: Literal["sgd", "adam"]
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    schedule: Literal["constant", "cosine", "steps"]
+    scale_rate: bool = False
+    order: Literal["once", "every-epoch"] = "every-epoch"
+    init: Literal["uniform", "normal"] = "uniform"
+
+
+Protocol = LbfgsProtocol | EpochProtocol
+
+_ALL: tuple[Protocol, ...] = (
+    LbfgsProtocol(
+        name="lbfgs",
+        doc="logistic regression on standardised features, L-BFGS to convergence, no randomness",
+        source="scikit-learn's LogisticRegression with C = 1 / (n * evaluation.linear_l2)",
+        departs="",
+        tolerance=1e-4,
+        max_iterations=2000,
+    ),
+    EpochProtocol(
+        name="ebclr-adam",
+        doc="Adam 1e-3, batch 512, 200 epochs, constant rate, one fixed order",
+        source="the code released with EBCLR (Kim & Ye, 2022)",
+        departs=(
+            "Reports the last epoch, where the code prints a test accuracy every ten and does not say which counts. "
+            "The loss is not divided by the number of classes; Adam takes such a factor out again."
+        ),
+        optimizer="adam",
+        learning_rate=1e-3,
+        batch_size=512,
+        epochs=200,
+        schedule="constant",
+        order="once",
+    ),
+    EpochProtocol(
+        name="flatclr-sgd",
+        doc="SGD 0.1 * batch/256, momentum 0.9, batch 4096, 100 epochs, cosine",
+        source="the code released with FlatNCE (Chen et al., 2021), after SimCLR",
+        departs=(
+            "Features are frozen: the code leaves the encoder in train mode, so its batch norm uses batch statistics "
+            "and its running statistics drift. Reports the last epoch; the code reports the best test epoch. No "
+            "augmentation (crop and flip in the code's ImageNet runs), and a new order each epoch."
+        ),
+        optimizer="sgd",
+        learning_rate=0.1,
+        scale_rate=True,
+        batch_size=4096,
+        epochs=100,
+        schedule="cosine",
+    ),
+    EpochProtocol(
+        name="moco-sgd",
+        doc="SGD 30, momentum 0.9, batch 256, 100 epochs, a tenth of the rate from epoch 60 and again from 80",
+        source="the code released with MoCo (He et al., 2020)",
+        departs="Reports the last epoch where the code keeps the best one, and augments nothing (crop and flip there).",
+        optimizer="sgd",
+        learning_rate=30.0,
+        batch_size=256,
+        epochs=100,
+        schedule="steps",
+        init="normal",
+    ),
+    EpochProtocol(
+        name="vem-sgd",
+        doc="SGD 5, momentum 0.9, batch 256, 200 epochs, cosine",
+        source="VEM, appendix on linear evaluation; rate, schedule, epochs and batch size are all that it states",
+        departs="Momentum 0.9, no weight decay, no augmentation and PyTorch's initial weights are our reading.",
+        optimizer="sgd",
+        learning_rate=5.0,
+        batch_size=256,
+        epochs=200,
+        schedule="cosine",
+    ),
+)
+
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _ALL}
+"""Every linear protocol by the name that ``evaluation.linear_protocol`` takes."""
+
+
+def look_up(where: str, kind: str, name: str, table: Mapping[str, _Value]) -> _Value:
+    """Return ``table[name]``.
+
+    Args:
+        where: The setting or argument that holds ``name``, for the message.
+        kind: What is looked for ("protocol"), for the message.
+        name: What the user wrote.
+        table: All right names and what they stand for.
+
+    Raises:
+        ConfigError: There is no such name; the message holds the nearest one and the list.
+    """
+    if name not in table:
+        raise ConfigError([f"{where}: no such {kind}, got {name!r}; {did_you_mean(name, table)}"])
+    return table[name]

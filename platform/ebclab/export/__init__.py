@@ -1,0 +1,7 @@
+"""Weights that open elsewhere, with a card."""
+
+from ebclab.evaluation.intervals import Score
+from ebclab.export.card import CardFacts
+from ebclab.export.encoder_folder import LoadedEncoder, load_encoder, save_encoder
+
+__all__ = ["CardFacts", "LoadedEncoder", "Score", "load_encoder", "save_encoder"]

@@ -1,0 +1,120 @@
+"""The README.md of an exported encoder: what it is, how good, made from what, and how to load it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ebclab.evaluation.intervals import Score
+from ebclab.export.description import EncoderDescription
+from ebclab.export.snippets import code_with_ebclab, code_without_ebclab
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a card tells beyond the encoder itself. All text is shown as written: markup in it has no effect.
+
+    Attributes:
+        title: Heading of the card.
+        method_name: Method that pretrained the encoder.
+        settings_yaml: Resolved settings of the run.
+        data_lines: One line a fact about the training images.
+        scores: Measured scores, in the order to show; baselines are rows like the others.
+        notes: What a reader must be told first ("exported from an unfinished run at epoch 3").
+    """
+
+    title: str
+    method_name: str
+    settings_yaml: str
+    data_lines: Sequence[str] = ()
+    scores: Sequence[Score] = ()
+    notes: Sequence[str] = ()
+
+
+def render_card(facts: CardFacts, description: EncoderDescription, weight_shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return the card as Markdown.
+
+    Args:
+        facts: Title, scores, data, settings.
+        description: The encoder.
+        weight_shapes: Shape of each stored tensor by name; listed where no other library has the architecture.
+    """
+    sections = [
+        f"# {escape_markdown(facts.title)}",
+        _introduction(facts, description),
+        *(f"**Note:** {escape_markdown(note)}" for note in facts.notes),
+        "## Scores",
+        _score_table(facts.scores),
+        "## Data",
+        "\n".join(f"- {escape_markdown(line)}" for line in facts.data_lines) or "Not recorded.",
+        "## Use it with ebclab",
+        _fenced(code_with_ebclab(description), "python"),
+        "## Use it without ebclab",
+        _without_ebclab(description, weight_shapes),
+        "## Method and settings",
+        f"Method: {escape_markdown(facts.method_name)}. The settings below go back into ebclab with `--config`.",
+        _fenced(facts.settings_yaml.rstrip("\n"), "yaml"),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def escape_markdown(text: str) -> str:
+    """Return ``text`` on one line, so that Markdown shows it letter by letter: no markup, no HTML."""
+    line = " ".join(text.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([\\`*_~\[\]|])", r"\\\1", line)
+    return re.sub(r"^(\d*)([-+#.)])(?=[-+#\s]|$)", r"\1\\\2", line)  # what would open a list or a heading
+
+
+def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
+    channels, size = description.in_channels, description.input_size
+    name, stem = description.architecture.name, description.architecture.stem
+    network = f"{name} with the {stem} stem" if name == "resnet18" else f"{name} encoder"
+    return (
+        f"A visual encoder ({network}), pretrained with {escape_markdown(facts.method_name)} by ebclab"
+        f"{f' {description.ebclab}' if description.ebclab else ''}. It maps images ({channels}, {size}, {size}) to "
+        f"{description.feature_size} features. Weights: `model.safetensors`; description: `encoder.json`."
+    )
+
+
+def _score_table(scores: Sequence[Score]) -> str:
+    if not scores:
+        return "None were measured."
+    header = [
+        "| score | accuracy, % | 95 % interval, % | over seeds | test images | protocol |",
+        "|---|---|---|---|---|---|",
+    ]
+    return "\n".join(header + [_score_row(score) for score in scores])
+
+
+def _score_row(score: Score) -> str:
+    seeds = "one measurement" if score.std is None else f"± {100 * score.std:.2f} ({len(score.seeds)} seeds)"
+    cells = [
+        escape_markdown(score.name),
+        f"{100 * score.value:.2f}",
+        f"{100 * score.low:.2f} to {100 * score.high:.2f}",
+        seeds,
+        str(score.num_images),
+        escape_markdown(score.detail),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _without_ebclab(description: EncoderDescription, weight_shapes: Mapping[str, Sequence[int]]) -> str:
+    code = _fenced(code_without_ebclab(description), "python")
+    if description.counterpart is not None:
+        return f"The weights load into `{description.counterpart}` under its own names:\n\n{code}"
+    rows = [f"| `{name}` | {' x '.join(map(str, shape)) or 'one number'} |" for name, shape in weight_shapes.items()]
+    table = "\n".join(["| tensor | shape |", "|---|---|", *rows])
+    return (
+        f"torchvision has no such network. Its class is `{description.encoder_class}`, in a package that needs "
+        f"PyTorch only:\n\n{code}\n\nThe tensors in `model.safetensors`:\n\n{table}"
+    )
+
+
+def _fenced(text: str, language: str) -> str:
+    """Return a code block whose fence is longer than any run of backticks in ``text``."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,138 @@
+"""`encoder.json`: all that must be known about exported weights to use them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import FiniteFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+from torch import nn
+
+from ebclab.config.sections import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import UserError
+from energy_contrast.networks import build_encoder
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """By channel, in the image range [0, 1]: subtract ``mean``, then divide by ``std``."""
+
+    mean: tuple[FiniteFloat, ...]
+    std: tuple[PositiveFloat, ...]
+
+
+@dataclass(frozen=True)
+class EncoderDescription:
+    """The content of `encoder.json`.
+
+    Attributes:
+        format_version: Version of this layout.
+        architecture: The run's ``encoder`` section.
+        in_channels: Channels of the images.
+        input_size: Side of the square images, pixels.
+        normalisation: Applied after the resize to ``input_size``.
+        feature_size: Length of an embedding.
+        encoder_class: Class of the encoder, importable without ebclab.
+        counterpart: torchvision function whose network takes the weights under the same names, if there is one.
+        ebclab: Version that wrote the file; none when it ran from a source folder that is not installed.
+        torch: Version that held the weights.
+    """
+
+    format_version: int
+    architecture: EncoderConfig
+    in_channels: PositiveInt
+    input_size: PositiveInt
+    normalisation: Normalisation
+    feature_size: PositiveInt
+    encoder_class: str
+    counterpart: str | None
+    ebclab: str | None
+    torch: str
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What images go through before the encoder."""
+        return Preprocessing(self.input_size, self.normalisation.mean, self.normalisation.std)
+
+    def build(self) -> nn.Module:
+        """Return a new encoder of this architecture with random weights; the global generator does not move."""
+        with torch.random.fork_rng(devices=[]):
+            return build_encoder(in_channels=self.in_channels, **asdict(self.architecture))
+
+    def to_json(self) -> str:
+        """Return the text of `encoder.json`."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def describe(
+    encoder: nn.Module, architecture: EncoderConfig, in_channels: int, preprocessing: Preprocessing
+) -> EncoderDescription:
+    """Return the description of ``encoder``, which was built from ``architecture`` for ``in_channels`` channels."""
+    return EncoderDescription(
+        format_version=FORMAT_VERSION,
+        architecture=architecture,
+        in_channels=in_channels,
+        input_size=preprocessing.image_size,
+        normalisation=Normalisation(preprocessing.mean, preprocessing.std),
+        feature_size=int(encoder.embedding_size),  # type: ignore[arg-type]
+        encoder_class=f"{type(encoder).__module__}.{type(encoder).__qualname__}",
+        counterpart=_counterpart(architecture),
+        ebclab=_ebclab_version(),
+        torch=str(torch.__version__),
+    )
+
+
+def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
+    """Return the description in the JSON file at ``path``, and the file's content as it stands.
+
+    Raises:
+        UserError: The file is damaged, or written by a newer ebclab.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); export the encoder again") from error
+    if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
+        raise UserError(f"{path}: has no format_version, so it does not describe an encoder of ebclab")
+    version = content["format_version"]
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"{path}: written by a newer ebclab, got format_version {version}; this one reads up to {FORMAT_VERSION}, "
+            "update ebclab"
+        )
+    try:
+        description = TypeAdapter(EncoderDescription).validate_python(content)
+    except ValidationError as error:
+        raise UserError("\n".join(_problem_line(path, problem) for problem in error.errors())) from error
+    mean, std = description.normalisation.mean, description.normalisation.std
+    if not len(mean) == len(std) == description.in_channels:
+        raise UserError(
+            f"{path}: normalisation: needs one mean and one std for each of the {description.in_channels} channels, "
+            f"got {len(mean)} and {len(std)}"
+        )
+    return description, content
+
+
+def _problem_line(path: Path, problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    got = "nothing" if problem["type"] == "missing" else repr(problem["input"])
+    return f"{path}: {key}: {problem['msg']}, got {got}"
+
+
+def _ebclab_version() -> str | None:
+    try:
+        return metadata.version("ebclab")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _counterpart(architecture: EncoderConfig) -> str | None:
+    same = architecture.batch_norm == "global" and architecture.activation == "relu" and architecture.width in (0, 64)
+    return "torchvision.models.resnet18" if architecture.name == "resnet18" and same else None

@@ -1,0 +1,197 @@
+"""An exported encoder: a folder that says all that is needed to use its weights.
+
+model.safetensors  encoder.json  README.md
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+from ebclab.config.sections import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import UserError
+from ebclab.export.card import CardFacts, render_card
+from ebclab.export.description import EncoderDescription, describe, read_description
+from ebclab.training.atomic import new_folder
+
+WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "encoder.json", "README.md"
+
+
+class LoadedEncoder(NamedTuple):
+    """An encoder ready for use.
+
+    Attributes:
+        encoder: Maps (B, C, H, W) preprocessed images to (B, D) embeddings; in eval mode.
+        preprocessing: Maps (B, C, H, W) images, uint8 or float in [0, 1], to what ``encoder`` expects.
+        info: The content of `encoder.json`.
+    """
+
+    encoder: nn.Module
+    preprocessing: Preprocessing
+    info: dict[str, Any]
+
+
+def save_encoder(
+    folder: str | Path,
+    encoder: nn.Module,
+    *,
+    architecture: EncoderConfig,
+    in_channels: int,
+    preprocessing: Preprocessing,
+    facts: CardFacts,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``encoder`` with its description and card into ``folder``, wholly or not at all; return its path.
+
+    Args:
+        folder: New or empty folder, or an earlier export when ``overwrite``.
+        encoder: What ``build_encoder`` made from ``architecture`` and ``in_channels``, trained.
+        architecture: The run's ``encoder`` section.
+        in_channels: Channels of the images.
+        preprocessing: What images went through at evaluation.
+        facts: What the card tells.
+        overwrite: Replace an earlier export. Any other folder with files in it is always left alone.
+
+    Raises:
+        UserError: The folder holds something else or cannot be written.
+        ValueError: ``encoder`` is not of ``architecture``.
+    """
+    target = Path(folder).expanduser().resolve()
+    description = describe(encoder, architecture, in_channels, preprocessing)
+    weights = _weights(encoder, description)
+    _refuse_occupied(target, overwrite)
+    card = render_card(facts, description, {name: tuple(tensor.shape) for name, tensor in weights.items()})
+    try:
+        with _replaced_folder(target) as aside:
+            (aside / WEIGHTS).write_bytes(serialise(weights))  # safetensors' own file is closed to other users
+            (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
+            (aside / CARD).write_text(card, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error}); choose another folder or make room") from error
+    return target
+
+
+def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> LoadedEncoder:
+    """Return the encoder in an exported folder, in eval mode, with its preprocessing.
+
+    Args:
+        path: Folder written by `save_encoder`.
+        device: Where the encoder goes.
+
+    Raises:
+        UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device is absent.
+    """
+    folder = Path(path).expanduser()
+    missing = [name for name in (DESCRIPTION, WEIGHTS) if not (folder / name).is_file()]
+    if missing:
+        raise UserError(
+            f"{folder}: not an exported encoder, {' and '.join(missing)} not found; "
+            "`ebclab export RUN --to DIR` makes one"
+        )
+    place = _device(device)
+    description, info = read_description(folder / DESCRIPTION)
+    encoder = _build(folder, description)
+    try:
+        weights = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder / WEIGHTS}: is damaged ({error}); export the encoder again") from error
+    if (difference := _difference(encoder, weights)) is not None:
+        raise UserError(f"{folder / WEIGHTS}: weights do not match {DESCRIPTION}, got {difference}")
+    encoder.load_state_dict(weights)
+    return LoadedEncoder(encoder.to(place).eval(), description.preprocessing, info)
+
+
+def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
+    if (difference := _difference(description.build(), weights)) is not None:
+        raise ValueError(f"encoder: is not what its architecture describes, got {difference}")
+    return weights
+
+
+def _build(folder: Path, description: EncoderDescription) -> nn.Module:
+    try:
+        encoder = description.build()
+    except ValueError as error:
+        raise UserError(f"{folder / DESCRIPTION}: architecture: {error}") from error
+    if encoder.embedding_size != description.feature_size:
+        raise UserError(
+            f"{folder / DESCRIPTION}: feature_size: the architecture gives {encoder.embedding_size} features, "
+            f"got {description.feature_size}"
+        )
+    return encoder
+
+
+def _difference(encoder: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
+    """Return the first difference in names or shapes between an encoder and weights, none when they fit."""
+    expected = encoder.state_dict()
+    for name in [*expected, *weights]:
+        if name not in weights:
+            return f"no tensor {name}"
+        if name not in expected:
+            return f"an unknown tensor {name}"
+        if weights[name].shape != expected[name].shape:
+            return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+    return None
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"device: no such device, got {name!r}; cpu, cuda or cuda:<number>") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device: this machine has {torch.cuda.device_count()} CUDA devices, got {name!r}; use cpu")
+    return device
+
+
+def _refuse_occupied(target: Path, overwrite: bool) -> None:
+    try:
+        present = {path.name for path in target.iterdir()} if target.exists() else set()
+    except OSError as error:
+        raise UserError(f"{target}: is not a folder that can be read ({error}); choose another") from error
+    if not present:
+        return
+    if foreign := sorted(present - {WEIGHTS, DESCRIPTION, CARD}):
+        raise UserError(f"{target}: holds other files, got {', '.join(foreign[:3])}; choose a new or empty folder")
+    if not _describes_encoder(target / DESCRIPTION):
+        raise UserError(
+            f"{target}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
+        )
+    if not overwrite:
+        raise UserError(f"{target}: already holds an exported encoder; choose another folder or ask to overwrite it")
+
+
+def _describes_encoder(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "format_version" in content
+
+
+@contextmanager
+def _replaced_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder beside ``target`` to fill and put it in the place of ``target``, which stays whole until then."""
+    retired = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with new_folder(target) as aside:
+            yield aside
+            if target.exists():
+                target.rename(retired)
+    finally:
+        if retired.exists() and target.exists():
+            shutil.rmtree(retired, ignore_errors=True)
+        elif retired.exists():
+            retired.rename(target)

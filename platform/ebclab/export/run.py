@@ -1,0 +1,86 @@
+"""The encoder of a run as a folder that opens elsewhere, with a card that says where it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ebclab.config import to_yaml
+from ebclab.evaluation.intervals import Score
+from ebclab.export.card import CardFacts
+from ebclab.export.encoder_folder import save_encoder
+from ebclab.training.evaluate_run import checkpoint_name
+from ebclab.training.run_folder import RunFolder
+from ebclab.training.saved_run import TrainedEncoder, load_trained_encoder
+
+
+def export_run(
+    path: str | Path, to: str | Path, *, checkpoint_kind: str = "last", overwrite: bool = False
+) -> tuple[Path, list[str]]:
+    """Write the encoder of the run at ``path`` into the folder ``to``.
+
+    Args:
+        path: Run folder.
+        to: Folder to make.
+        checkpoint_kind: "last" or "best".
+        overwrite: Replace an earlier export there.
+
+    Returns:
+        The folder, and what the user should know about the encoder (an unfinished run, no scores).
+
+    Raises:
+        UserError: No such run or checkpoint, or the folder cannot be made.
+    """
+    run = RunFolder(Path(path).absolute())
+    trained = load_trained_encoder(run, checkpoint_name(checkpoint_kind))
+    scores = _scores(run, trained)
+    notes = _notes(trained, scores)
+    facts = CardFacts(
+        title=run.path.name,
+        method_name=trained.config.method_name,
+        settings_yaml=to_yaml(trained.config),
+        data_lines=_data_lines(run, trained),
+        scores=scores,
+        notes=notes,
+    )
+    folder = save_encoder(
+        to,
+        trained.encoder,
+        architecture=trained.config.encoder,
+        in_channels=trained.in_channels,
+        preprocessing=trained.preprocessing,
+        facts=facts,
+        overwrite=overwrite,
+    )
+    return folder, notes
+
+
+def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
+    notes = []
+    if not trained.finished:
+        epochs = trained.config.training.epochs
+        notes.append(f"exported from an unfinished run, after {trained.epochs_done} of {epochs} epochs")
+    if not scores:
+        notes.append("no scores: `ebclab evaluate` has not measured this checkpoint yet")
+    return notes
+
+
+def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
+    """Return what ``ebclab evaluate`` found for this very checkpoint, or nothing."""
+    path = run.path / "evaluation.json"
+    if not path.exists():
+        return []
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if found["step"] != trained.step:
+        return []
+    return [Score(**score) for score in found["rows"][trained.config.method_name].values()]
+
+
+def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
+    lines = [f"dataset: {trained.config.data.name}"]
+    result = run.read_result()
+    if result is not None:
+        lines.append(f"trained on {result['train_images']:,} images, {result['holdout_images']:,} held out")
+    lines.append(f"{trained.epochs_done} epochs, {trained.step:,} optimizer steps, seed {trained.config.seed}")
+    return lines

@@ -1,0 +1,88 @@
+"""The lines of Python that a card shows; each block runs as it stands, inside the exported folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from ebclab.export.description import EncoderDescription
+
+
+def code_with_ebclab(description: EncoderDescription) -> str:
+    """Return the lines that load the folder with ebclab and embed images."""
+    return "\n".join(
+        [
+            "import torch",
+            "from ebclab.export import load_encoder",
+            "",
+            'encoder, preprocessing, info = load_encoder(".")  # the path of this folder',
+            *_embed(description, "preprocessing(images)"),
+        ]
+    )
+
+
+def code_without_ebclab(description: EncoderDescription) -> str:
+    """Return the lines that load the weights into the counterpart, or into the encoder's own class if there is none."""
+    build = _own_class(description) if description.counterpart is None else _torchvision(description)
+    size, normalisation = description.input_size, description.normalisation
+    return "\n".join(
+        [
+            *build,
+            'encoder.load_state_dict(load_file("model.safetensors"))',
+            "encoder.eval()",
+            "",
+            "",
+            "def preprocessing(images):  # (B, C, H, W), 0 to 255",
+            f'    pixels = interpolate(images.float() / 255, ({size}, {size}), mode="bilinear", antialias=True)',
+            f"    mean = torch.tensor({list(normalisation.mean)})",
+            f"    std = torch.tensor({list(normalisation.std)})",
+            "    return (pixels - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)",
+            "",
+            "",
+            *_embed(description, "preprocessing(images)"),
+        ]
+    )
+
+
+def _embed(description: EncoderDescription, pixels: str) -> list[str]:
+    size = description.input_size
+    shape = f"(8, {description.in_channels}, {size}, {size})"
+    return [
+        f"images = torch.randint(256, {shape}, dtype=torch.uint8)  # put yours here",
+        "with torch.no_grad():",
+        f"    features = encoder({pixels})  # (8, {description.feature_size})",
+    ]
+
+
+def _torchvision(description: EncoderDescription) -> list[str]:
+    channels = description.in_channels
+    lines = [
+        "import torch",
+        "import torchvision",
+        "from safetensors.torch import load_file",
+        "from torch.nn.functional import interpolate",
+        "",
+        f"encoder = {description.counterpart}()",
+    ]
+    if description.architecture.stem == "cifar":
+        lines += [
+            f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=3, stride=1, padding=1, bias=False)",
+            "encoder.maxpool = torch.nn.Identity()",
+        ]
+    elif channels != 3:
+        lines.append(f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=7, stride=2, padding=3, bias=False)")
+    return [*lines, "encoder.fc = torch.nn.Identity()  # the features, no classifier"]
+
+
+def _own_class(description: EncoderDescription) -> list[str]:
+    settings = asdict(description.architecture)
+    name = settings.pop("name")
+    choices = "".join(f", {key}={json.dumps(value)}" for key, value in settings.items())
+    return [
+        "import torch",
+        "from energy_contrast.networks import build_encoder  # needs PyTorch only",
+        "from safetensors.torch import load_file",
+        "from torch.nn.functional import interpolate",
+        "",
+        f"encoder = build_encoder({json.dumps(name)}, in_channels={description.in_channels}{choices})",
+    ]

@@ -1,0 +1,59 @@
+"""From settings to a torch optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ebclab.config.sections import OptimizerConfig
+from ebclab.optimization.groups import parameter_groups
+
+LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
+
+
+def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimizer that ``config`` names, over the trainable parameters of ``module``.
+
+    Its learning rate is ``config.learning_rate``, unscaled and without schedule: the loop sets the rate
+    before every step. ``adam`` adds the decay to the gradient, ``adamw`` shrinks the weights directly.
+
+    Args:
+        config: The run's ``optimizer`` section.
+        module: Usually a whole Method: encoder, heads and what else learns by gradient.
+
+    Raises:
+        ValueError: Nothing in ``module`` is trainable.
+    """
+    groups = parameter_groups(module, config.weight_decay, config.decay_norm_and_bias)
+    rate, betas = config.learning_rate, (config.beta1, config.beta2)
+    match config.name:
+        case "sgd":
+            return torch.optim.SGD(groups, lr=rate, momentum=config.momentum)
+        case "adam":
+            return torch.optim.Adam(groups, lr=rate, betas=betas)
+        case "adamw":
+            return torch.optim.AdamW(groups, lr=rate, betas=betas)
+        case "lars":
+            return _lars(groups, config)
+
+
+def _lars(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """LARS (You, Gitman & Ginsburg, 2017, algorithm 1), by timm.
+
+    For a weight w with gradient g, and the norms taken over the whole tensor:
+    ``v <- momentum * v + trust * (g + decay * w)`` and ``w <- w - rate * v``, with
+    ``trust = 0.001 * |w| / (|g| + decay * |w| + 1e-8)``, or 1 where |w| or |g| is 0.
+
+    The rate multiplies v and not, as in the paper, the gradient within v: the same at a constant rate.
+    Parameters exempt from decay get ``trust = 1``, which is SGD with momentum. The others are adapted
+    whatever the decay is: timm alone would stop adapting them at a decay of 0, hence ``always_adapt``.
+    """
+    from timm.optim.lars import Lars  # here, because importing timm takes seconds
+
+    marked = [{**group, "always_adapt": not group["exempt"]} for group in groups]
+    lars: torch.optim.Optimizer = Lars(
+        marked, lr=config.learning_rate, momentum=config.momentum, trust_coeff=LARS_TRUST_COEFFICIENT
+    )
+    return lars

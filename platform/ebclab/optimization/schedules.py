@@ -1,0 +1,69 @@
+"""The learning rate as a pure function of the step, so that a resumed run needs no scheduler state."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+
+from ebclab.config.sections import OptimizerConfig
+
+REFERENCE_BATCH_SIZE = 256  # images; the batch size at which `learning_rate` holds as written
+
+
+def peak_learning_rate(config: OptimizerConfig, batch_size: int) -> float:
+    """Return the learning rate at the end of the warm-up.
+
+    Args:
+        config: ``learning_rate`` is scaled by ``batch_size / 256`` (linear), its square root (sqrt) or not (none).
+        batch_size: Global batch size, images.
+    """
+    ratio = batch_size / REFERENCE_BATCH_SIZE
+    factor = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.scaling]
+    return config.learning_rate * factor
+
+
+def learning_rate_at(
+    step: int,
+    *,
+    peak: float,
+    num_steps: int,
+    warmup_steps: int,
+    schedule: Literal["cosine", "constant"],
+    final_rate: float,
+) -> float:
+    """Return the learning rate of one optimizer step.
+
+    Warm-up, ``step < warmup_steps``: ``peak * (step + 1) / warmup_steps``. Step 0 gets ``peak / warmup_steps``
+    (not 0, which would waste it) and step ``warmup_steps - 1`` gets ``peak``.
+
+    Cosine, from ``step = warmup_steps`` on, with ``t = (step - warmup_steps) / (num_steps - warmup_steps)``:
+    ``peak * (final_rate + (1 - final_rate) * (1 + cos(pi * t)) / 2)``. It starts at ``peak`` and would reach
+    ``final_rate * peak`` at step ``num_steps``, one past the last, so that the last step is not wasted either.
+
+    Args:
+        step: Optimizer steps already made; 0 for the first.
+        peak: Learning rate at the end of the warm-up.
+        num_steps: Optimizer steps of the whole run.
+        warmup_steps: Optimizer steps of the warm-up; 0 means none. As many as ``num_steps`` or more: only warm-up.
+        schedule: What follows the warm-up; ``constant`` stays at ``peak``.
+        final_rate: Where cosine ends, as a share of ``peak``.
+
+    Raises:
+        ValueError: ``step`` lies outside the run.
+    """
+    if not 0 <= step < num_steps:
+        raise ValueError(f"step: must lie in [0, {num_steps}), got {step}")
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    if schedule == "constant":
+        return peak
+    progress = (step - warmup_steps) / (num_steps - warmup_steps)
+    return peak * (final_rate + (1 - final_rate) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Give every parameter group of ``optimizer`` the learning rate ``value``."""
+    for group in optimizer.param_groups:
+        group["lr"] = value

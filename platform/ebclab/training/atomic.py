@@ -1,0 +1,60 @@
+"""Files and folders that are whole or absent: written aside, synced, renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file at ``path`` by ``text`` (UTF-8) in one step."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file at ``path`` by ``value`` as indented JSON in one step."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder beside ``target`` to fill; on success sync its files and rename it to ``target``.
+
+    On any error the half-filled folder is removed and ``target`` never appears.
+    """
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        for path in aside.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(aside)
+        aside.rename(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

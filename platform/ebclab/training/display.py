@@ -1,0 +1,149 @@
+"""What a person sees while a run trains: a bar in a terminal, quiet lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol, TextIO
+
+_LINE_SECONDS = 10.0
+
+
+class Display(Protocol):
+    """Told about a run as it goes."""
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None: ...
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def choose_display(stream: TextIO | None = None) -> Display:
+    """Return a progress bar when ``stream`` (default: standard error) is a terminal, else plain lines."""
+    stream = stream or sys.stderr
+    return BarDisplay() if stream.isatty() else LineDisplay(stream)
+
+
+class SilentDisplay:
+    """Shows nothing."""
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None:
+        """Nothing."""
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+class LineDisplay:
+    """One plain line every ten seconds and at every score, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._num_steps = self._epochs = 0
+        self._written = self._started = 0.0
+        self._first_step = 0
+        self._knn: float | None = None
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None:
+        """Begin at ``step`` of ``num_steps``."""
+        self._first_step, self._num_steps, self._epochs = step, num_steps, epochs
+        self._started = time.monotonic()
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Print a line when the last one is old enough, a score came or the run is complete."""
+        now = time.monotonic()
+        self._knn = metrics.get("holdout_knn", self._knn)
+        due = now - self._written >= _LINE_SECONDS or "holdout_knn" in metrics or step == self._num_steps
+        if not due:
+            return
+        self._written = now
+        left = (now - self._started) / max(step - self._first_step, 1) * (self._num_steps - step)
+        self.note(
+            f"epoch {epoch}/{self._epochs}  step {step}/{self._num_steps}  {describe(metrics, self._knn)}  "
+            f"{clock(left)} left"
+        )
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        print(text, file=self._stream, flush=True)
+
+    def stop(self) -> None:
+        """Nothing: every line is already out."""
+
+
+class BarDisplay:
+    """A progress bar on standard error with rate, time left, InfoNCE and the held-out kNN."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+        self._task: Any = None
+        self._epochs = 0
+        self._knn: float | None = None
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None:
+        """Begin at ``step`` of ``num_steps``."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._epochs = epochs
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[facts]}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task(f"epoch 0/{epochs}", total=num_steps, completed=step, facts="")
+        self._progress.start()
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Move the bar."""
+        self._knn = metrics.get("holdout_knn", self._knn)
+        self._progress.update(
+            self._task,
+            completed=step,
+            description=f"epoch {epoch}/{self._epochs}",
+            facts=describe(metrics, self._knn),
+        )
+
+    def note(self, text: str) -> None:
+        """Print one line above the bar."""
+        if self._progress is None:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._progress.console.print(text, markup=False, highlight=False)
+
+    def stop(self) -> None:
+        """Leave the bar as it stands."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def describe(metrics: dict[str, float], knn: float | None) -> str:
+    """Return rate, InfoNCE and held-out kNN as short text, leaving out what is unknown."""
+    parts = []
+    if "images_per_second" in metrics:
+        parts.append(f"{metrics['images_per_second']:,.0f} img/s")
+    if "info_nce" in metrics:
+        parts.append(f"info_nce {metrics['info_nce']:.3f}")
+    if knn is not None:
+        parts.append(f"kNN {knn:.1%}")
+    return "  ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """Return ``seconds`` as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,74 @@
+"""Where and with what a run was made, and whether a resume happens in the same place."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
+_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine")
+
+
+def describe_environment(device: torch.device, threads: int) -> dict[str, Any]:
+    """Return versions, machine, device, threads and source commit as plain values."""
+    versions = {name: _version(name) for name in _PACKAGES}
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": threads,
+        "commit": _commit(),
+        "command": sys.argv,
+        **versions,
+    }
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return one line for each fact that can change a result's bits and has changed."""
+    return [
+        f"{key}: {before.get(key)} before, {now.get(key)} now"
+        for key in _MATTERS_FOR_BITS
+        if before.get(key) != now.get(key)
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree this package runs from; None for an installed wheel or without git."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        result = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None

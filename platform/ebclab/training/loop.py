@@ -1,0 +1,160 @@
+"""The training loop: method-blind, without Ray, the same for one process and for many.
+
+What happens between steps (logs, scores, checkpoints, bars) belongs to the observer that the caller passes in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import TrainingConfig
+from ebclab.errors import TrainingError
+from ebclab.optimization.schedules import set_learning_rate
+from ebclab.training.rate import RateMeter
+from energy_contrast.method import Batch, Method, Progress
+
+
+class BatchSource(Protocol):
+    """Where batches come from: any step's batch can be had without those before it."""
+
+    num_batches: int
+
+    def batch(self, epoch: int, position: int) -> Batch: ...
+
+
+class Observer(Protocol):
+    """What the caller wants to know or do between steps."""
+
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
+
+    def on_epoch(self, step: int, epochs_done: int) -> None: ...
+
+    def on_stop(self, step: int) -> None: ...
+
+    def should_stop(self) -> bool: ...
+
+
+@dataclass
+class Training:
+    """Everything that a step reads or changes.
+
+    Attributes:
+        method: The module that is trained.
+        optimizer: Over the method's parameters.
+        generator: The method's source of randomness.
+        data: Batches.
+        learning_rate: Learning rate of a step, a pure function.
+        config: Training settings.
+        step: Optimizer steps done.
+        images_per_second: Training images per second between log steps of this launch.
+    """
+
+    method: Method
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    data: BatchSource
+    learning_rate: Callable[[int], float]
+    config: TrainingConfig
+    step: int = 0
+    images_per_second: RateMeter = field(default_factory=RateMeter)
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.config.epochs * self.data.num_batches
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resume needs beside the model and its memories."""
+        return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Any], step: int) -> None:
+        """Continue from ``state`` as saved after ``step`` steps."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.step = step
+
+
+def train(training: Training, observer: Observer) -> bool:
+    """Train from ``training.step`` to the end of the run.
+
+    Returns:
+        True when the run is complete, False when the observer asked to stop before.
+
+    Raises:
+        TrainingError: A metric or a weight is no finite number.
+    """
+    training.method.train()
+    training.images_per_second.restart()
+    while training.step < training.num_steps:
+        metrics = train_step(training)
+        epochs_done, position = divmod(training.step, training.data.num_batches)
+        if _is_log_step(training, training.step):
+            observer.on_log(training.step, (training.step - 1) // training.data.num_batches, _read(training, metrics))
+        if position == 0:
+            observer.on_epoch(training.step, epochs_done)
+            training.images_per_second.restart()
+        if training.step < training.num_steps and observer.should_stop():
+            observer.on_stop(training.step)
+            return False
+    return True
+
+
+def train_step(training: Training) -> dict[str, Tensor]:
+    """Make one optimizer step and return its metrics, still on the device."""
+    epoch, position = divmod(training.step, training.data.num_batches)
+    method = training.method
+    batch = training.data.batch(epoch, position)
+    set_learning_rate(training.optimizer, training.learning_rate(training.step))
+    method.diagnosing = _is_log_step(training, training.step + 1)
+    with autocast(batch.views.device, training.config.precision):
+        output = method(batch, training.generator)
+    training.optimizer.zero_grad(set_to_none=True)
+    output.loss.backward()
+    training.optimizer.step()
+    training.step += 1
+    method.after_step(Progress(training.step, training.num_steps, epoch))
+    training.images_per_second.count(batch.views.shape[1])
+    return {"loss": output.loss.detach(), **output.metrics}
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Return the autocast context of ``precision`` ("float32" means none)."""
+    if precision == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def check_weights(method: Method, step: int) -> None:
+    """Raise TrainingError when a weight or buffer of ``method`` is no finite number.
+
+    One pass over the weights, one transfer from the device.
+    """
+    state = {name: value for name, value in method.state_dict().items() if value.is_floating_point()}
+    finite = torch.stack([torch.isfinite(value).all() for value in state.values()])
+    if not finite.all():
+        name = list(state)[int((~finite).nonzero()[0])]
+        raise TrainingError(f"step {step}: the weights hold numbers that are not finite, first in {name}")
+
+
+def _is_log_step(training: Training, step: int) -> bool:
+    return step % training.config.log_every == 0 or step % training.data.num_batches == 0 or step == 1
+
+
+def _read(training: Training, metrics: dict[str, Tensor]) -> dict[str, float]:
+    """Move a log step's metrics to plain numbers, all in one transfer, and check them."""
+    names = list(metrics)
+    values = torch.stack([metrics[name].detach().float().reshape(()) for name in names]).tolist()
+    plain = dict(zip(names, values, strict=True))
+    wrong = [f"{name} = {value}" for name, value in plain.items() if not math.isfinite(value)]
+    if wrong:
+        raise TrainingError(f"step {training.step}: {', '.join(wrong)}")
+    plain["learning_rate"] = training.learning_rate(training.step - 1)
+    plain["images_per_second"] = training.images_per_second.lap()
+    return plain

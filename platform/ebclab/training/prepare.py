@@ -1,0 +1,147 @@
+"""From settings to something that can be trained: images, network, method, optimizer, batches."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ebclab.config import ExperimentConfig
+from ebclab.config.sections import EncoderConfig
+from ebclab.data.holdout import limit, split_holdout
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing, preprocessing_for
+from ebclab.data.resident import ResidentData
+from ebclab.data.sources import load_split
+from ebclab.errors import ConfigError
+from ebclab.optimization.optimizers import build_optimizer
+from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
+from ebclab.training.loop import Training
+from energy_contrast.method import Method
+from energy_contrast.networks import build_encoder
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to train.
+
+    Attributes:
+        training: The loop's state.
+        data: Batches; also draws views for ``Method.start``.
+        train: Images that are trained on.
+        holdout: Images held out for selection; may be empty.
+        preprocessing: What the encoder expects of images without augmentation.
+        facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
+    """
+
+    training: Training
+    data: ResidentData
+    train: ImageSet
+    holdout: ImageSet
+    preprocessing: Preprocessing
+    facts: dict[str, Any]
+
+
+def prepare(
+    config: ExperimentConfig, device: torch.device, images: ImageSet | None, method_class: type[Method]
+) -> Prepared:
+    """Build everything a run needs, from its settings alone.
+
+    Args:
+        config: Resolved settings.
+        device: Where the network and the images live.
+        images: The user's own training images, in place of the dataset that ``config`` names.
+        method_class: The method to train.
+
+    Raises:
+        UserError: Settings, data and machine do not fit together.
+    """
+    whole = images if images is not None else load_split(config.data.name, config.data.root, "train")
+    train, holdout = split_holdout(limit(whole, config.data.train_limit), config.data.holdout_rate)
+    preprocessing = preprocessing_for(config.views, whole)
+    method = build_method(config, method_class, whole.images.shape[1], device)
+    data = ResidentData(
+        train,
+        config.views,
+        preprocessing,
+        seed=config.seed,
+        batch_size=config.training.batch_size,
+        num_views=method.num_views,
+        num_proposals=method.num_proposals(config.training.batch_size),
+        device=device,
+        channels_last=config.training.channels_last,
+    )
+    facts = {
+        "in_channels": whole.images.shape[1],
+        "image_size": preprocessing.image_size,
+        "mean": list(preprocessing.mean),
+        "std": list(preprocessing.std),
+        "data_digest": data_digest(train),
+        "train_images": len(train),
+        "holdout_images": len(holdout),
+    }
+    return Prepared(_training(config, method, data, device), data, train, holdout, preprocessing, facts)
+
+
+def build_method(
+    config: ExperimentConfig, method_class: type[Method], in_channels: int, device: torch.device
+) -> Method:
+    """Return the method with freshly initialised weights, a pure function of ``config.seed``."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        method = method_class(config.method, new_encoder(config.encoder, in_channels))
+    memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
+    method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
+    if config.training.compile:
+        method.encoder.compile()
+    return method
+
+
+def new_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
+    """Return the untrained encoder that ``config`` describes, initialised from torch's global generator."""
+    try:
+        return build_encoder(
+            config.name,
+            in_channels=in_channels,
+            stem=config.stem,
+            width=config.width,
+            batch_norm=config.batch_norm,
+            activation=config.activation,
+        )
+    except ValueError as error:
+        raise ConfigError([f"encoder: {error}"]) from error
+
+
+def data_digest(data: ImageSet) -> str:
+    """Return a short hash of the training images and their keys, to notice data that changed under a run."""
+    digest = hashlib.sha256(data.images.contiguous().numpy().tobytes())
+    digest.update(data.keys.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _training(config: ExperimentConfig, method: Method, data: ResidentData, device: torch.device) -> Training:
+    peak = peak_learning_rate(config.optimizer, config.training.batch_size)
+    num_steps = config.training.epochs * data.num_batches
+    warmup_steps = round(config.optimizer.warmup_epochs * data.num_batches)
+
+    def learning_rate(step: int) -> float:
+        return learning_rate_at(
+            step,
+            peak=peak,
+            num_steps=num_steps,
+            warmup_steps=warmup_steps,
+            schedule=config.optimizer.schedule,
+            final_rate=config.optimizer.final_rate,
+        )
+
+    return Training(
+        method=method,
+        optimizer=build_optimizer(config.optimizer, method),
+        generator=torch.Generator(device=device).manual_seed(config.seed),
+        data=data,
+        learning_rate=learning_rate,
+        config=config.training,
+    )

@@ -1,0 +1,115 @@
+"""What happens between the steps of a run: logs, held-out scores, checkpoints, the progress display."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from ebclab.config import ExperimentConfig
+from ebclab.training import checkpoint
+from ebclab.training.display import Display
+from ebclab.training.interrupt import StopFlag
+from ebclab.training.loop import Training, check_weights
+from ebclab.training.run_folder import RunFolder
+
+
+@dataclass
+class Recorder:
+    """The loop's observer for one run folder.
+
+    Attributes:
+        run: Where everything is written.
+        config: Settings of the run.
+        training: What is being trained; read when a checkpoint is due.
+        facts: What describes the model in every checkpoint (input size, normalisation, data).
+        score: Returns the held-out kNN accuracy, or None when the run holds nothing out.
+        display: What the user looks at.
+        stop: Set when somebody asks the run to stop.
+        writer: TensorBoard.
+        best: Best held-out score so far: {"holdout_knn", "epoch", "step"}; empty before the first.
+        seconds_before: Training time of earlier launches of this run.
+    """
+
+    run: RunFolder
+    config: ExperimentConfig
+    training: Training
+    facts: dict[str, Any]
+    score: Callable[[], float] | None
+    display: Display
+    stop: StopFlag
+    writer: SummaryWriter
+    best: dict[str, Any]
+    seconds_before: float = 0.0
+    last_metrics: dict[str, float] | None = None
+    last_score: float | None = None
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Training time of the run so far, over all launches."""
+        return self.seconds_before + time.monotonic() - self._started
+
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Write one training record."""
+        self.last_metrics = metrics
+        self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
+        for name, value in metrics.items():
+            self.writer.add_scalar(f"train/{name}", value, step)
+        self.display.update(step, epoch, metrics)
+
+    def on_epoch(self, step: int, epochs_done: int) -> None:
+        """Score the epoch, write its record, then its checkpoints (in this order: see MetricsLog.forget_after)."""
+        check_weights(self.training.method, step)
+        final = epochs_done == self.config.training.epochs
+        every = self.config.evaluation.knn_every
+        if self.score is not None and every and (final or epochs_done % every == 0):
+            self._record_score(step, epochs_done, self.score())
+        keep_every = self.config.training.keep_every
+        if keep_every and epochs_done % keep_every == 0:
+            self._save("kept", epochs_done)
+        if final or epochs_done % self.config.training.checkpoint_every == 0 or self.stop.is_set:
+            self._save("last", epochs_done)
+
+    def on_stop(self, step: int) -> None:
+        """Save the step at which the run was asked to stop, unless the epoch's end has just saved it."""
+        check_weights(self.training.method, step)
+        newest = checkpoint.latest_path(self.run.checkpoints)
+        if newest is None or not newest.name.endswith(f"{step:010d}"):
+            self._save("last", step // self.training.data.num_batches)
+
+    def should_stop(self) -> bool:
+        """Return whether somebody asked the run to stop."""
+        return self.stop.is_set
+
+    def restore(self, found: checkpoint.Checkpoint) -> None:
+        """Continue the run's own counters from its checkpoint."""
+        state = found.state or {}
+        self.best = state["best"]
+        self.seconds_before = state["seconds"]
+        self.last_metrics = state["metrics"]
+        self.last_score = found.facts["holdout_knn"]
+
+    def _record_score(self, step: int, epochs_done: int, value: float) -> None:
+        self.last_score = value
+        self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), holdout_knn=value)
+        self.writer.add_scalar("holdout/knn", value, step)
+        self.writer.flush()
+        self.display.update(step, epochs_done, {**(self.last_metrics or {}), "holdout_knn": value})
+        if value > self.best.get("holdout_knn", -1.0):
+            self.best.update(holdout_knn=value, epoch=epochs_done, step=step)
+            self._save("best", epochs_done)
+
+    def _save(self, kind: checkpoint.Kind, epochs_done: int) -> None:
+        training = self.training
+        facts = {**self.facts, "epochs_done": epochs_done, "holdout_knn": self.last_score}
+        own = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
+        state = {**training.state(), **own} if kind == "last" else None
+        memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
+        record = checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)
+        checkpoint.save(self.run.checkpoints, kind, record)

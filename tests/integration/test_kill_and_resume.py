@@ -1,0 +1,102 @@
+"""A run that was killed at any moment ends in the same bits as one that was left alone; real processes, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]
+EPOCHS = 6
+
+
+def _command(method: str, runs: Path, *extra: str) -> list[str]:
+    settings = [part for text in (*SETTINGS, *extra) for part in ("--set", text)]
+    options = ["--name", "run", "--runs", str(runs), "--epochs", str(EPOCHS)]
+    return [sys.executable, "-m", "ebclab", "pretrain", method, *options, *settings]
+
+
+def _steps_logged(run: Path) -> int:
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sum(line.startswith('{"kind": "train"') and line.endswith("}") for line in lines)
+
+
+def _start_and_signal(command: list[str], run: Path, at_step: int, number: signal.Signals) -> int:
+    """Start a run, send it a signal once it has logged ``at_step`` training steps, and return its exit code."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
+    deadline = time.monotonic() + 120
+    while process.poll() is None and _steps_logged(run) < at_step and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(number)
+    return process.wait(timeout=60)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def _finish(command: list[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, env=_environment(), timeout=240, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def _final_state(run: Path) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
+    newest = sorted((run / "checkpoints").glob("last-*"))[-1]
+    state = torch.load(newest / "state.pt", weights_only=True)
+    return load_file(newest / "model.safetensors"), state["optimizer"]["state"]
+
+
+def _assert_same_bits(one: Path, two: Path) -> None:
+    (weights_one, optimizer_one), (weights_two, optimizer_two) = _final_state(one), _final_state(two)
+    assert weights_one.keys() == weights_two.keys()
+    for name, tensor in weights_one.items():
+        assert torch.equal(tensor, weights_two[name]), name
+    assert str(optimizer_one) == str(optimizer_two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "extra"), [("simclr", ()), ("flatclr", ("method.ess_target=0.4", "optimizer.name=adam"))]
+)
+def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_run(
+    tmp_path: Path, method: str, extra: tuple[str, ...]
+) -> None:
+    killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
+    _finish(_command(method, undisturbed, *extra))
+    command = _command(method, killed, *extra)
+    steps = _steps_logged(undisturbed / "run")
+    assert steps == EPOCHS * (steps // EPOCHS) > 0
+    for at_step in sorted(random.Random(time.time_ns()).sample(range(2, steps - 2), 2)):
+        assert _start_and_signal(command, killed / "run", at_step, signal.SIGKILL) == -signal.SIGKILL
+        assert not (killed / "run" / "result.json").exists()
+    _finish(command)
+    _assert_same_bits(undisturbed / "run", killed / "run")
+    records = [json.loads(line) for line in (killed / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if r["kind"] == "train"] == list(range(1, steps + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_the_very_step_and_the_run_goes_on_with_the_same_bits(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    stopped, undisturbed = tmp_path / "stopped", tmp_path / "undisturbed"
+    _finish(_command("simclr", undisturbed))
+    command = _command("simclr", stopped)
+    assert _start_and_signal(command, stopped / "run", 14, number) == 130
+    events = [json.loads(line) for line in (stopped / "run" / "metrics.jsonl").read_text().splitlines()]
+    stopped_at = next(r["step"] for r in events if r.get("event") == "stopped")
+    newest = sorted((stopped / "run" / "checkpoints").glob("last-*"))[-1]
+    assert int(newest.name.removeprefix("last-")) == stopped_at >= 14
+    _finish([*command, "--resume"])
+    _assert_same_bits(undisturbed / "run", stopped / "run")

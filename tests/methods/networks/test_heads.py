@@ -1,0 +1,32 @@
+"""The projection head against its equation."""
+
+import pytest
+import torch
+from torch import nn
+
+from energy_contrast.networks.heads import ProjectionHead
+
+
+def test_two_layers_are_w2_relu_w1_h() -> None:
+    head = ProjectionHead(5, 7, 3)
+    h = torch.randn(4, 5)
+    (w1, b1, w2, b2) = head.parameters()
+    torch.testing.assert_close(head(h), (h @ w1.T + b1).clamp_min(0) @ w2.T + b2)
+
+
+def test_one_layer_is_linear() -> None:
+    head = ProjectionHead(5, 7, 3, num_layers=1)
+    assert [tuple(p.shape) for p in head.parameters()] == [(3, 5), (3,)]
+
+
+def test_batch_norm_stands_in_hidden_layers_only() -> None:
+    head = ProjectionHead(5, 7, 3, num_layers=3, batch_norm=True)
+    kinds = [type(m) for m in head]
+    hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    assert kinds == [*hidden, *hidden, nn.Linear]
+    assert [m.bias is None for m in head if isinstance(m, nn.Linear)] == [True, True, False]
+
+
+def test_a_head_without_layers_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"num_layers: .*, got 0; use 1 or more"):
+        ProjectionHead(5, 7, 3, num_layers=0)

@@ -1,0 +1,132 @@
+"""Diagnostics against closed forms and slow loops."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from energy_contrast.diagnostics import (
+    alignment,
+    diagnose,
+    effective_rank,
+    effective_sample_size,
+    log_k_saturation,
+    uniformity,
+)
+from energy_contrast.losses import info_nce, pair_similarities
+
+
+def random_vectors(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("k", [1, 8, 510])
+def test_ess_is_one_for_equal_logits_and_one_over_k_for_a_single_winner(k: int) -> None:
+    equal = torch.full((3, k), -7.0)
+    winner = torch.zeros(3, k).index_fill(1, torch.tensor([0]), 1e4)
+    torch.testing.assert_close(effective_sample_size(equal), torch.ones(3))
+    torch.testing.assert_close(effective_sample_size(winner), torch.full((3,), 1 / k))
+
+
+def test_ess_of_m_equal_winners_among_k_is_m_over_k() -> None:
+    logits = torch.full((1, 20), -1e4)
+    logits[0, 3:8] = 2.0
+    torch.testing.assert_close(effective_sample_size(logits), torch.tensor([5 / 20]))
+
+
+def test_ess_is_its_equation() -> None:
+    logits = 3 * random_vectors(4, 7)
+    for i, actual in enumerate(effective_sample_size(logits).tolist()):
+        weights = [math.exp(x) for x in logits[i].tolist()]
+        normalised = [w / sum(weights) for w in weights]
+        assert actual == pytest.approx(1 / (7 * sum(w * w for w in normalised)), rel=1e-12)
+
+
+def test_ess_falls_as_the_temperature_falls_and_is_lower_with_the_positive() -> None:
+    # The mechanism behind the corrected sign of the controller, on views that agree up to noise.
+    z = random_vectors(16, 8)
+    positive, negatives = pair_similarities(z, z + 0.3 * random_vectors(16, 8, seed=1))
+    temperatures = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02]
+    without = [effective_sample_size(negatives / t).mean().item() for t in temperatures]
+    candidates = torch.cat([positive[:, None], negatives], dim=1)
+    including = [effective_sample_size(candidates / t).mean().item() for t in temperatures]
+    assert without == sorted(without, reverse=True)
+    assert without[0] > 0.85
+    assert without[-1] < 0.15
+    assert all(low < high for low, high in zip(including, without, strict=True))
+
+
+def test_saturation_is_zero_at_chance_and_one_when_the_loss_is_gone() -> None:
+    chance = info_nce(torch.zeros(2), torch.zeros(2, 30), temperature=0.1)
+    assert log_k_saturation(chance, num_negatives=30).item() == pytest.approx(0.0, abs=1e-6)
+    assert log_k_saturation(torch.tensor(0.0), num_negatives=30).item() == 1.0
+    halfway = torch.tensor(0.5 * math.log(31))
+    assert log_k_saturation(halfway, num_negatives=30).item() == pytest.approx(0.5)
+
+
+def test_alignment_and_uniformity_are_their_equations() -> None:
+    z0, z1 = random_vectors(6, 3), random_vectors(6, 3, seed=1)
+    u0, u1 = ([v / v.norm() for v in z] for z in (z0, z1))
+    distances = [((a - b) ** 2).sum().item() for a, b in zip(u0, u1, strict=True)]
+    potentials = [math.exp(-2 * ((u0[i] - u0[j]) ** 2).sum().item()) for i in range(6) for j in range(6) if i != j]
+    assert alignment(z0, z1).item() == pytest.approx(sum(distances) / 6, rel=1e-12)
+    assert uniformity(z0).item() == pytest.approx(math.log(sum(potentials) / 30), rel=1e-12)
+
+
+def test_alignment_runs_from_equal_to_opposite_views() -> None:
+    z = random_vectors(4, 5)
+    assert alignment(z, 3 * z).item() == pytest.approx(0.0, abs=1e-12)
+    assert alignment(z, -z).item() == pytest.approx(4.0)
+
+
+def test_uniformity_is_zero_when_collapsed_and_minus_eight_for_two_opposite_points() -> None:
+    assert uniformity(torch.ones(5, 3)).item() == pytest.approx(0.0, abs=1e-6)
+    assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8.0, rel=1e-6)
+
+
+def test_uniformity_can_be_trained() -> None:
+    z = random_vectors(6, 3).requires_grad_()
+    assert torch.autograd.gradcheck(uniformity, z)
+
+
+def test_effective_rank_of_orthonormal_columns_is_their_number() -> None:
+    q = torch.linalg.qr(random_vectors(20, 6)).Q
+    assert effective_rank(q).item() == pytest.approx(6.0, rel=1e-9)
+    assert effective_rank(q.T).item() == pytest.approx(6.0, rel=1e-9)
+    assert effective_rank(q.float()).item() == pytest.approx(6.0, rel=1e-5)
+
+
+def test_effective_rank_of_equal_or_zero_vectors_is_one() -> None:
+    # Roots of rounding errors of eigenvalues add about sqrt(1e-16) each.
+    assert effective_rank(torch.ones(20, 8)).item() == pytest.approx(1.0, abs=1e-5)
+    assert effective_rank(torch.zeros(20, 8)).item() == 1.0
+
+
+@pytest.mark.parametrize("shape", [(30, 5), (5, 30)])
+def test_effective_rank_is_the_entropy_of_singular_values(shape: tuple[int, int]) -> None:
+    z = random_vectors(*shape)
+    sigma = torch.linalg.svdvals(z)
+    p = sigma / sigma.sum()
+    assert effective_rank(z).item() == pytest.approx(math.exp(-(p * p.log()).sum().item()), rel=1e-9)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_effective_rank_of_vectors_that_are_not_finite_is_nan_and_no_crash(bad: float) -> None:
+    z = random_vectors(10, 4)
+    z[3, 2] = bad
+    assert effective_rank(z).isnan()
+
+
+def test_diagnose_reports_detached_float32_scalars_that_match_the_single_functions() -> None:
+    projection = random_vectors(8, 3).float().requires_grad_()
+    z0, z1 = projection.chunk(2)
+    positive, negatives = pair_similarities(z0, z1)
+    found = diagnose(projection, positive, negatives, temperature=0.2)
+    assert all(v.shape == () and v.dtype == torch.float32 and not v.requires_grad for v in found.values())
+    candidates = torch.cat([positive[:, None], negatives], dim=1)
+    torch.testing.assert_close(found["ess"], effective_sample_size(negatives / 0.2).mean().detach())
+    torch.testing.assert_close(found["ess_with_positive"], effective_sample_size(candidates / 0.2).mean().detach())
+    torch.testing.assert_close(found["alignment"], (2 - 2 * positive).mean().detach())
+    torch.testing.assert_close(found["uniformity"], (uniformity(z0) + uniformity(z1)).detach() / 2)
+    torch.testing.assert_close(found["effective_rank"], effective_rank(projection).detach())

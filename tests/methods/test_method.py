@@ -1,0 +1,121 @@
+"""The contract, exercised by a toy method that uses every part of it."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.method import Batch, Method, Progress, StepOutput
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    proposal_rate: float = 0.5
+
+
+class Pool:
+    """A memory: images that outlive a step."""
+
+    def __init__(self) -> None:
+        self.images = torch.zeros(0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"images": self.images}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.images = state["images"]
+
+
+class Toy(Method):
+    """Pulls three views together, keeps a pool filled at the start and refreshed with proposals."""
+
+    Config = ToyConfig
+    num_views = 3
+
+    def __init__(self, config: ToyConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        self.pool = Pool()
+        self.memories = {"pool": self.pool}
+        self.seen: list[Progress] = []
+
+    def num_proposals(self, batch_size: int) -> int:
+        return int(batch_size * self.config.proposal_rate)
+
+    def start(self, draw) -> None:
+        self.pool.images = draw(6, torch.Generator().manual_seed(0))
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        self.pool.images = torch.cat([batch.proposals, self.pool.images[len(batch.proposals) :]])
+        views = self.encoder(batch.views.flatten(0, 1)).unflatten(0, batch.views.shape[:2])
+        noise = torch.rand((), generator=generator)
+        return StepOutput(views.var(dim=0).mean(), {"info_nce": noise})
+
+    def after_step(self, progress: Progress) -> None:
+        self.seen.append(progress)
+
+
+class Minimal(Method):
+    """Only what a method must have."""
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        return StepOutput(self.encoder(batch.views[0]).mean(), {})
+
+
+def build_encoder() -> nn.Module:
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    encoder.embedding_size = 2
+    return encoder
+
+
+def draw(count: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(count, 1, 2, 2, generator=generator)
+
+
+def test_a_method_can_ask_for_views_proposals_and_a_start() -> None:
+    toy = Toy(ToyConfig(), build_encoder())
+    toy.start(draw)
+    assert toy.pool.images.shape == (6, 1, 2, 2)
+    size = 5
+    assert toy.num_proposals(size) == 2
+    proposals = torch.full((2, 1, 2, 2), 7.0)
+    batch = Batch(torch.rand(toy.num_views, size, 1, 2, 2), torch.zeros(size), torch.arange(size), proposals)
+    output = toy(batch, torch.Generator().manual_seed(0))
+    output.loss.backward()
+    assert toy.encoder[1].weight.grad.abs().sum() > 0
+    assert (toy.pool.images[:2] == 7).all()
+    toy.after_step(Progress(1, 10, 0))
+    assert toy.seen == [Progress(step=1, num_steps=10, epoch=0)]
+
+
+def test_memories_are_saved_beside_the_module_and_not_in_it() -> None:
+    toy, other = (Toy(ToyConfig(), build_encoder()) for _ in range(2))
+    toy.start(draw)
+    assert sorted(toy.state_dict()) == ["encoder.1.bias", "encoder.1.weight"]
+    for name, memory in toy.memories.items():
+        other.memories[name].load_state_dict(memory.state_dict())
+    torch.testing.assert_close(other.pool.images, toy.pool.images, rtol=0, atol=0)
+
+
+def test_a_method_that_says_nothing_has_two_views_no_proposals_no_memories_and_quiet_hooks() -> None:
+    method = Minimal(None, build_encoder())
+    before = {k: v.clone() for k, v in method.state_dict().items()}
+    method.start(draw)
+    method.after_step(Progress(1, 1, 0))
+    torch.testing.assert_close(method.state_dict(), before, rtol=0, atol=0)
+    assert (method.num_views, method.num_proposals(64), method.memories) == (2, 0, {})
+    assert method.diagnosing
+
+
+def test_embed_returns_what_the_encoder_returns() -> None:
+    method = Minimal(None, build_encoder())
+    images = torch.rand(3, 1, 2, 2)
+    torch.testing.assert_close(method.embed(images), method.encoder(images), rtol=0, atol=0)
+
+
+def test_a_method_without_forward_cannot_be_built() -> None:
+    class Empty(Method):
+        pass
+
+    with pytest.raises(TypeError, match="forward"):
+        Empty(None, build_encoder())

@@ -1,0 +1,48 @@
+"""The command line in this process: arguments in; exit code, output and error text out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ebclab.cli import main
+
+TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
+"""Two steps an epoch on real digits: enough for every path, a second of work."""
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def ebclab(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Outcome]:
+    """Run ``ebclab`` with arguments in an empty folder, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("EBCLAB_DATA", raising=False)
+
+    def run(*arguments: str | Path) -> Outcome:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def finished(ebclab: Callable[..., Outcome]) -> Path:
+    """A finished run of two epochs."""
+    outcome = ebclab("pretrain", "flatclr", "--epochs", "2", "--name", "done", *TINY)
+    assert outcome.code == 0, outcome.err
+    return Path("runs/done").absolute()

@@ -1,0 +1,129 @@
+"""Each verb does its work and says what comes next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from ebclab.export import load_encoder
+from ebclab.training import checkpoint
+
+from .conftest import TINY, Outcome
+
+Ebclab = Callable[..., Outcome]
+
+
+def test_a_run_folder_holds_what_the_run_was_and_found(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert {"config.yaml", "environment.json", "metrics.jsonl", "tensorboard", "checkpoints", "result.json"} <= names
+    result = json.loads((finished / "result.json").read_text())
+    assert (result["method"], result["epochs"], result["steps"]) == ("flatclr", 2, 4)
+    assert result["images_per_second"]["mean"] > 0
+    assert 0 < result["holdout_images"] < 96
+    assert result["train_images"] + result["holdout_images"] == 96
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["threads"] == 1
+    assert torch.__version__.startswith(environment["torch"])
+    records = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if r["kind"] == "train"] == [1, 2, 4]
+    assert [r["step"] for r in records if r["kind"] == "epoch"] == [2, 4]
+    assert all("info_nce" in r for r in records if r["kind"] == "train")
+
+
+def test_the_same_command_again_prints_the_result_and_trains_nothing(ebclab: Ebclab, finished: Path) -> None:
+    before = (finished / "metrics.jsonl").read_bytes()
+    again = ebclab("pretrain", "flatclr", "--epochs", "2", "--name", "done", *TINY)
+    assert again.code == 0
+    assert "already finished; nothing was trained" in again.out
+    assert (finished / "metrics.jsonl").read_bytes() == before
+
+
+def test_more_epochs_continue_a_finished_run(ebclab: Ebclab, finished: Path) -> None:
+    longer = ebclab("pretrain", "flatclr", "--epochs", "3", "--name", "done", *TINY)
+    assert longer.code == 0
+    assert "resuming at step 4 of 6" in longer.err
+    assert json.loads((finished / "result.json").read_text())["steps"] == 6
+
+
+def test_resume_needs_no_settings_on_the_command_line(ebclab: Ebclab, finished: Path) -> None:
+    longer = ebclab("pretrain", "flatclr", "--name", "done", "--resume", "--epochs", "3")
+    assert longer.code == 0, longer.err
+    assert yaml.safe_load((finished / "config.yaml").read_text())["data"]["train_limit"] == 96
+    assert json.loads((finished / "result.json").read_text())["steps"] == 6
+
+
+def test_the_settings_that_show_prints_make_the_same_run(ebclab: Ebclab, finished: Path) -> None:
+    shown = ebclab("show", "flatclr", "--config", finished / "config.yaml")
+    assert shown.code == 0
+    assert shown.out == (finished / "config.yaml").read_text()
+    Path("again.yaml").write_text(shown.out)
+    assert ebclab("pretrain", "flatclr", "--config", "again.yaml", "--name", "copy").code == 0
+    models = [checkpoint.load(path / "checkpoints") for path in (finished, finished.with_name("copy"))]
+    assert models[0] is not None
+    assert models[1] is not None
+    for name, tensor in models[0].model.items():
+        assert torch.equal(tensor, models[1].model[name]), name
+
+
+def test_evaluate_prints_a_table_with_references_and_keeps_the_scores(ebclab: Ebclab, finished: Path) -> None:
+    outcome = ebclab("evaluate", finished, "--references")
+    assert outcome.code == 0, outcome.err
+    for text in ("flatclr", "untrained encoder", "raw pixels", "knn", "linear", "379 images"):
+        assert text in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    kept = json.loads((finished / "evaluation.json").read_text())
+    assert kept["rows"]["raw pixels"]["knn"]["value"] > 0.9  # digits are easy: pixels alone reach 97 %
+
+
+def test_evaluate_prints_json_that_a_program_can_read(ebclab: Ebclab, finished: Path) -> None:
+    outcome = ebclab("evaluate", finished, "--only", "knn", "--json")
+    scores = json.loads(outcome.out)["rows"]["flatclr"]
+    assert list(scores) == ["knn"]
+    assert 0 <= scores["knn"]["low"] <= scores["knn"]["value"] <= scores["knn"]["high"] <= 1
+
+
+def test_export_gives_the_encoder_of_the_run(ebclab: Ebclab, finished: Path) -> None:
+    assert ebclab("evaluate", finished, "--only", "knn").code == 0
+    outcome = ebclab("export", finished, "--to", "encoder")
+    assert (outcome.code, outcome.err) == (0, "")
+    loaded = load_encoder("encoder")
+    saved = checkpoint.load(finished / "checkpoints")
+    assert saved is not None
+    for name, tensor in loaded.encoder.state_dict().items():
+        assert torch.equal(tensor, saved.model[f"encoder.{name}"])
+    card = Path("encoder/README.md").read_text()
+    assert "| knn |" in card
+    assert "2 epochs, 4 optimizer steps" in card
+
+
+def test_an_unfinished_run_is_exported_with_a_warning(ebclab: Ebclab, finished: Path) -> None:
+    (finished / "result.json").unlink()
+    outcome = ebclab("export", finished, "--to", "encoder")
+    assert outcome.code == 0
+    assert "warning: exported from an unfinished run, after 2 of 2 epochs" in outcome.err
+    assert load_encoder("encoder").encoder is not None
+
+
+@pytest.mark.parametrize("flag", ["--methods", "--recipes", "--views", "--protocols"])
+def test_lists_name_what_there_is(ebclab: Ebclab, flag: str) -> None:
+    expected = {"--methods": "flatclr", "--recipes": "digits-demo", "--views": "moco-cifar", "--protocols": "lbfgs"}
+    outcome = ebclab("show", flag)
+    assert outcome.code == 0
+    assert expected[flag] in outcome.out
+
+
+def test_data_show_draws_a_picture(ebclab: Ebclab) -> None:
+    assert ebclab("data", "show", "digits", "--views", "views.png").code == 0
+    assert Path("views.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_list_names_every_dataset(ebclab: Ebclab) -> None:
+    outcome = ebclab("data", "list", "--data-root", "nowhere")
+    assert outcome.code == 0
+    for text in ("digits", "fashion-mnist", "ebclab data fetch cifar10"):
+        assert text in outcome.out

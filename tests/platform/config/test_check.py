@@ -1,0 +1,135 @@
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from ebclab.config.check import Findings, check_section, shown, value_problem
+from ebclab.config.experiment import settings_of
+from energy_contrast.settings import setting
+
+COUNT = setting(1, "Count.", minimum=1, maximum=9, unit="images")
+SHARE = setting(0.5, "Share.", above=0.0, below=1.0)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (float, 1),
+        (int, 3),
+        (bool, False),
+        (str, "x"),
+        (str | None, None),
+        (tuple[int, int], [1, 2]),
+        (tuple[int, ...], []),
+        (float | None, 2),
+    ],
+)
+def test_values_of_the_right_type_pass(hint, value):
+    assert value_problem(value, setting(None, "Anything."), hint) is None
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (float, "0.5", "got '0.5'; must be a number"),
+        (float, True, "got true; must be a number"),
+        (float, None, "got null; must be a number"),
+        (int, True, "got true; must be a whole number"),
+        (int, 2.0, "got 2.0; must be a whole number"),
+        (int, "2", "got '2'; must be a whole number"),
+        (bool, 1, "got 1; must be true or false"),
+        (bool, "yes", "got 'yes'; must be true or false"),
+        (str, 3, "got 3; must be text"),
+        (str | None, 3, "got 3; must be text or null"),
+        (tuple[int, int], [1], "got [1]; must be a list (2 of them, each a whole number)"),
+        (tuple[float, ...], [1, "x"], "got [1, 'x']; must be a list (each a number)"),
+        (Literal["a", "b"] | None, 3, "got 3; must be one of a, b or null"),
+        (int, {"x": 1}, "got {'x': 1}; must be a whole number"),
+    ],
+)
+def test_values_of_another_type_are_refused(hint, value, expected):
+    assert value_problem(value, setting(None, "Anything."), hint) == f"wrong type, {expected}"
+
+
+@pytest.mark.parametrize("value", [1, 9])
+def test_inclusive_bounds_are_in_range(value):
+    assert value_problem(value, COUNT, int) is None
+
+
+@pytest.mark.parametrize("value", [0, 10])
+def test_values_outside_inclusive_bounds_are_refused(value):
+    expected = f"out of range, got {value}; must be a whole number, at least 1, at most 9 (unit: images)"
+    assert value_problem(value, COUNT, int) == expected
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 2, float("nan"), float("inf")])
+def test_exclusive_bounds_are_out_of_range(value):
+    assert value_problem(value, SHARE, float) == f"out of range, got {value}; must be a number, above 0, below 1"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_must_be_finite_where_no_range_is_stated(value):
+    assert value_problem(value, setting(0.0, "Anything."), float) == f"out of range, got {value}; must be a number"
+
+
+def test_bounds_hold_for_every_number_of_a_list():
+    field = setting((0.0, 1.0), "Shares.", minimum=0.0)
+    assert value_problem([0.5, -1], field, tuple[float, float]) == (
+        "out of range, got [0.5, -1]; must be a list (2 of them, each a number), at least 0"
+    )
+
+
+def test_a_wrong_choice_gets_the_nearest_and_all():
+    hint = Literal["cosine", "constant"]
+    assert value_problem("cosin", setting("cosine", "Schedule."), hint) == (
+        "no such choice, got 'cosin'; did you mean cosine? Known: cosine, constant"
+    )
+    assert value_problem(3, setting("cosine", "Schedule."), hint) == (
+        "wrong type, got 3; must be one of cosine, constant"
+    )
+
+
+def test_long_values_are_shortened():
+    text = shown("x" * 200)
+    assert len(text) == 80
+    assert text.endswith("...")
+
+
+@dataclass(frozen=True)
+class Pair:
+    low: float = setting(1.0, "Low.", minimum=0.0)
+    high: float = setting(2.0, "High.", minimum=0.0)
+
+    def problems(self) -> list[str]:
+        return ["low: must not exceed high"] if self.low > self.high else []
+
+
+def check(given: dict[str, Any]) -> tuple[Pair, Findings]:
+    findings = Findings()
+    return check_section("pair", Pair, given, lambda name: f"pair.{name}: unknown", findings), findings
+
+
+def test_right_values_make_the_config():
+    config, findings = check({"low": 0, "high": 5})
+    assert config == Pair(0.0, 5.0)
+    assert type(config.low) is float
+    assert findings.problems == []
+
+
+def test_rules_across_settings_are_checked():
+    _, findings = check({"low": 3})
+    assert findings.problems == ["pair.low: must not exceed high"]
+
+
+def test_rules_about_a_wrong_setting_are_not_checked_against_its_default():
+    _, findings = check({"low": 3, "high": "4"})
+    assert findings.problems == ["pair.high: wrong type, got '4'; must be a number, at least 0"]
+
+
+def test_unknown_names_and_wrong_values_are_reported_in_the_order_written():
+    _, findings = check({"middle": 1, "low": -1, "top": 2})
+    assert [line.split(":")[0] for line in findings.problems] == ["pair.middle", "pair.low", "pair.top"]
+
+
+def test_settings_of_lists_every_field():
+    assert list(settings_of(Pair)) == ["low", "high"]

@@ -1,0 +1,16 @@
+from ebclab.config import VIEW_RECIPES, list_recipes, listing
+from energy_contrast.catalog import METHODS
+
+
+def test_every_name_has_a_line():
+    lists = {kind: listing(kind) for kind in ("methods", "recipes", "views")}
+    assert [list(lists[kind]) for kind in lists] == [list(METHODS), list_recipes(), list(VIEW_RECIPES)]
+    assert all(text and "\n" not in text for entries in lists.values() for text in entries.values())
+
+
+def test_a_method_is_described_by_the_first_line_of_its_file():
+    assert listing("methods")["simclr"].startswith("SimCLR: two views of an image")
+
+
+def test_a_recipe_is_described_by_its_headline_without_the_name():
+    assert listing("recipes")["digits-demo"].startswith("the first run")

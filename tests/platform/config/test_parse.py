@@ -1,0 +1,173 @@
+from dataclasses import replace
+
+import pytest
+
+from ebclab.config import ExperimentConfig, parse_experiment, parse_yaml
+from ebclab.config.sections import OptimizerConfig, TrainingConfig
+from ebclab.errors import ConfigError
+
+
+def test_what_is_left_out_has_its_default(methods):
+    config = parse_experiment({"method": {"name": "plain"}, "views": {"recipe": "none"}}, methods)
+    config = replace(config, views=replace(config.views, recipe="auto"))  # the name of a recipe is always resolved
+    assert config == ExperimentConfig("plain", methods["plain"].Config())
+
+
+def test_what_is_given_is_taken(methods):
+    config = parse_experiment(
+        {"method": {"name": "plain", "temperature": 1, "bounds": [0, 1]}, "training": {"epochs": 3}, "seed": 7}, methods
+    )
+    assert config.method == methods["plain"].Config(temperature=1.0, bounds=(0.0, 1.0))
+    assert config.training == TrainingConfig(epochs=3)
+    assert config.seed == 7
+
+
+def test_a_section_with_nothing_in_it_has_its_defaults(methods):
+    assert parse_yaml("method: {name: plain}\noptimizer:\n", "run.yaml", methods).optimizer == OptimizerConfig()
+
+
+def test_a_missing_method_is_asked_for(methods):
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment({}, methods)
+    assert caught.value.problems == ["method.name: missing; write one of plain, sampled"]
+
+
+def test_an_unknown_method_gets_the_nearest(methods):
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment({"method": {"name": "plane"}}, methods)
+    assert caught.value.problems == [
+        "method.name: no such method, got 'plane'; did you mean plain? Known: plain, sampled"
+    ]
+
+
+def test_a_method_name_that_is_no_text_is_refused(methods):
+    with pytest.raises(ConfigError, match=r"^method\.name: no such method, got 3; Known: plain, sampled$"):
+        parse_experiment({"method": {"name": 3}}, methods)
+
+
+def test_a_section_that_is_a_value_is_refused(problems_of, methods):
+    assert problems_of(data="cifar10") == ["data: not a section, got 'cifar10'; write data: {name: ...}"]
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment({"method": "plain"}, methods)
+    assert caught.value.problems == ["method: not a section, got 'plain'; write method: {name: ...}"]
+
+
+def test_a_wrong_type_is_refused(problems_of):
+    assert problems_of(training={"epochs": "ten"}) == [
+        "training.epochs: wrong type, got 'ten'; must be a whole number, at least 1 (unit: epochs)"
+    ]
+
+
+def test_a_value_out_of_range_is_refused(problems_of):
+    assert problems_of({"temperature": 0}) == ["method.temperature: out of range, got 0; must be a number, above 0"]
+
+
+def test_a_wrong_choice_is_refused(problems_of):
+    assert problems_of(optimizer={"name": "sdg"}) == [
+        "optimizer.name: no such choice, got 'sdg'; did you mean sgd? Known: sgd, adam, adamw, lars"
+    ]
+
+
+def test_an_unknown_setting_is_refused(problems_of):
+    assert problems_of(optimizer={"learnin_rate": 0.1}) == [
+        "optimizer.learnin_rate: no such setting; did you mean optimizer.learning_rate?"
+    ]
+
+
+def test_a_wrong_seed_is_refused(problems_of):
+    assert problems_of(seed=-1) == [
+        "seed: out of range, got -1; must be a whole number, at least 0, at most 4294967295"
+    ]
+
+
+def test_an_unknown_view_recipe_gets_the_nearest(problems_of):
+    assert problems_of(views={"recipe": "moco_cifar"}) == [
+        "views.recipe: no such view recipe, got 'moco_cifar'; did you mean moco-cifar? Known: none, digits, "
+        "fashion-mnist, ebclr-mnist, ebclr-cifar, flatclr-cifar, moco-cifar, simclr-imagenet"
+    ]
+
+
+def test_settings_of_a_section_that_contradict_are_refused(problems_of):
+    assert problems_of(views={"crop_scale_min": 0.8, "crop_scale_max": 0.5}) == [
+        "views.crop_scale_min: must not exceed crop_scale_max, got 0.8 > 0.5"
+    ]
+    assert problems_of({"end": 1.0}) == ["method.end: needs target, got 1.0; set both"]
+
+
+def test_a_blur_wider_than_the_image_can_reflect_is_refused(problems_of):
+    assert problems_of(views={"blur_rate": 1.0, "blur_kernel_size": 17, "image_size": 8}) == [
+        "views.blur_kernel_size: must be below twice image_size, got 17 for 8 pixels; shrink it, or set blur_rate to 0"
+    ]
+
+
+def test_a_blur_as_wide_as_the_image_can_reflect_passes(methods):
+    views = {"blur_rate": 1.0, "blur_kernel_size": 15, "image_size": 8}
+    assert parse_experiment({"method": {"name": "plain"}, "views": views}, methods).views.blur_kernel_size == 15
+
+
+def test_a_warm_up_longer_than_the_training_is_refused(problems_of):
+    assert problems_of(optimizer={"warmup_epochs": 10}, training={"epochs": 5}) == [
+        "optimizer.warmup_epochs: must not exceed training.epochs, got 10 > 5; shorten one or lengthen the other"
+    ]
+
+
+def test_a_batch_larger_than_the_images_allowed_is_refused(problems_of):
+    assert problems_of(data={"train_limit": 100}, training={"batch_size": 128}) == [
+        "training.batch_size: must not exceed data.train_limit, got 128 > 100; no batch would ever be full"
+    ]
+
+
+def test_rules_across_sections_wait_for_right_values(problems_of):
+    assert problems_of(optimizer={"warmup_epochs": 20}, training={"epochs": "50"}) == [
+        "training.epochs: wrong type, got '50'; must be a whole number, at least 1 (unit: epochs)"
+    ]
+
+
+def test_all_mistakes_are_reported_at_once(problems_of):
+    assert problems_of(
+        {"tau": 0.1, "head": "cnn", "end": 1.0},
+        lr=0.1,
+        data={"name": 3, "train_limit": 2},
+        views={"recipe": "cifar", "hue": 0.7, "blur_kernel_size": 4},
+        encoder="resnet18",
+        training={"dropout": 0.1, "batch_size": True, "log_every": 0},
+        seed=1.5,
+    ) == [
+        "encoder: not a section, got 'resnet18'; write encoder: {name: ...}",
+        "views.recipe: no such view recipe, got 'cifar'; did you mean moco-cifar? Known: none, digits, fashion-mnist, "
+        "ebclr-mnist, ebclr-cifar, flatclr-cifar, moco-cifar, simclr-imagenet",
+        "lr: no such setting; did you mean optimizer.learning_rate?",
+        "method.tau: no such setting; did you mean method.temperature (tau in the paper)?",
+        "method.head: no such choice, got 'cnn'; Known: linear, mlp",
+        "method.end: needs target, got 1.0; set both",
+        "data.name: wrong type, got 3; must be text",
+        "views.hue: out of range, got 0.7; must be a number, at least 0, at most 0.5 (unit: turns)",
+        "views.blur_kernel_size: must be odd, got 4",
+        "training.dropout: no such setting; settings of training: epochs, batch_size, precision, channels_last, "
+        "compile, log_every, checkpoint_every, keep_every",
+        "training.batch_size: wrong type, got true; must be a whole number, at least 2 (unit: images)",
+        "training.log_every: out of range, got 0; must be a whole number, at least 1 (unit: steps)",
+        "seed: wrong type, got 1.5; must be a whole number, at least 0, at most 4294967295",
+    ]
+
+
+def test_the_other_sections_are_checked_when_the_method_is_unknown(methods):
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment({"method": {"name": "x", "tau": 1}, "training": {"epochs": 0}, "tau": 1}, methods)
+    assert [line.split(":")[0] for line in caught.value.problems] == ["method.name", "tau", "training.epochs"]
+
+
+def test_the_mapping_given_is_left_as_it_was(methods):
+    mapping = {"method": {"name": "plain", "temperature": 1}, "views": {"recipe": "digits"}}
+    parse_experiment(mapping, methods)
+    assert mapping == {"method": {"name": "plain", "temperature": 1}, "views": {"recipe": "digits"}}
+
+
+def test_the_folder_of_datasets_is_absolute_once_read(methods, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    roots = {
+        given: {"method": {"name": "plain"}, "data": {"root": given}} for given in ("images", "~/images", "/images")
+    }
+    read = {given: parse_experiment(mapping, methods).data.root for given, mapping in roots.items()}
+    assert read == {"images": str(tmp_path / "images"), "~/images": "/home/someone/images", "/images": "/images"}

@@ -1,0 +1,126 @@
+import pytest
+
+from ebclab.config import compose, list_recipes, load_recipe, load_yaml_file, recipe_text, to_yaml
+from ebclab.config import recipes as recipes_module
+from ebclab.config.experiment import SECTIONS
+from ebclab.config.parse import catalogue
+from ebclab.errors import ConfigError
+
+RECIPES = list_recipes()
+FAKE_RECIPE = {
+    "training": {"epochs": 2, "batch_size": 32, "log_every": 5},
+    "optimizer": {"learning_rate": 0.2},
+    "methods": {"plain": {"training": {"batch_size": 64}, "method": {"temperature": 0.2}}, "sampled": {"seed": 5}},
+}
+
+
+@pytest.fixture
+def fake_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes_module, "load_recipe", lambda name: FAKE_RECIPE)
+
+
+def test_the_recipes_shipped_are_listed():
+    assert {"digits-demo", "fashion-mnist-small", "cifar10-resnet18"} <= set(RECIPES)
+
+
+@pytest.mark.parametrize("method", catalogue())
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_serves_every_method(method, recipe):
+    config = compose(method, recipe)
+    assert config.method_name == method
+    assert config.data.name == load_recipe(recipe)["data"]["name"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_has_settings_of_a_method_only_under_methods(recipe):
+    assert load_recipe(recipe).keys() <= {*SECTIONS, "seed", "methods"}
+    assert (load_recipe(recipe).get("methods") or {}).keys() <= catalogue().keys()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_tells_its_source_and_command(recipe):
+    text = recipe_text(recipe)
+    assert text.startswith(f"# {recipe}: ")
+    assert "\n# Source: " in text
+    assert f"--recipe {recipe}\n" in text
+
+
+def test_the_cifar_recipe_is_mocos_demonstration():
+    config = compose("simclr", "cifar10-resnet18")
+    scaled = config.optimizer.learning_rate * config.training.batch_size / 256
+    assert (config.optimizer.scaling, scaled) == ("linear", pytest.approx(0.06))
+    assert (config.optimizer.name, config.optimizer.momentum, config.optimizer.weight_decay) == ("sgd", 0.9, 5e-4)
+    assert (config.training.batch_size, config.training.epochs) == (512, 200)
+    assert (config.evaluation.knn_neighbours, config.evaluation.knn_temperature) == (200, 0.1)
+    assert compose("flatclr", "cifar10-resnet18").method.temperature == config.method.temperature == 0.2
+
+
+def test_an_unknown_recipe_gets_the_nearest_and_all():
+    with pytest.raises(ConfigError) as caught:
+        compose("simclr", "digit-demo")
+    assert caught.value.problems == [
+        f"--recipe: no such recipe, got 'digit-demo'; did you mean digits-demo? Known: {', '.join(RECIPES)}"
+    ]
+
+
+def test_a_path_is_no_recipe_name():
+    with pytest.raises(ConfigError, match="no such recipe"):
+        recipe_text("../recipes/digits-demo")
+
+
+@pytest.mark.usefixtures("fake_recipe")
+def test_each_layer_overrides_those_before_it(methods):
+    file = {"training": {"epochs": 3}, "methods": {"plain": {"evaluation": {"knn_neighbours": 5}}}}
+    config = compose("plain", "fake", file, ["training.log_every=7"], methods)
+    assert config.optimizer.momentum == 0.9  # default
+    assert config.optimizer.learning_rate == 0.2  # recipe
+    assert config.training.batch_size == 64  # recipe's section of the method, over the recipe
+    assert config.method.temperature == 0.2  # the same, over the default
+    assert config.training.epochs == 3  # file, over the recipe
+    assert config.evaluation.knn_neighbours == 5  # file's section of the method
+    assert config.training.log_every == 7  # --set, over the recipe
+    assert config.seed == 0  # the other method's section does not count
+
+
+@pytest.mark.usefixtures("fake_recipe")
+def test_set_overrides_file_and_method_section(methods):
+    config = compose("plain", "fake", {"training": {"batch_size": 16}}, ["training.batch_size=8"], methods)
+    assert config.training.batch_size == 8
+    assert compose("plain", "fake", {"training": {"batch_size": 16}}, (), methods).training.batch_size == 16
+
+
+def test_what_show_prints_is_taken_back_from_a_file(tmp_path, methods):
+    config = compose("plain", overrides=["views.recipe=digits", "views.noise_std=0"], methods=methods)
+    (tmp_path / "run.yaml").write_text(to_yaml(config))
+    assert compose("plain", config=load_yaml_file(tmp_path / "run.yaml"), methods=methods) == config
+
+
+def test_a_file_of_another_method_contradicts_the_method_asked_for(methods):
+    with pytest.raises(ConfigError) as caught:
+        compose("plain", config={"method": {"name": "sampled", "num_steps": 3}}, methods=methods)
+    assert caught.value.problems == [
+        "method.name: not the method asked for, got 'sampled'; ask for sampled, or write plain here"
+    ]
+
+
+def test_unreadable_overrides_and_wrong_settings_are_reported_together(methods):
+    with pytest.raises(ConfigError) as caught:
+        compose("plain", config={"methods": {"plan": {}}}, overrides=["x", "training.epochs=0"], methods=methods)
+    assert caught.value.problems == [
+        "--set: no = found, got 'x'; write x=VALUE",
+        "methods.plan: no such method; did you mean plain? Known: plain, sampled",
+        "training.epochs: out of range, got 0; must be a whole number, at least 1 (unit: epochs)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("methods_section", "line"),
+    [
+        ([1], "methods: not a section, got [1]; write methods: {plain: {...}}"),
+        ({"plain": 3}, "methods.plain: not a section, got 3; write sections in it, such as optimizer: {...}"),
+    ],
+)
+def test_a_methods_section_that_is_a_value_is_refused(methods, methods_section, line):
+    with pytest.raises(ConfigError) as caught:
+        compose("plain", config={"methods": methods_section}, methods=methods)
+    assert caught.value.problems == [line]

@@ -1,0 +1,113 @@
+import pytest
+
+from ebclab.config import parse_experiment
+from ebclab.config.experiment import SECTIONS, settings_of
+from ebclab.config.unknown_settings import JARGON, SYMBOLS
+from ebclab.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("symbol", "keys"),
+    [
+        ("lambda", "method.generative_weight"),
+        ("rho", "method.reinit_rate"),
+        ("sigma", "method.sigma_min or method.sigma_max"),
+        ("K", "method.noise_decay_count"),
+        ("alpha", "method.step_size"),
+        ("delta", "method.gradient_clamp"),
+        ("T", "method.num_steps"),
+        ("tau", "method.temperature"),
+        ("M", "method.buffer_size"),
+        ("ESS", "method.ess_target"),
+    ],
+)
+@pytest.mark.parametrize("section", ["method", ""])
+def test_the_papers_symbols_are_known(methods, symbol, keys, section):
+    mapping = {"method": {"name": "sampled"}}
+    (mapping[section] if section else mapping)[symbol] = 0.1
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(mapping, methods)
+    written = f"{section}.{symbol}" if section else symbol
+    assert caught.value.problems == [f"{written}: no such setting; did you mean {keys} ({symbol} in the paper)?"]
+
+
+def test_a_symbol_that_the_method_declares_itself_is_known(problems_of):
+    assert problems_of({"gamma": 1}) == [
+        "method.gamma: no such setting; did you mean method.gain (gamma in the paper)?"
+    ]
+
+
+def test_a_symbol_the_method_has_no_setting_for_says_so(problems_of):
+    assert problems_of({"rho": 0.2}) == [
+        "method.rho: no such setting; rho in the papers is method.reinit_rate, which plain does not have; "
+        "settings of method: temperature, head, bounds, target, end, gain"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "keys"),
+    [
+        ("training", "lr", "optimizer.learning_rate"),
+        ("optimizer", "lr", "optimizer.learning_rate"),
+        ("optimizer", "wd", "optimizer.weight_decay"),
+        ("optimizer", "betas", "optimizer.beta1 or optimizer.beta2"),
+        ("training", "bs", "training.batch_size"),
+        ("data", "dataset", "data.name"),
+        ("training", "AMP", "training.precision"),
+        ("training", "random_seed", "seed"),
+    ],
+)
+def test_the_jargon_of_other_tools_is_known(problems_of, section, name, keys):
+    assert problems_of(**{section: {name: 1}}) == [f"{section}.{name}: no such setting; did you mean {keys}?"]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("learning_rate", "optimizer.learning_rate"),
+        ("batch_size", "training.batch_size or evaluation.batch_size"),
+        ("temperature", "method.temperature"),
+        ("optimiser", "optimizer"),
+        ("sed", "seed"),
+        ("learning-rate", "optimizer.learning_rate"),
+    ],
+)
+def test_a_name_at_the_top_finds_its_section(problems_of, name, keys):
+    assert problems_of(**{name: 1}) == [f"{name}: no such setting; did you mean {keys}?"]
+
+
+def test_a_name_in_the_wrong_section_finds_its_own(problems_of):
+    assert problems_of(training={"momentum": 0.9}) == [
+        "training.momentum: no such setting; did you mean optimizer.momentum?"
+    ]
+
+
+def test_a_name_like_no_other_gets_the_list(problems_of):
+    assert problems_of(encoder={"zzz": 1}) == [
+        "encoder.zzz: no such setting; settings of encoder: name, stem, width, batch_norm, activation"
+    ]
+    assert problems_of(zzz=1) == [
+        "zzz: no such setting; settings at the top: "
+        "method, data, views, encoder, optimizer, training, evaluation, resources, seed"
+    ]
+
+
+def test_a_dotted_key_in_a_file_is_shown_nested(problems_of):
+    assert problems_of(**{"method.temperature": 0.2}) == [
+        "method.temperature: a dotted key, got 0.2; write it nested: method: {temperature: 0.2}"
+    ]
+
+
+def test_a_key_that_is_a_number_is_refused(problems_of):
+    assert problems_of(encoder={3: 1})[0].startswith("encoder.3: no such setting; settings of encoder: ")
+
+
+def test_jargon_leads_to_settings_that_exist():
+    for target in " ".join(JARGON.values()).split():
+        section, _, name = target.partition(".")
+        assert section == "method" or target == "seed" or name in settings_of(SECTIONS[section]), target
+
+
+def test_no_jargon_word_is_a_setting_itself():
+    names = {name for section in SECTIONS.values() for name in settings_of(section)}
+    assert not names & (JARGON.keys() | SYMBOLS.keys())

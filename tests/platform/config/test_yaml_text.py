@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from ebclab.config.yaml_text import dump_yaml, from_yaml, load_yaml_file, mapping_from_yaml
+from ebclab.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-4", 1e-4), ("5E4", 5e4), ("-1e+3", -1e3), (".5e1", 5.0), ("2.e2", 200.0), ("1.5e-3", 1.5e-3), ("12", 12)],
+)
+def test_numbers_with_an_exponent_are_numbers(text, value):
+    read = from_yaml(text, "here")
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("text", ["e4", "1e", "1e-4x", "v1e4", "'1e-4'"])
+def test_text_that_only_resembles_a_number_stays_text(text):
+    assert from_yaml(text, "here") == text.strip("'")
+
+
+@pytest.mark.parametrize("value", ["1e-4", "0.5", "true", "null", "", "a: b", "é", [1, 2.5, "x"], None, 1e-6, 1 / 3])
+def test_what_is_written_is_read_back(value):
+    assert from_yaml(dump_yaml({"key": value}), "here") == {"key": value}
+
+
+def test_a_list_is_written_on_one_line():
+    assert dump_yaml({"sizes": [1, 2]}) == "sizes: [1, 2]\n"
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_place():
+    with pytest.raises(ConfigError) as caught:
+        from_yaml("training:\n  epochs: 1\n  epochs: 2\n", "run.yaml")
+    assert caught.value.problems == ["run.yaml, line 3, column 3: not valid YAML, the key epochs stands twice"]
+
+
+def test_broken_yaml_is_refused_with_its_place():
+    with pytest.raises(
+        ConfigError, match=r"^run\.yaml, line 2, column 4: not valid YAML, mapping values are not allowed"
+    ):
+        from_yaml("a: 1\n  b: 2", "run.yaml")
+
+
+def test_a_control_character_is_refused():
+    with pytest.raises(ConfigError, match=r"^run\.yaml: not valid YAML, unacceptable character"):
+        from_yaml("a: \x00", "run.yaml")
+
+
+def test_python_objects_are_refused():
+    with pytest.raises(ConfigError, match="could not determine a constructor"):
+        from_yaml("!!python/object/apply:os.getcwd []", "run.yaml")
+
+
+def test_an_empty_text_has_no_settings():
+    assert mapping_from_yaml("# nothing yet\n", "run.yaml") == {}
+
+
+def test_a_list_is_no_settings():
+    with pytest.raises(ConfigError, match=r"^run\.yaml: no settings, got \[1\]; write `section:`"):
+        mapping_from_yaml("- 1", "run.yaml")
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError) as caught:
+        load_yaml_file(tmp_path / "none.yaml")
+    expected = "cannot be read, got No such file or directory; give the path of a YAML file"
+    assert caught.value.problems == [f"{tmp_path / 'none.yaml'}: {expected}"]
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path):
+    (tmp_path / "weights.pt").write_bytes(b"ab\xff")
+    with pytest.raises(ConfigError, match="not text, got byte 0xff; give a YAML file"):
+        load_yaml_file(tmp_path / "weights.pt")

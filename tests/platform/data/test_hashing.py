@@ -1,0 +1,96 @@
+"""The counter-based hash against SplitMix64 written with Python integers, and what a good hash looks like."""
+
+import pytest
+import torch
+
+from ebclab.data.hashing import hash_words, integers_below, unit_interval
+
+MASK = (1 << 64) - 1
+WORDS = [(0,), (1, 2), (2, 1), (-5, 7, 11), (2**63 - 1, -(2**63), 0), (3, 2**40, -1, 12345)]
+MANY = 20_000
+
+
+def splitmix64_words(words: tuple[int, ...]) -> int:
+    """One SplitMix64 step (increment, then finaliser) a word, modulo 2^64; as a signed integer."""
+    state = 0
+    for word in words:
+        state = (state + word + 0x9E3779B97F4A7C15) & MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
+        state ^= state >> 31
+    return state - (1 << 64) if state >> 63 else state
+
+
+def bit_matrix(hashes: torch.Tensor) -> torch.Tensor:
+    """(n,) int64 -> (n, 64) float64 of zeros and ones."""
+    return ((hashes[:, None] >> torch.arange(64)) & 1).double()
+
+
+def test_the_hash_of_zero_is_the_published_first_output_of_splitmix64():
+    assert hash_words(0).item() & MASK == 0xE220A8397B1DCDAF
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_integers_and_tensors_and_mixtures_give_the_integer_loops_bits(words):
+    expected = splitmix64_words(words)
+    tensors = [torch.tensor([word]) for word in words]
+    assert hash_words(*words).item() == expected
+    assert hash_words(*tensors).item() == expected
+    assert hash_words(*words[:-1], tensors[-1]).item() == expected
+    assert hash_words(tensors[0], *words[1:]).item() == expected
+
+
+def test_words_broadcast_to_every_combination():
+    hashes = hash_words(9, torch.arange(3)[:, None], torch.arange(4))
+    assert hashes.tolist() == [[splitmix64_words((9, i, j)) for j in range(4)] for i in range(3)]
+
+
+def test_the_words_are_left_as_they_were():
+    words = torch.arange(5)
+    hash_words(1, words, 2)
+    assert torch.equal(words, torch.arange(5))
+
+
+def test_the_order_and_the_number_of_words_matter():
+    hashes = [hash_words(*words).item() for words in [(1, 2), (2, 1), (1, 2, 0), (0, 1, 2), (3,)]]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_changing_one_bit_of_a_word_changes_each_bit_of_the_hash_half_of_the_time():
+    words = hash_words(torch.arange(MANY))
+    for flipped in range(64):
+        changed = bit_matrix(hash_words(words) ^ hash_words(words ^ (1 << flipped if flipped < 63 else -(2**63))))
+        assert (changed.mean(0) - 0.5).abs().max() < 6 * 0.5 / MANY**0.5  # six binomial standard deviations
+
+
+def test_the_24_highest_bits_of_consecutive_counters_are_uncorrelated_with_each_other_and_with_the_next():
+    bits = bit_matrix(hash_words(7, torch.arange(MANY)))[:, 40:] - 0.5
+    within = bits.T @ bits / MANY * 4 - torch.eye(24)
+    between = bits[1:].T @ bits[:-1] / (MANY - 1) * 4
+    assert max(within.abs().max(), between.abs().max()) < 6 / MANY**0.5
+
+
+def test_unit_interval_has_the_moments_of_the_uniform_law():
+    uniform = unit_interval(hash_words(3, torch.arange(MANY)))
+    assert uniform.dtype == torch.float64
+    assert 0 <= uniform.min() < 1e-3 < 0.999 < uniform.max() < 1
+    for power in range(1, 5):
+        expected = 1 / (power + 1)  # E[u^k]
+        spread = (1 / (2 * power + 1) - expected**2) ** 0.5
+        assert abs(uniform.pow(power).mean() - expected) < 5 * spread / MANY**0.5
+
+
+def test_unit_interval_keeps_the_53_highest_bits():
+    bits = torch.tensor([0, -1, 1 << 62, -(1 << 63), 2047])
+    assert unit_interval(bits).tolist() == [0.0, 1 - 2.0**-53, 0.25, 0.5, 0.0]
+
+
+def test_integers_below_a_limit_are_equally_likely():
+    counts = torch.bincount(integers_below(hash_words(5, torch.arange(MANY)), 7), minlength=7)
+    assert counts.shape == (7,)
+    assert (counts - MANY / 7).abs().max() < 5 * (MANY * 6 / 49) ** 0.5
+
+
+def test_integers_below_take_a_limit_for_each_element():
+    limits = torch.tensor([1, 2, 1000])
+    assert (integers_below(torch.tensor([-1, -1, -1]), limits) == limits - 1).all()

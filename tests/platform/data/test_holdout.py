@@ -1,0 +1,79 @@
+"""Held-out images are chosen by their own key: exact in expectation, and nothing else matters."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ebclab.data.holdout import limit, split_holdout
+from ebclab.data.image_set import ImageSet
+
+
+def keyed(keys: torch.Tensor) -> ImageSet:
+    images = (keys % 251).to(torch.uint8).view(-1, 1, 1, 1)
+    return ImageSet("keyed", images, keys % 10, keys, (), (0.0,), (1.0,))
+
+
+def chosen(image_set: ImageSet) -> set[int]:
+    return set(image_set.keys.tolist())
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("first", [0, 10**12])
+def test_the_share_is_the_rate_within_binomial_bounds(rate: float, first: int) -> None:
+    num_keys = 60_000
+    _, holdout = split_holdout(keyed(torch.arange(num_keys) + first), rate)
+    assert abs(len(holdout) - rate * num_keys) < 4 * math.sqrt(num_keys * rate * (1 - rate))
+
+
+def test_both_parts_are_disjoint_complete_and_in_order() -> None:
+    data = keyed(torch.arange(5000))
+    train, holdout = split_holdout(data, 0.3)
+    assert torch.equal(torch.cat([train.keys, holdout.keys]).sort().values, data.keys)
+    for part in (train, holdout):
+        assert bool((part.keys.diff() > 0).all())
+        assert torch.equal(part.images.flatten(), (part.keys % 251).to(torch.uint8))
+
+
+def test_neither_order_nor_other_images_matter() -> None:
+    keys = torch.arange(4000)
+    shuffled = keys[torch.randperm(4000, generator=torch.Generator().manual_seed(0))]
+    held = chosen(split_holdout(keyed(keys), 0.1)[1])
+    assert chosen(split_holdout(keyed(shuffled), 0.1)[1]) == held
+    assert chosen(split_holdout(keyed(shuffled[:1000]), 0.1)[1]) == held & set(shuffled[:1000].tolist())
+
+
+def test_a_higher_rate_holds_out_more_of_the_same() -> None:
+    data = keyed(torch.arange(4000))
+    assert chosen(split_holdout(data, 0.1)[1]) < chosen(split_holdout(data, 0.2)[1])
+
+
+def test_rate_zero_holds_out_nothing() -> None:
+    data = keyed(torch.arange(4000))
+    train, holdout = split_holdout(data, 0.0)
+    assert len(holdout) == 0
+    assert holdout.images.shape == (0, 1, 1, 1)
+    assert torch.equal(train.keys, data.keys)
+
+
+def test_limit_keeps_exactly_that_many_in_order_whatever_the_order_of_rows() -> None:
+    keys = torch.arange(4000)
+    limited = limit(keyed(keys), 777)
+    assert len(limited) == 777
+    assert bool((limited.keys.diff() > 0).all())
+    assert chosen(limit(keyed(keys.flip(0)), 777)) == chosen(limited)
+    assert chosen(limit(keyed(keys), 100)) < chosen(limited)
+
+
+@pytest.mark.parametrize("count", [0, 4000, 5000])
+def test_limit_zero_or_above_the_size_keeps_all(count: int) -> None:
+    data = keyed(torch.arange(4000))
+    assert torch.equal(limit(data, count).keys, data.keys)
+
+
+def test_what_is_held_out_is_independent_of_what_a_limit_keeps() -> None:
+    limited = limit(keyed(torch.arange(60_000)), 20_000)
+    _, holdout = split_holdout(limited, 0.1)
+    assert abs(len(holdout) - 2000) < 4 * math.sqrt(20_000 * 0.1 * 0.9)

@@ -1,0 +1,54 @@
+"""Preprocessing against torchvision, and what each normalisation setting means."""
+
+import pytest
+import torch
+from torchvision.transforms.v2 import functional as tv
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing, preprocessing_for
+
+
+def image_set(images: torch.Tensor) -> ImageSet:
+    count, channels = images.shape[:2]
+    mean, std = (0.2, 0.3, 0.4)[:channels], (0.5, 0.6, 0.7)[:channels]
+    return ImageSet("toy", images, torch.zeros(count).long(), torch.arange(count), (), mean, std)
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(32, 32, 32), (20, 30, 16), (9, 7, 28)])
+def test_resizing_and_normalising_agree_with_torchvision(height, width, size):
+    images = torch.randint(0, 256, (5, 3, height, width), dtype=torch.uint8)
+    mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    resized = tv.resize(tv.to_dtype(images, torch.float32, scale=True), [size, size], antialias=True)
+    expected = tv.normalize(resized, list(mean), list(std))
+    torch.testing.assert_close(Preprocessing(size, mean, std)(images), expected, atol=1e-6, rtol=1e-6)
+
+
+def test_uint8_and_floats_in_zero_to_one_give_the_same():
+    images = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    preprocessing = Preprocessing(8, (0.5,), (0.25,))
+    assert torch.equal(preprocessing(images), preprocessing(images.double() / 255))
+
+
+def test_half_maps_black_to_minus_one_and_white_to_one():
+    data = image_set(torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None].expand(2, 1, 8, 8))
+    views = preprocessing_for(ViewsConfig(normalisation="half"), data)(data.images)
+    assert views[0].unique().tolist() == [-1.0]
+    assert views[1].unique().tolist() == [1.0]
+
+
+def test_none_leaves_the_image_range():
+    data = image_set(torch.full((1, 3, 8, 8), 51, dtype=torch.uint8))
+    assert preprocessing_for(ViewsConfig(normalisation="none"), data)(data.images).unique().tolist() == [
+        pytest.approx(0.2)
+    ]
+
+
+def test_dataset_uses_the_datasets_own_statistics_and_size():
+    data = image_set(torch.zeros(1, 3, 12, 12, dtype=torch.uint8))
+    assert preprocessing_for(ViewsConfig(), data) == Preprocessing(12, data.mean, data.std)
+
+
+def test_the_image_size_setting_overrides_the_datasets():
+    data = image_set(torch.zeros(1, 1, 12, 12, dtype=torch.uint8))
+    assert preprocessing_for(ViewsConfig(image_size=8), data)(data.images).shape == (1, 1, 8, 8)

@@ -1,0 +1,122 @@
+"""The same image gets the same bits, whatever surrounds it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views import make_views
+from ebclab.data.views.parameters import draw_parameters
+from ebclab.data.views.pipeline import apply_parameters
+
+COUNT = 67
+CIFAR = ViewsConfig(
+    crop_scale_min=0.08,
+    flip_rate=0.5,
+    jitter_rate=0.8,
+    brightness=0.4,
+    contrast=0.4,
+    saturation=0.4,
+    hue=0.1,
+    grayscale_rate=0.2,
+)
+CONFIGS = {
+    "cifar": CIFAR,
+    "all": replace(CIFAR, blur_rate=0.5, blur_kernel_size=7, noise_std=0.03),
+    "noise": ViewsConfig(noise_std=0.03),
+}
+SHAPES = [(3, 32, 32, 32), (1, 28, 28, 28), (1, 8, 8, 8), (3, 17, 23, 11), (1, 9, 9, 7)]  # C, H, W, size
+
+
+def some_images(channels: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Images, of which some are white (rounding above 1 shows there), and their keys."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (COUNT, channels, height, width), dtype=torch.uint8, generator=generator)
+    images[:20] = 255
+    return images, torch.arange(COUNT) * 7 - 50
+
+
+def preprocessing_to(size: int, channels: int) -> Preprocessing:
+    return Preprocessing(size, (0.4,) * channels, (0.3,) * channels)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(("channels", "height", "width", "size"), SHAPES)
+def test_views_are_bit_identical_in_any_batch_order_and_chunk(config, channels, height, width, size):
+    images, keys = some_images(channels, height, width)
+    preprocessing = preprocessing_to(size, channels)
+    words = {"seed": 3, "epoch": 2}
+    views = make_views(images, keys, config, preprocessing, **words)
+    order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(make_views(images[order], keys[order], config, preprocessing, **words), views[:, order])
+    for row in range(COUNT):
+        alone = make_views(images[row : row + 1], keys[row : row + 1], config, preprocessing, **words)
+        assert torch.equal(alone[:, 0], views[:, row])
+    parameters = draw_parameters(keys, config, height, width, **words, views=range(2))
+    for chunk_size in (1, 2, 5, 64, 1000):
+        assert torch.equal(apply_parameters(images, parameters, config, preprocessing, chunk_size=chunk_size), views)
+
+
+def test_later_views_can_be_made_on_their_own():
+    images, keys = some_images(3, 16, 16)
+    preprocessing = preprocessing_to(16, 3)
+    four = make_views(images, keys, CONFIGS["all"], preprocessing, seed=0, epoch=0, num_views=4)
+    last = make_views(images, keys, CONFIGS["all"], preprocessing, seed=0, epoch=0, num_views=1, first_view=3)
+    assert torch.equal(four[3:], last)
+
+
+@pytest.mark.parametrize("config", [CIFAR, CONFIGS["noise"]], ids=["cifar", "noise"])
+def test_seed_epoch_key_and_view_each_change_every_view(config):
+    images, keys = some_images(3, 16, 16)
+    images, keys = images[20:], keys[20:]
+    preprocessing = preprocessing_to(16, 3)
+    views = make_views(images, keys, config, preprocessing, seed=0, epoch=0)
+    others = [
+        make_views(images, keys, config, preprocessing, seed=1, epoch=0),
+        make_views(images, keys, config, preprocessing, seed=0, epoch=1),
+        make_views(images, keys + 1, config, preprocessing, seed=0, epoch=0),
+        make_views(images, keys, config, preprocessing, seed=0, epoch=0, first_view=2),
+        views.flip(0),
+    ]
+    for other in others:
+        assert ((views - other).abs().amax((2, 3, 4)) > 0.01).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_last_changes_the_memory_and_no_bit(channels):
+    images, keys = some_images(channels, 12, 12)
+    preprocessing = preprocessing_to(12, channels)
+    views = make_views(images, keys, CONFIGS["all"], preprocessing, seed=0, epoch=0)
+    interleaved = make_views(images, keys, CONFIGS["all"], preprocessing, seed=0, epoch=0, channels_last=True)
+    assert views.is_contiguous()
+    assert torch.equal(interleaved, views)
+    batch = interleaved.flatten(0, 1)
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert batch.data_ptr() == interleaved.data_ptr()
+
+
+def test_shape_and_type_are_as_promised():
+    images, keys = some_images(3, 20, 24)
+    views = make_views(images, keys, CIFAR, preprocessing_to(16, 3), seed=0, epoch=0, num_views=3)
+    assert views.shape == (3, COUNT, 3, 16, 16)
+    assert views.dtype == torch.float32
+
+
+def test_the_images_are_left_as_they_were():
+    images, keys = some_images(3, 16, 16)
+    copy = images.clone()
+    make_views(images, keys, CONFIGS["all"], preprocessing_to(16, 3), seed=0, epoch=0)
+    assert torch.equal(images, copy)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_cuda_device_makes_the_views_that_the_cpu_makes():
+    images, keys = some_images(3, 32, 32)
+    preprocessing = preprocessing_to(32, 3)
+    views = make_views(images, keys, CONFIGS["all"], preprocessing, seed=0, epoch=0)
+    on_device = make_views(images.cuda(), keys.cuda(), CONFIGS["all"], preprocessing, seed=0, epoch=0)
+    torch.testing.assert_close(on_device.cpu(), views, atol=1e-4, rtol=0)

@@ -1,0 +1,137 @@
+"""Features: frozen means frozen, and rows stay in order."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, TrainingError
+from ebclab.evaluation.features import compute_features, require_labels
+
+PLAIN = Preprocessing(8, (0.0,), (1.0,))
+
+
+def grey_images(count: int) -> Tensor:
+    return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def conv_net() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten())
+    net[1].running_mean.uniform_(-1, 1)
+    net[1].running_var.uniform_(0.5, 2)
+    return net
+
+
+def test_a_network_in_train_mode_keeps_every_bit_of_its_state() -> None:
+    net = conv_net().train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    compute_features(net, grey_images(50), PLAIN, batch_size=16, device="cpu")
+    after = net.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_each_submodule_returns_to_its_own_mode() -> None:
+    net = conv_net().train()
+    net[1].eval()  # a frozen norm inside a network in training
+    compute_features(net, grey_images(4), PLAIN, batch_size=2, device="cpu")
+    assert [part.training for part in net] == [True, False, True, True, True]
+    assert net.training
+
+
+def test_modes_return_even_when_the_encoder_fails() -> None:
+    net = conv_net().train()
+    colour = Preprocessing(8, (0.0,) * 3, (1.0,) * 3)
+    with pytest.raises(RuntimeError):
+        compute_features(net, grey_images(4).expand(4, 3, 8, 8), colour, batch_size=2, device="cpu")
+    assert all(part.training for part in net.modules())
+
+
+def test_batch_norm_uses_running_statistics_and_dropout_does_nothing() -> None:
+    net = conv_net().train()
+    images = grey_images(9)
+    features = compute_features(net, images, PLAIN, batch_size=4, device="cpu")
+    conv, norm = net[0], net[1]
+    maps = nn.functional.conv2d(images.double() / 255, conv.weight.double(), conv.bias.double())
+    shape = (1, 4, 1, 1)
+    scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+    expected = (maps - norm.running_mean.double().view(shape)) * scale.view(shape) + norm.bias.double().view(shape)
+    torch.testing.assert_close(features.double(), expected.relu().flatten(1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 20, 21, 1000])
+def test_rows_are_the_images_in_order_for_any_batch_size(batch_size: int) -> None:
+    images = grey_images(21)
+    normalised = Preprocessing(8, (0.25,), (0.5,))
+    features = compute_features(nn.Flatten(), images, normalised, batch_size=batch_size, device="cpu")
+    assert torch.equal(features, ((images.float() / 255 - 0.25) / 0.5).flatten(1))
+
+
+def test_features_are_float32_without_gradient_and_usable_in_training() -> None:
+    net = conv_net().double()
+    features = compute_features(lambda x: net.eval()(x.double()), grey_images(3), PLAIN, batch_size=2, device="cpu")
+    assert features.dtype == torch.float32
+    assert not features.requires_grad
+    probe = nn.Linear(features.shape[1], 2)
+    probe(features).sum().backward()
+    assert probe.weight.grad is not None
+
+
+def test_a_bound_method_stands_for_its_module() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = conv_net()
+
+        def embed(self, images: Tensor) -> Tensor:
+            return self.encoder(images)
+
+    wrapper = Wrapper().train()
+    frozen = compute_features(wrapper.encoder, grey_images(6), PLAIN, batch_size=3, device="cpu")
+    assert torch.equal(compute_features(wrapper.embed, grey_images(6), PLAIN, batch_size=3, device="cpu"), frozen)
+    assert wrapper.encoder.training
+
+
+def test_progress_counts_images() -> None:
+    seen: list[tuple[int, int, str]] = []
+    compute_features(
+        nn.Flatten(),
+        grey_images(5),
+        PLAIN,
+        batch_size=2,
+        device="cpu",
+        on_progress=lambda *step: seen.append(step),
+        what="features of test images",
+    )
+    assert seen == [(done, 5, "features of test images") for done in (2, 4, 5)]
+
+
+def test_non_finite_features_are_a_failed_training() -> None:
+    def broken(images: Tensor) -> Tensor:
+        out = images.flatten(1).clone()
+        out[1, 0], out[2, 3] = float("nan"), float("inf")
+        return out
+
+    with pytest.raises(TrainingError, match="got NaN or infinity for 2 of 4 images"):
+        compute_features(broken, grey_images(4), PLAIN, batch_size=4, device="cpu")
+
+
+def test_grey_images_do_not_pass_for_colour() -> None:
+    colour = Preprocessing(8, (0.5,) * 3, (0.5,) * 3)  # would broadcast one channel to three
+    with pytest.raises(DataError, match=r"expects 3 channel\(s\), got 1"):
+        compute_features(nn.Flatten(), grey_images(2), colour, batch_size=2, device="cpu")
+
+
+def test_no_images_is_one_sentence() -> None:
+    with pytest.raises(DataError, match="at least one"):
+        compute_features(nn.Flatten(), grey_images(0), PLAIN, batch_size=2, device="cpu")
+
+
+def test_missing_labels_are_counted() -> None:
+    labels = torch.tensor([0, -1, 2, -1])
+    images = ImageSet("folder", grey_images(4), labels, torch.arange(4), (), (0.0,), (1.0,))
+    with pytest.raises(DataError, match=r"folder: .* got 2 of 4 without"):
+        require_labels(images)
+    require_labels(images.rows(labels >= 0))

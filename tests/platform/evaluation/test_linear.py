@@ -1,0 +1,202 @@
+"""Linear probes against scikit-learn, a plain PyTorch loop, separable data and chance."""
+
+import dataclasses
+import logging
+import math
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from ebclab.errors import ConfigError, DataError
+from ebclab.evaluation.linear import linear_accuracies, rate_at, standardise, train_layers
+from ebclab.evaluation.progress import silent
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol
+
+EPOCH_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if isinstance(protocol, EpochProtocol)]
+SHORT = EpochProtocol("short", "", "", "", "sgd", learning_rate=0.5, batch_size=32, epochs=3, schedule="cosine")
+
+
+def blobs(spread: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return 300 training and 700 test points around four far corners."""
+    draw = torch.Generator().manual_seed(1)
+    labels = torch.arange(1000) % 4
+    points = torch.eye(4)[labels] + spread * torch.randn(1000, 4, generator=draw)
+    return points[:300], labels[:300], points[300:], labels[300:]
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    pixels, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(pixels, dtype=torch.float32), torch.tensor(labels)
+    return x[:1400], y[:1400], x[1400:], y[1400:]
+
+
+@pytest.fixture
+def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every protocol's settings but for the epochs: 40 are enough for toy data."""
+    for name in EPOCH_PROTOCOLS:
+        monkeypatch.setitem(PROTOCOLS, name, dataclasses.replace(PROTOCOLS[name], epochs=40))
+
+
+@pytest.mark.parametrize("l2", [1e-3, 1e-1])
+def test_lbfgs_is_as_accurate_as_a_tight_fit_on_standardised_features(
+    digits: tuple[Tensor, Tensor, Tensor, Tensor], l2: float
+) -> None:
+    train_x, train_y, test_x, test_y = digits
+    scaler = StandardScaler().fit(train_x.double().numpy())
+    model = LogisticRegression(C=1 / (1400 * l2), tol=1e-8, max_iter=10_000)
+    model.fit(scaler.transform(train_x.double().numpy()), train_y.numpy())
+    expected = model.score(scaler.transform(test_x.double().numpy()), test_y.numpy())
+    measured = linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(0, 1), l2=l2)
+    assert measured == pytest.approx([expected], abs=1 / 397)  # one number; one image of 397 may differ
+
+
+def test_the_penalty_of_lbfgs_is_felt(digits: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    weak, strong = (linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=l2)[0] for l2 in (1e-3, 1e2))
+    assert weak != strong
+
+
+def test_standardise_equals_scikit_learn_and_leaves_constant_columns_at_their_scale() -> None:
+    draw = torch.Generator().manual_seed(0)
+    train = torch.randn(50, 4, generator=draw) * torch.tensor([1.0, 1e-3, 100.0, 0.0]) + 0.1
+    test = torch.randn(20, 4, generator=draw)
+    scaler = StandardScaler().fit(train.numpy())
+    for mine, theirs in zip(standardise(train, test), (train, test), strict=True):
+        torch.testing.assert_close(mine, torch.tensor(scaler.transform(theirs.numpy())), rtol=1e-4, atol=1e-4)
+
+
+def test_a_fit_cut_short_is_logged(
+    digits: tuple[Tensor, Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, "lbfgs", dataclasses.replace(PROTOCOLS["lbfgs"], max_iterations=3))
+    with caplog.at_level(logging.WARNING, "ebclab.evaluation"):
+        linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=1e-3)
+    (record,) = caplog.records
+    assert record.name == "ebclab.evaluation"
+    assert "not converged after 3 of at most 3 iterations" in record.getMessage()
+
+
+def test_a_converged_fit_logs_nothing(
+    digits: tuple[Tensor, Tensor, Tensor, Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=1e-3)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("order", ["once", "every-epoch"])
+def test_layers_equal_a_plain_pytorch_loop(optimizer: str, order: str) -> None:
+    protocol = dataclasses.replace(SHORT, optimizer=optimizer, order=order, learning_rate=0.05)
+    x, y, _, _ = blobs(0.5)
+    weights, biases = train_layers(protocol, x, y, 4, (7, 8), silent)
+    for row, seed in enumerate((7, 8)):
+        layer = plain_loop(protocol, x, y, seed)
+        torch.testing.assert_close(weights[row], layer.weight.detach().T, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(biases[row, 0], layer.bias.detach(), rtol=1e-4, atol=1e-5)
+
+
+def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> nn.Linear:
+    """Train one nn.Linear with torch's own loss, optimizer and cosine schedule, from the same draws."""
+    generator = torch.Generator().manual_seed(seed)
+    layer = nn.Linear(4, 4)
+    layer.weight.data = torch.empty(4, 4).uniform_(-0.5, 0.5, generator=generator).T  # 1 / sqrt(4)
+    layer.bias.data = torch.empty(4).uniform_(-0.5, 0.5, generator=generator)
+    kinds = {"sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), "adam": lambda p: torch.optim.Adam(p, 0.05)}
+    optimizer = kinds[protocol.optimizer](layer.parameters())
+    steps = math.ceil(len(x) / protocol.batch_size)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, protocol.epochs * steps)
+    order = torch.randperm(len(x), generator=generator)
+    for epoch in range(protocol.epochs):
+        if epoch > 0 and protocol.order == "every-epoch":
+            order = torch.randperm(len(x), generator=generator)
+        for start in range(0, len(x), protocol.batch_size):
+            rows = order[start : start + protocol.batch_size]
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(layer(x[rows]), y[rows]).backward()
+            optimizer.step()
+            schedule.step()
+    return layer
+
+
+def test_a_rate_per_256_images_follows_the_batch_that_fits() -> None:
+    x, y, _, _ = blobs(0.5)
+    scaled = dataclasses.replace(SHORT, scale_rate=True, batch_size=4096)  # 300 rows: one step an epoch
+    plain = dataclasses.replace(SHORT, learning_rate=SHORT.learning_rate * 300 / 256, batch_size=300)
+    assert torch.equal(train_layers(scaled, x, y, 4, (0,), silent)[0], train_layers(plain, x, y, 4, (0,), silent)[0])
+
+
+def test_moco_starts_from_small_weights_and_no_bias() -> None:
+    still = dataclasses.replace(PROTOCOLS["moco-sgd"], learning_rate=0.0, epochs=1)
+    weights, biases = train_layers(still, torch.ones(10, 5_000), torch.arange(10) % 2, 2, (0,), silent)
+    assert weights.std().item() == pytest.approx(0.01, rel=0.03)  # 10,000 draws: standard error 0.7 %
+    assert abs(weights.mean().item()) < 5e-4
+    assert biases.count_nonzero() == 0
+
+
+def test_schedules_at_their_turning_points() -> None:
+    steps = [rate_at(PROTOCOLS["moco-sgd"], epoch) for epoch in (0, 59.99, 60, 79.99, 80, 99)]
+    assert steps == [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
+    cosine = [rate_at(PROTOCOLS["vem-sgd"], epoch) for epoch in (0, 50, 100, 150, 200)]
+    assert cosine == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0], abs=1e-12)
+    assert {rate_at(PROTOCOLS["ebclr-adam"], epoch) for epoch in range(200)} == {1.0}
+
+
+@pytest.mark.usefixtures("shortened")
+@pytest.mark.parametrize("protocol", EPOCH_PROTOCOLS)
+def test_a_seed_gives_the_same_alone_and_beside_others(protocol: str) -> None:
+    data = blobs(0.6)
+    together = linear_accuracies(protocol, *data, num_classes=4, seeds=(3, 4, 5), l2=0.1)
+    alone = [linear_accuracies(protocol, *data, num_classes=4, seeds=(seed,), l2=0.1)[0] for seed in (3, 4, 5)]
+    assert together == pytest.approx(alone, abs=2 / 700)
+    assert together == linear_accuracies(protocol, *data, num_classes=4, seeds=(3, 4, 5), l2=0.1)
+
+
+@pytest.mark.usefixtures("shortened")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_separable_classes_score_one(protocol: str) -> None:
+    train_x, train_y, test_x, test_y = blobs(0.05)
+    wide = (train_x.repeat(1, 100), train_y, test_x.repeat(1, 100), test_y)  # many features: a few Adam steps suffice
+    measured = linear_accuracies(protocol, *wide, num_classes=4, seeds=(0, 1), l2=1e-3)
+    assert measured == [1.0] * (1 if protocol == "lbfgs" else 2)
+
+
+@pytest.mark.usefixtures("shortened")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_shuffled_labels_score_chance(protocol: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(1300, 8, generator=draw), torch.randint(0, 4, (1300,), generator=draw)
+    measured = linear_accuracies(protocol, x[:300], y[:300], x[300:], y[300:], num_classes=4, seeds=(0,), l2=1e-3)
+    assert abs(measured[0] - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 1000)  # four standard errors over 1,000 rows
+
+
+@pytest.mark.usefixtures("shortened")
+def test_progress_counts_epochs() -> None:
+    seen: list[tuple[int, int, str]] = []
+    linear_accuracies(
+        "vem-sgd", *blobs(0.1), num_classes=4, seeds=(0,), l2=0.1, on_progress=lambda *step: seen.append(step)
+    )
+    assert seen == [(epoch, 40, "linear") for epoch in range(1, 41)]
+
+
+def test_an_unknown_protocol_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"linear_protocol: no such protocol, got 'lbgfs'; did you mean lbfgs\?"):
+        linear_accuracies("lbgfs", *blobs(0.1), num_classes=4, seeds=(0,), l2=0.1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_one_class_is_one_sentence(protocol: str) -> None:
+    x, y = torch.randn(8, 2), torch.full((8,), 3)
+    with pytest.raises(DataError, match="at least two classes, got only class 3"):
+        linear_accuracies(protocol, x, y, x, y, num_classes=4, seeds=(0,), l2=0.1)
+
+
+def test_every_protocol_says_where_it_comes_from() -> None:
+    for name, protocol in PROTOCOLS.items():
+        assert protocol.name == name
+        assert protocol.doc
+        assert protocol.source
+        assert isinstance(protocol, LbfgsProtocol) == (protocol.departs == "")

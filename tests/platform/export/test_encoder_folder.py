@@ -1,0 +1,215 @@
+"""What is exported comes back with the same bits, and nothing else is harmed on the way."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from ebclab.config.sections import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import UserError
+from ebclab.export import CardFacts, load_encoder, save_encoder
+from energy_contrast.networks import build_encoder
+
+SMALL = EncoderConfig(name="small", width=4)
+GREY = Preprocessing(12, (0.3,), (0.2,))
+FILES = {"model.safetensors", "encoder.json", "README.md"}
+
+
+def trained(architecture: EncoderConfig, in_channels: int) -> nn.Module:
+    """An encoder whose weights, running statistics included, are no longer those of a new one."""
+    torch.manual_seed(0)
+    encoder = build_encoder(in_channels=in_channels, **vars(architecture))
+    encoder.train()
+    with torch.no_grad():
+        encoder(torch.rand(4, in_channels, 16, 16))
+        for parameter in encoder.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    return encoder.eval()
+
+
+def save(folder: Path, encoder: nn.Module | None = None, overwrite: bool = False, title: str = "digits") -> Path:
+    return save_encoder(
+        folder,
+        trained(SMALL, 1) if encoder is None else encoder,
+        architecture=SMALL,
+        in_channels=1,
+        preprocessing=GREY,
+        facts=CardFacts(title, "simclr", "method: {name: simclr}\n"),
+        overwrite=overwrite,
+    )
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        SMALL,
+        EncoderConfig(name="small", width=4, batch_norm="none", activation="leaky_relu"),
+        EncoderConfig(name="resnet18", width=4, stem="cifar"),
+        EncoderConfig(name="resnet18", width=4, stem="imagenet"),
+    ],
+    ids=lambda architecture: f"{architecture.name}-{architecture.stem}-{architecture.batch_norm}",
+)
+@pytest.mark.parametrize("in_channels", [1, 3])
+def test_an_export_comes_back_with_the_same_bits(tmp_path: Path, architecture: EncoderConfig, in_channels: int):
+    encoder = trained(architecture, in_channels)
+    preprocessing = Preprocessing(12, (0.3, 0.4, 0.5)[:in_channels], (0.2, 0.1, 0.3)[:in_channels])
+    facts = CardFacts("title", "simclr", "")
+    save_encoder(
+        tmp_path / "out",
+        encoder,
+        architecture=architecture,
+        in_channels=in_channels,
+        preprocessing=preprocessing,
+        facts=facts,
+    )
+    loaded = load_encoder(tmp_path / "out")
+    images = torch.randint(256, (3, in_channels, 16, 16), dtype=torch.uint8)
+    with torch.no_grad():
+        assert torch.equal(loaded.encoder(loaded.preprocessing(images)), encoder(preprocessing(images)))
+    assert not loaded.encoder.training
+    assert loaded.preprocessing == preprocessing
+
+
+def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tmp_path: Path):
+    folder = save(tmp_path / "deep" / "out")
+    assert {path.name for path in folder.iterdir()} == FILES
+    info = load_encoder(folder).info
+    assert info["format_version"] == 1
+    assert info["architecture"] == vars(SMALL)
+    assert (info["in_channels"], info["input_size"]) == (1, 12)
+    assert info["normalisation"] == {"mean": [0.3], "std": [0.2]}
+    assert info["feature_size"] == trained(SMALL, 1)(torch.rand(2, 1, 12, 12)).shape[1]
+    assert info["counterpart"] is None
+    assert info["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    ("architecture", "counterpart"),
+    [
+        (EncoderConfig(name="resnet18"), "torchvision.models.resnet18"),
+        (EncoderConfig(name="resnet18", width=64, stem="imagenet"), "torchvision.models.resnet18"),
+        (EncoderConfig(name="resnet18", width=32), None),
+        (EncoderConfig(name="resnet18", batch_norm="none"), None),
+        (EncoderConfig(name="resnet18", activation="leaky_relu"), None),
+        (EncoderConfig(name="small"), None),
+    ],
+)
+def test_a_counterpart_is_named_only_for_the_standard_resnet18(
+    tmp_path: Path, architecture: EncoderConfig, counterpart: str | None
+):
+    save_encoder(
+        tmp_path / "out",
+        build_encoder(in_channels=1, **vars(architecture)),
+        architecture=architecture,
+        in_channels=1,
+        preprocessing=GREY,
+        facts=CardFacts("title", "simclr", ""),
+    )
+    assert json.loads((tmp_path / "out" / "encoder.json").read_text())["counterpart"] == counterpart
+
+
+def test_weights_in_channels_last_memory_order_are_stored_with_the_same_values(tmp_path: Path):
+    encoder = trained(SMALL, 1).to(memory_format=torch.channels_last)
+    stored = load_file(save(tmp_path / "out", encoder) / "model.safetensors")
+    assert all(torch.equal(stored[name], tensor) for name, tensor in encoder.state_dict().items())
+
+
+def test_saving_and_loading_leave_the_global_generator_alone(tmp_path: Path):
+    encoder = trained(SMALL, 1)
+    before = torch.get_rng_state()
+    load_encoder(save(tmp_path / "out", encoder))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_encoder_of_another_architecture_is_not_saved(tmp_path: Path):
+    with pytest.raises(
+        ValueError, match=r"encoder: is not what its architecture describes, got conv1\.weight of shape"
+    ):
+        save(tmp_path / "out", build_encoder("small", in_channels=1, width=8))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_export_is_replaced_only_when_asked(tmp_path: Path):
+    folder = save(tmp_path / "out", title="first")
+    with pytest.raises(UserError, match="already holds an exported encoder"):
+        save(folder, title="second")
+    assert (folder / "README.md").read_text().startswith("# first\n")
+    save(folder, title="second", overwrite=True)
+    assert (folder / "README.md").read_text().startswith("# second\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_whoever_may_read_the_card_may_read_the_weights(tmp_path: Path):
+    folder = save(tmp_path / "out")
+    assert (folder / "model.safetensors").stat().st_mode == (folder / "README.md").stat().st_mode
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    load_encoder(save(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, overwrite: bool):
+    folder = save(tmp_path / "out")
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match=r"holds other files, got thesis\.tex; choose a new or empty folder"):
+        save(folder, overwrite=overwrite)
+    assert (folder / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_readme_that_is_not_ours_is_left_alone(tmp_path: Path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UserError, match=r"is not an earlier export, got no encoder\.json of ebclab"):
+        save(tmp_path, overwrite=True)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_a_target_that_is_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UserError, match="is not a folder that can be read"):
+        save(tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="out: cannot be written"):
+        save(tmp_path / "file" / "out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_write_permission_is_refused(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(UserError, match="out: cannot be written"):
+            save(tmp_path / "out")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("failing", ["write_text", "rename"])
+def test_a_failure_half_way_leaves_the_earlier_export_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+):
+    folder = save(tmp_path / "out", title="first")
+    original = getattr(Path, failing)
+
+    def fail(path: Path, *args: object, **options: object) -> object:
+        # the card cannot be written, or the finished folder cannot take its place after the old one was moved away
+        if path.name == "README.md" or (failing == "rename" and args[0] == folder and not folder.exists()):
+            monkeypatch.setattr(Path, failing, original)
+            raise OSError(28, "No space left on device")
+        return original(path, *args, **options)
+
+    monkeypatch.setattr(Path, failing, fail)
+    with pytest.raises(UserError, match=r"cannot be written .*No space left on device"):
+        save(folder, title="second", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (folder / "README.md").read_text().startswith("# first\n")
+    load_encoder(folder)

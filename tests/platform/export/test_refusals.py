@@ -1,0 +1,123 @@
+"""Folders that are not a whole, fitting export are refused with one clear sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ebclab.config.sections import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import UserError
+from ebclab.export import CardFacts, load_encoder, save_encoder
+from energy_contrast.networks import build_encoder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    architecture = EncoderConfig(name="small", width=4)
+    return save_encoder(
+        tmp_path / "out",
+        build_encoder(in_channels=1, **vars(architecture)),
+        architecture=architecture,
+        in_channels=1,
+        preprocessing=Preprocessing(12, (0.3,), (0.2,)),
+        facts=CardFacts("digits", "simclr", ""),
+    )
+
+
+def edit(path: Path, change: Callable[[dict], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "encoder.json"])
+def test_a_missing_file_is_named(folder: Path, name: str):
+    (folder / name).unlink()
+    with pytest.raises(UserError, match=f"not an exported encoder, {name} not found; `ebclab export RUN --to DIR`"):
+        load_encoder(folder)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path):
+    with pytest.raises(UserError, match=r"nowhere: not an exported encoder, encoder\.json and model\.safetensors"):
+        load_encoder(tmp_path / "nowhere")
+
+
+def test_a_newer_format_asks_for_an_update(folder: Path):
+    edit(folder / "encoder.json", lambda content: content.update(format_version=2, architecture="something new"))
+    with pytest.raises(UserError, match=r"written by a newer ebclab, got format_version 2; .*update ebclab"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("format_version"), "has no format_version"),
+        (lambda c: c.pop("input_size"), "input_size: Field required, got nothing"),
+        (lambda c: c.update(in_channels=0), "in_channels: Input should be greater than 0, got 0"),
+        (lambda c: c["architecture"].update(name="resnet"), r"architecture\.name: .*'resnet18', got 'resnet'"),
+        (lambda c: c["architecture"].update(widht=3), "widht"),
+        (lambda c: c["normalisation"].update(mean=[0.1, 0.2]), "for each of the 1 channels, got 2 and 1"),
+        (lambda c: c["normalisation"].update(std=[0.0]), r"normalisation\.std\.0: Input should be greater than 0"),
+        (lambda c: c.update(feature_size=7), r"feature_size: the architecture gives \d+ features, got 7"),
+    ],
+)
+def test_a_damaged_description_is_explained(folder: Path, change: Callable[[dict], object], message: str):
+    edit(folder / "encoder.json", change)
+    with pytest.raises(UserError, match=message):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00"])
+def test_a_description_that_is_not_a_json_object_is_refused(folder: Path, text: str):
+    (folder / "encoder.json").write_text(text)
+    with pytest.raises(UserError, match=r"encoder\.json: (cannot be read|has no format_version)"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 200, -1])
+def test_cut_off_weights_are_called_damaged(folder: Path, keep: int):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"model\.safetensors: is damaged"):
+        load_encoder(folder)
+
+
+def test_a_pickle_in_place_of_the_weights_is_never_opened(folder: Path):
+    torch.save({"conv1.weight": torch.zeros(1)}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors: is damaged"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda w: w.update({"conv1.weight": torch.zeros(2, 1, 3, 3)}),
+            r"conv1\.weight of shape \(2, 1, 3, 3\) instead",
+        ),
+        (lambda w: w.pop("conv1.weight"), r"no tensor conv1\.weight"),
+        (lambda w: w.update({"fc.weight": torch.zeros(2)}), r"an unknown tensor fc\.weight"),
+    ],
+)
+def test_weights_of_another_encoder_are_refused(folder: Path, change: Callable[[dict], object], message: str):
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(UserError, match=rf"weights do not match encoder\.json, got {message}"):
+        load_encoder(folder)
+
+
+def test_an_architecture_that_cannot_be_built_is_refused(folder: Path):
+    edit(folder / "encoder.json", lambda content: content["architecture"].update(stem="imagenet"))
+    with pytest.raises(UserError, match=r"encoder\.json: architecture: .*one stem only, got 'imagenet'"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("device", ["toaster", "cuda:99"])
+def test_an_absent_device_is_refused(folder: Path, device: str):
+    with pytest.raises(UserError, match=f"device: .*, got '{device}'"):
+        load_encoder(folder, device)

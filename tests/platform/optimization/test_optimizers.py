@@ -1,0 +1,140 @@
+"""Each optimizer against a slow float64 loop of its equation."""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from ebclab.config.sections import OptimizerConfig
+from ebclab.optimization import build_optimizer
+
+Gradient = Callable[[int, str, list[float]], list[float]]
+
+
+class Small(nn.Module):
+    """A matrix and a bias as float64, one of them all zeros on request."""
+
+    def __init__(self, zero_weight: bool = False) -> None:
+        super().__init__()
+        values = torch.tensor([[0.5, -1.0], [2.0, 0.25]], dtype=torch.float64)
+        self.weight = nn.Parameter(values * 0 if zero_weight else values)
+        self.bias = nn.Parameter(torch.tensor([0.1, -0.3], dtype=torch.float64))
+
+
+def gradient_of(step: int, name: str, values: list[float]) -> list[float]:
+    """Any smooth gradient that depends on the step and the weights will do."""
+    return [math.sin(1 + step + 3 * i) + 0.1 * value + (0.5 if name == "bias" else 0) for i, value in enumerate(values)]
+
+
+def train(config: OptimizerConfig, module: Small, num_steps: int = 4) -> dict[str, list[float]]:
+    optimizer = build_optimizer(config, module)
+    for step in range(num_steps):
+        for name, parameter in module.named_parameters():
+            gradient = gradient_of(step, name, parameter.detach().flatten().tolist())
+            parameter.grad = torch.tensor(gradient, dtype=torch.float64).view_as(parameter)
+        optimizer.step()
+    return {name: parameter.detach().flatten().tolist() for name, parameter in module.named_parameters()}
+
+
+def norm(values: list[float]) -> float:
+    return math.sqrt(sum(value * value for value in values))
+
+
+def lars_loop(w: list[float], name: str, *, decay: float, adapted: bool, rate: float, momentum: float) -> list[float]:
+    velocity = [0.0] * len(w)
+    for step in range(4):
+        g = gradient_of(step, name, w)
+        trust = 1.0
+        if adapted and norm(w) > 0 and norm(g) > 0:
+            trust = 0.001 * norm(w) / (norm(g) + decay * norm(w) + 1e-8)
+        velocity = [momentum * v + trust * (gi + decay * wi) for v, gi, wi in zip(velocity, g, w, strict=True)]
+        w = [wi - rate * v for wi, v in zip(w, velocity, strict=True)]
+    return w
+
+
+def start(name: str) -> list[float]:
+    return dict(Small().named_parameters())[name].detach().flatten().tolist()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_lars_adapts_weights_with_and_without_decay_and_leaves_biases_to_sgd(decay: float):
+    config = OptimizerConfig(name="lars", learning_rate=2.0, momentum=0.9, weight_decay=decay)
+    result = train(config, Small())
+    weight = lars_loop(start("weight"), "weight", decay=decay, adapted=True, rate=2.0, momentum=0.9)
+    bias = lars_loop(start("bias"), "bias", decay=0.0, adapted=False, rate=2.0, momentum=0.9)
+    assert result["weight"] == pytest.approx(weight, rel=1e-12)
+    assert result["bias"] == pytest.approx(bias, rel=1e-12)
+
+
+def test_lars_adapts_and_decays_biases_when_asked():
+    config = OptimizerConfig(name="lars", learning_rate=2.0, weight_decay=0.01, decay_norm_and_bias=True)
+    bias = lars_loop(start("bias"), "bias", decay=0.01, adapted=True, rate=2.0, momentum=0.9)
+    assert train(config, Small())["bias"] == pytest.approx(bias, rel=1e-12)
+
+
+def test_lars_moves_a_weight_that_starts_at_zero():
+    config = OptimizerConfig(name="lars", learning_rate=0.1, weight_decay=0.01)
+    expected = lars_loop([0.0] * 4, "weight", decay=0.01, adapted=True, rate=0.1, momentum=0.9)
+    assert train(config, Small(zero_weight=True))["weight"] == pytest.approx(expected, rel=1e-12)
+    assert norm(expected) > 0
+
+
+def test_sgd_is_heavy_ball_momentum_with_decay_on_weights_only():
+    config = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.8, weight_decay=0.05)
+    result = train(config, Small())
+    weight = lars_loop(start("weight"), "weight", decay=0.05, adapted=False, rate=0.1, momentum=0.8)
+    bias = lars_loop(start("bias"), "bias", decay=0.0, adapted=False, rate=0.1, momentum=0.8)
+    assert result["weight"] == pytest.approx(weight, rel=1e-12)
+    assert result["bias"] == pytest.approx(bias, rel=1e-12)
+
+
+@pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
+def test_adam_adds_decay_to_the_gradient_and_adamw_to_the_weight(decoupled: bool):
+    rate, beta1, beta2, decay = 0.01, 0.8, 0.95, 0.1
+    config = OptimizerConfig(
+        name="adamw" if decoupled else "adam", learning_rate=rate, beta1=beta1, beta2=beta2, weight_decay=decay
+    )
+    w = start("weight")
+    first, second = [0.0] * 4, [0.0] * 4
+    for step in range(4):
+        g = gradient_of(step, "weight", w)
+        if not decoupled:
+            g = [gi + decay * wi for gi, wi in zip(g, w, strict=True)]
+        first = [beta1 * m + (1 - beta1) * gi for m, gi in zip(first, g, strict=True)]
+        second = [beta2 * v + (1 - beta2) * gi**2 for v, gi in zip(second, g, strict=True)]
+        shrunk = [wi * (1 - rate * decay) if decoupled else wi for wi in w]
+        scale = [math.sqrt(v / (1 - beta2 ** (step + 1))) + 1e-8 for v in second]
+        w = [wi - rate * m / (1 - beta1 ** (step + 1)) / s for wi, m, s in zip(shrunk, first, scale, strict=True)]
+    assert train(config, Small())["weight"] == pytest.approx(w, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
+def test_a_restored_optimizer_continues_with_the_same_bits(name: str):
+    config = OptimizerConfig(name=name, learning_rate=0.1)
+    whole = train(config, Small(), num_steps=4)
+    module = Small()
+    first = build_optimizer(config, module)
+    second = build_optimizer(config, module)
+    for step in range(4):
+        optimizer = first if step < 2 else second
+        if step == 2:
+            second.load_state_dict(first.state_dict())
+        for key, parameter in module.named_parameters():
+            gradient = gradient_of(step, key, parameter.detach().flatten().tolist())
+            parameter.grad = torch.tensor(gradient, dtype=torch.float64).view_as(parameter)
+        optimizer.step()
+    assert {key: p.detach().flatten().tolist() for key, p in module.named_parameters()} == whole
+
+
+def test_timm_is_imported_for_lars_only():
+    code = (
+        "import sys, torch; from ebclab.config.sections import OptimizerConfig; "
+        "from ebclab.optimization import build_optimizer; "
+        "build_optimizer(OptimizerConfig(name='adamw'), torch.nn.Linear(2, 2)); "
+        "sys.exit('timm' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

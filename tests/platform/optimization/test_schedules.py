@@ -1,0 +1,85 @@
+"""Learning rates against closed forms and torch's own schedulers."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler
+
+from ebclab.config.sections import OptimizerConfig
+from ebclab.optimization import learning_rate_at, peak_learning_rate, set_learning_rate
+
+
+def ours(num_steps: int, **choices: object) -> list[float]:
+    settings = {"peak": 0.6, "warmup_steps": 0, "schedule": "cosine", "final_rate": 0.0, **choices}
+    return [learning_rate_at(step, num_steps=num_steps, **settings) for step in range(num_steps)]
+
+
+def torchs(optimizer: torch.optim.Optimizer, scheduler: LRScheduler, num_steps: int) -> list[float]:
+    rates = []
+    for _ in range(num_steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.fixture
+def optimizer() -> torch.optim.Optimizer:
+    return torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.6)
+
+
+@pytest.mark.parametrize("final_rate", [0.0, 0.1])
+def test_cosine_equals_torchs_cosine_annealing(optimizer: torch.optim.Optimizer, final_rate: float):
+    scheduler = CosineAnnealingLR(optimizer, T_max=50, eta_min=0.6 * final_rate)
+    assert ours(50, final_rate=final_rate) == pytest.approx(torchs(optimizer, scheduler, 50), rel=1e-9)
+
+
+def test_warm_up_equals_torchs_linear_warm_up(optimizer: torch.optim.Optimizer):
+    # torch's factor at step s is start + (1 - start) * s / total = (1 + s) / 10 for start = 1/10, total = 9
+    scheduler = LinearLR(optimizer, start_factor=1 / 10, total_iters=9)
+    expected = torchs(optimizer, scheduler, 30)
+    assert ours(30, warmup_steps=10, schedule="constant") == pytest.approx(expected, rel=1e-9)
+
+
+def test_warm_up_starts_above_zero_and_ends_at_the_peak():
+    rates = ours(8, warmup_steps=4, schedule="constant")
+    assert rates == pytest.approx([0.15, 0.3, 0.45, 0.6, 0.6, 0.6, 0.6, 0.6])
+
+
+def test_cosine_after_warm_up_has_the_values_of_its_closed_form():
+    # the cosine part has 4 steps at t = 0, 1/4, 1/2, 3/4; (1 + cos(pi t)) / 2 = 1, (2 + sqrt 2)/4, 1/2, (2 - sqrt 2)/4
+    root = 2**0.5
+    expected = [0.3, 0.6, 0.6, 0.6 * (2 + root) / 4, 0.3, 0.6 * (2 - root) / 4]
+    assert ours(6, warmup_steps=2) == pytest.approx(expected)
+
+
+def test_the_last_cosine_step_is_not_wasted_and_stays_above_the_final_rate():
+    assert ours(10)[-1] > 0
+    assert ours(10, final_rate=0.25)[-1] > 0.6 * 0.25
+
+
+def test_a_warm_up_longer_than_the_run_is_cut_short():
+    assert ours(3, warmup_steps=6) == pytest.approx([0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("step", [-1, 10])
+def test_a_step_outside_the_run_is_refused(step: int):
+    with pytest.raises(ValueError, match=rf"step: must lie in \[0, 10\), got {step}"):
+        learning_rate_at(step, peak=0.6, num_steps=10, warmup_steps=0, schedule="constant", final_rate=0.0)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [("none", 0.3), ("linear", 0.6), ("sqrt", 0.3 * 2**0.5)],  # twice the reference batch of 256
+)
+def test_the_peak_scales_with_the_batch_size(scaling: str, expected: float):
+    config = OptimizerConfig(learning_rate=0.3, scaling=scaling)
+    assert peak_learning_rate(config, 512) == pytest.approx(expected)
+    assert peak_learning_rate(config, 256) == pytest.approx(0.3)
+
+
+def test_set_learning_rate_reaches_every_group():
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.5}], lr=0.1)
+    set_learning_rate(optimizer, 0.02)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.02, 0.02]

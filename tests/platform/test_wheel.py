@@ -1,0 +1,60 @@
+"""The built wheel holds every module and both data folders, and runs where only the dependencies are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return next(target.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_the_wheel_contains_every_module_and_both_data_folders(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    for root, package in ((ROOT / "platform", "ebclab"), (ROOT / "methods", "energy_contrast")):
+        for path in (root / package).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert path.relative_to(root).as_posix() in inside
+    for folder in ("search_spaces", "cluster"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file():
+                assert f"ebclab/{folder}/{path.relative_to(ROOT / folder).as_posix()}" in inside
+        assert any(name.startswith(f"ebclab/{folder}/") for name in inside), folder
+
+
+@pytest.mark.slow
+def test_the_wheel_works_beside_the_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True, capture_output=True)
+    site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+    (site / "dependencies.pth").write_text(_site_packages_of_this_python())
+    code = "import ebclab, ebclab.config, importlib.resources as r; print(ebclab.__file__); \
+print(sorted(p.name for p in r.files('ebclab').joinpath('recipes').iterdir() if p.name.endswith('.yaml')))"
+    result = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert str(site) in result.stdout
+    assert "digits-demo.yaml" in result.stdout
+    shown = subprocess.run(
+        [tmp_path / "venv" / "bin" / "ebclab", "show", "--recipes"], check=True, capture_output=True, text=True
+    )
+    assert "digits-demo" in shown.stdout
+
+
+def _site_packages_of_this_python() -> str:
+    """Return this interpreter's site-packages as a .pth line: plain folders only, its own .pth files are not run."""
+    import sysconfig
+
+    return sysconfig.get_paths()["purelib"]

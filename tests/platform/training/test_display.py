@@ -1,0 +1,60 @@
+"""What a person sees: a bar in a terminal, quiet lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ebclab.training import display as display_module
+from ebclab.training.display import BarDisplay, LineDisplay, choose_display, clock, describe
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (36061, "10:01:01")])
+def test_times_read_like_a_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def test_facts_that_are_unknown_are_left_out() -> None:
+    metrics = {"images_per_second": 1234.5, "info_nce": 3.14159}
+    assert describe(metrics, 0.876) == "1,234 img/s  info_nce 3.142  kNN 87.6%"
+    assert describe({}, None) == ""
+
+
+def test_lines_come_every_ten_seconds_and_at_every_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
+    stream = io.StringIO()
+    lines = LineDisplay(stream)
+    lines.start(0, 100, 2)
+    for step in (1, 2, 3):  # the first update is due at once, the next two fall within ten seconds
+        lines.update(step, 0, {"info_nce": 5.0})
+        now += 1
+    now += 10
+    lines.update(50, 1, {"info_nce": 4.0})
+    lines.update(50, 1, {"holdout_knn": 0.9})
+    text = stream.getvalue().splitlines()
+    assert len(text) == 3
+    assert text[1].startswith("epoch 1/2  step 50/100  info_nce 4.000  ")
+    assert text[1].endswith("0:13 left")  # 13 seconds for 50 steps, 50 to go
+    assert "kNN 90.0%" in text[2]
+
+
+def test_a_pipe_gets_lines_and_a_terminal_a_bar() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(choose_display(io.StringIO()), LineDisplay)
+    assert isinstance(choose_display(Terminal()), BarDisplay)
+
+
+def test_the_bar_shows_rate_loss_and_score(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = BarDisplay()
+    bar.start(0, 10, 1)
+    bar.update(10, 1, {"images_per_second": 3000.0, "info_nce": 4.2, "holdout_knn": 0.5})
+    bar.note("resuming [at] step 3")
+    bar.stop()
+    shown = capsys.readouterr().err
+    assert "resuming [at] step 3" in shown
+    assert "kNN 50.0%" in shown

@@ -1,0 +1,160 @@
+"""The loop trains any method, in the right order, and stops with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ebclab.config.sections import TrainingConfig
+from ebclab.errors import TrainingError
+from ebclab.training.loop import Training, train
+from energy_contrast.method import Batch, Method, Progress, StepOutput
+
+
+class Linear(Method):
+    """Least squares on the first view; writes down what it was told."""
+
+    num_views = 1
+
+    def __init__(self) -> None:
+        encoder = nn.Linear(2, 1, bias=False)
+        nn.init.zeros_(encoder.weight)
+        super().__init__(None, encoder)
+        self.calls: list[Any] = []
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        self.calls.append(("forward", self.diagnosing, int(batch.index[0])))
+        residual = self.encoder(batch.views[0].flatten(1)) - batch.labels[:, None]
+        loss = residual.square().mean()
+        noise = torch.rand((), generator=generator)
+        return StepOutput(loss, {"info_nce": loss.detach(), "noise": noise})
+
+    def after_step(self, progress: Progress) -> None:
+        self.calls.append(("after_step", progress))
+
+
+class Source:
+    """Three batches an epoch; the batch says where it belongs."""
+
+    num_batches = 3
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        views = torch.ones(1, 4, 1, 1, 2)
+        index = torch.full((4,), 10 * epoch + position)
+        return Batch(views, torch.full((4,), 3), index, torch.empty(0, 1, 1, 2))
+
+
+class Watcher:
+    """Writes down what the loop reports; asks to stop after a given step."""
+
+    def __init__(self, stop_after: int = 10**9) -> None:
+        self.events: list[Any] = []
+        self.logs: list[dict[str, float]] = []
+        self._stop_after = stop_after
+        self._step = 0
+
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        self.events.append(("log", step, epoch))
+        self.logs.append(metrics)
+        self._step = step
+
+    def on_epoch(self, step: int, epochs_done: int) -> None:
+        self.events.append(("epoch", step, epochs_done))
+
+    def on_stop(self, step: int) -> None:
+        self.events.append(("stop", step))
+
+    def should_stop(self) -> bool:
+        return self._step >= self._stop_after
+
+
+def _training(**settings: Any) -> Training:
+    method = Linear()
+    config = TrainingConfig(epochs=2, batch_size=4, log_every=2, **settings)
+    return Training(
+        method=method,
+        optimizer=torch.optim.SGD(method.parameters(), lr=1.0),
+        generator=torch.Generator().manual_seed(0),
+        data=Source(),
+        learning_rate=lambda step: 0.1 / (step + 1),
+        config=config,
+    )
+
+
+def test_the_weights_after_two_epochs_are_those_of_the_recursion_by_hand() -> None:
+    training = _training()
+    assert train(training, Watcher()) is True
+    weight = torch.zeros(2, dtype=torch.float64)
+    for step in range(6):  # d/dw mean((w1 + w2 - 3)^2) = 2 (w1 + w2 - 3) for each weight
+        weight = weight - 0.1 / (step + 1) * 2 * (weight.sum() - 3)
+    assert torch.allclose(training.method.encoder.weight.detach().double(), weight[None], atol=1e-6)
+
+
+def test_steps_come_in_order_and_after_step_knows_where_the_run_stands() -> None:
+    training = _training()
+    train(training, Watcher())
+    calls = training.method.calls
+    assert [call[2] for call in calls if call[0] == "forward"] == [0, 1, 2, 10, 11, 12]
+    progress = [call[1] for call in calls if call[0] == "after_step"]
+    assert progress == [Progress(step, 6, (step - 1) // 3) for step in range(1, 7)]
+
+
+def test_logs_come_at_the_first_every_second_and_each_epochs_last_step() -> None:
+    training, watcher = _training(), Watcher()
+    train(training, watcher)
+    assert [e for e in watcher.events if e[0] == "log"] == [("log", s, (s - 1) // 3) for s in (1, 2, 3, 4, 6)]
+    diagnosed = [call[1] for call in training.method.calls if call[0] == "forward"]
+    assert diagnosed == [True, True, True, True, False, True]
+    assert watcher.logs[1]["learning_rate"] == pytest.approx(0.05)
+    assert watcher.logs[0]["info_nce"] == pytest.approx(9.0)
+
+
+def test_a_request_to_stop_is_heard_after_the_step_and_the_rest_can_follow() -> None:
+    training, watcher = _training(), Watcher(stop_after=4)
+    assert train(training, watcher) is False
+    assert watcher.events[-1] == ("stop", 4)
+    assert training.step == 4
+    assert train(training, Watcher()) is True
+    undisturbed = _training()
+    train(undisturbed, Watcher())
+    assert torch.equal(training.method.encoder.weight, undisturbed.method.encoder.weight)
+
+
+def test_a_request_to_stop_after_the_last_step_does_not_undo_a_finished_run() -> None:
+    watcher = Watcher(stop_after=6)
+    assert train(_training(), watcher) is True
+    assert watcher.events[-1] == ("epoch", 6, 2)
+
+
+def test_a_saved_state_continues_generator_and_optimizer() -> None:
+    training = _training()
+    train(training, Watcher(stop_after=2))
+    state = training.state()
+    fresh = _training()
+    fresh.method.load_state_dict(training.method.state_dict())
+    fresh.load_state(state, 2)
+    one, two = Watcher(), Watcher()
+    train(training, one)
+    train(fresh, two)
+    assert [log["noise"] for log in one.logs] == [log["noise"] for log in two.logs]
+    assert torch.equal(training.method.encoder.weight, fresh.method.encoder.weight)
+
+
+def test_a_metric_that_is_not_finite_stops_the_run_with_its_step_and_name() -> None:
+    training = _training()
+    with torch.no_grad():
+        training.method.encoder.weight.fill_(float("inf"))
+    with pytest.raises(TrainingError, match=r"step 1: .*info_nce = "):
+        train(training, Watcher())
+
+
+def test_bfloat16_runs_the_forward_pass_under_autocast() -> None:
+    seen: list[Tensor] = []
+    training = _training(precision="bfloat16")
+    training.method.encoder.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    train(training, Watcher())
+    assert seen[0].dtype == torch.bfloat16
+    assert training.method.encoder.weight.dtype == torch.float32
