@@ -32,7 +32,7 @@ SHAPES = [(3, 32, 32, 32), (1, 28, 28, 28), (1, 8, 8, 8), (3, 17, 23, 11), (1, 9
 
 
 def some_images(channels: int, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Images, of which some are white (rounding above 1 shows there), and their keys."""
+    """Images, of which some are white (where rounding passes 1), and their keys."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (COUNT, channels, height, width), dtype=torch.uint8, generator=generator)
     images[:20] = 255

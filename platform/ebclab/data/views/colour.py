@@ -3,8 +3,7 @@
 Brightness, contrast and saturation are one operation: a blend with black, with the mean gray or with the own gray,
 and a clamp to [0, 1]. Each image has them in its own order, with the hue shift somewhere among them. So the sequence
 is three blends, the hue shift, three blends; each image skips the blends that it does on the other side. Images come
-sorted by the place of their hue shift, so those that take part in a blend stand side by side; to one that takes part
-without need the blend is neutral, to the last bit.
+sorted by the place of their hue shift, so those that need a blend stand side by side.
 
 Shapes: n images, P pixels an image. Planes are (C, n, P), channels outermost.
 """
@@ -101,7 +100,7 @@ def shift_hue(planes: Tensor, turns: Tensor) -> None:
     hue.sub_(torch.mul(hue, 1 / 6, out=side).round_().mul_(6))  # back into [-3, 3]
     torch.sub(hue, planes.new_tensor(_CHANNEL_HUES)[:, None, None], out=planes)  # [-5, 5]
     planes.abs_().sub_(3).abs_().clamp_(1, 2)  # 3 - d, cut to [1, 2]
-    torch.addcmul(lowest.sub_(chroma), planes, chroma, out=planes).clamp_(0, 1)
+    torch.addcmul(lowest.sub_(chroma), planes, chroma, out=planes)
 
 
 def drop_colour(planes: Tensor, chosen: Tensor) -> None:
@@ -115,8 +114,11 @@ def drop_colour(planes: Tensor, chosen: Tensor) -> None:
 def _involved(hue_place: Tensor) -> tuple[list[slice], slice, list[slice]]:
     """Return who takes part in each blend before the hue shift, in the shift, and in each blend after it.
 
+    On a device, where looking at the numbers would stall it, all images take part in everything: factors of 1 and
+    shifts of 0 change them by no more than rounding.
+
     Args:
-        hue_place: (n,) int64, sorted. On a device, where looking would stall it, all images take part in everything.
+        hue_place: (n,) int64, sorted.
     """
     if not hue_place.is_cpu:
         everyone = slice(0, len(hue_place))

@@ -106,12 +106,12 @@ def apply_parameters(
         ConfigError: The blur kernel reaches over a whole view.
     """
     num_views, num_images = parameters.flip.shape
-    channels, size = images.shape[1], preprocessing.image_size
-    result = torch.empty(num_views * num_images, channels, size * size, device=images.device)
-    if channels_last:
-        result = torch.empty(num_views * num_images, size * size, channels, device=images.device)
+    channels, height, width = images.shape[1:]
+    size = preprocessing.image_size
+    layout = (size * size, channels) if channels_last else (channels, size * size)
+    result = torch.empty(num_views * num_images, *layout, device=images.device)
     budget = _CHUNK_NUMBERS_CPU if images.is_cpu else _CHUNK_NUMBERS_DEVICE
-    chunk_size = chunk_size or max(1, budget // (channels * size * size))
+    chunk_size = chunk_size or max(1, budget // (channels * max(height * width, size * size)))
     for jobs in _plan(images, parameters, size).chunks(chunk_size):
         planes = _make_planes(images, jobs, config, preprocessing)  # (C, n, pixels)
         views = planes.permute(1, 2, 0).contiguous() if channels_last else planes.transpose(0, 1)
@@ -144,7 +144,7 @@ def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing
     source = images.index_select(0, jobs.image).float()  # (n, C, H, W) in [0, 255]
     rows = ResizeLine(jobs.row_points, jobs.row_centres).weights(total=1 / 255)
     columns = ResizeLine(jobs.column_points, jobs.column_centres).weights(total=1)
-    square = resample(rows.transpose(1, 2), source, columns).clamp_(max=1)  # (C, n, size, size) in [0, 1]
+    square = resample(rows.transpose(1, 2), source, columns)  # (C, n, size, size) in [0, 1]
     planes = square.flatten(2)
     if config.jitter_rate > 0:
         plan = JitterPlan(jobs.keep, jobs.gray, jobs.mean, jobs.hue, jobs.hue_place)
