@@ -10,25 +10,19 @@ installed is left out, with a line that says so.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
-from pathlib import Path
 
 import torch
+from page import write_page
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 
-RESULTS = Path(__file__).parent / "results" / "views.md"
-NOTES = "## Notes"  # this heading and what follows it is kept when the table is written anew
 SIZE = 32
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 CIFAR = ViewsConfig(
@@ -164,46 +158,6 @@ def table(rates: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
-def circumstances(rounds: int) -> str:
-    """Return command, date, machine, versions and commit as a markdown list."""
-    packages = ("torch", "torchvision", "lightly", "kornia", "pillow")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages if installed(name))
-    return "\n".join(
-        [
-            f"- command: `python benchmarks/views.py --rounds {rounds}` (one thread; CPU time; two views an image)",
-            f"- date: {date.today()}; commit: {commit()}",
-            f"- machine: {processor()}, {platform.system()} {platform.machine()}",
-            f"- versions: Python {platform.python_version()}, {versions}",
-        ]
-    )
-
-
-def installed(package: str) -> bool:
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def commit() -> str:
-    """Return the short commit, or ``uncommitted`` where there is none or the tree differs from it."""
-    folder = Path(__file__).parent
-    status, head = (
-        subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
-        for words in (["status", "--porcelain"], ["rev-parse", "--short", "HEAD"])
-    )
-    return head.stdout.strip() if head.returncode == 0 and not status.stdout.strip() else "uncommitted"
-
-
-def processor() -> str:
-    """Return the processor's name, from Linux where it tells."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} logical cores" if names else platform.processor()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds of each contestant")
@@ -215,12 +169,9 @@ def main() -> None:
             contestants[name] = (make(), count)
         except ImportError as error:
             print(f"left out: {name} ({error})")
-    page = f"# Views per second of one core\n\n{circumstances(rounds)}\n\n{table(measure(contestants, rounds))}\n"
-    before = RESULTS.read_text() if RESULTS.exists() else ""
-    notes = before[before.index(NOTES) :] if NOTES in before else ""
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(f"{page}\n{notes}" if notes else page)
-    print(page)
+    command = f"`python benchmarks/views.py --rounds {rounds}` (one thread; CPU time; two views an image)"
+    packages = ("torch", "torchvision", "lightly", "kornia", "pillow")
+    write_page("views", "Views per second of one core", command, packages, table(measure(contestants, rounds)))
 
 
 if __name__ == "__main__":

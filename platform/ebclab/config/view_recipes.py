@@ -39,7 +39,7 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
     "none": ViewRecipe("The image as it is.", IDENTITY),
     "digits": ViewRecipe(
         "Ours, for 8x8 digits: crops that keep most of the stroke, no flip since digits are not mirror-symmetric.",
-        {**IDENTITY, **CROP, "crop_scale_min": 0.4, **GREY_JITTER, "noise_std": 0.05},
+        {**IDENTITY, **CROP, "crop_scale_min": 0.3, **GREY_JITTER, "noise_std": 0.05},
     ),
     "fashion-mnist": ViewRecipe(
         "Ours, for 28x28 grey pictures of clothes, which may be mirrored.",

@@ -1,0 +1,177 @@
+"""A run from Python: own images, own method, and everything a method may need around the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ebclab
+from ebclab.config import ExperimentConfig, compose
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.sources import load_split
+from ebclab.errors import InterruptedRunError, RunError
+from ebclab.training import checkpoint
+from ebclab.training.display import SilentDisplay
+from ebclab.training.recorder import Recorder
+from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """Settings of the toy method below."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    share: float = setting(0.25, "Proposals as a share of the batch.", minimum=0.0, maximum=1.0)
+
+
+class Bank:
+    """A memory outside the module: the mean of each step's proposals."""
+
+    def __init__(self) -> None:
+        self.rows = torch.zeros(0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.rows = state["rows"].clone()
+
+
+class Replay(Method):
+    """Three views, proposals, a start from training data, a draw from the generator, a memory."""
+
+    Config = ReplayConfig
+    num_views = 3
+
+    def __init__(self, config: ReplayConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        self.head = nn.Linear(64, 1)
+        self.memories = {"bank": Bank()}
+
+    def num_proposals(self, batch_size: int) -> int:
+        return int(batch_size * self.config.share)
+
+    def start(self, draw: Draw) -> None:
+        self.memories["bank"].rows = draw(5, torch.Generator().manual_seed(0)).mean(dim=(1, 2, 3))
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        assert batch.views.shape[0] == 3
+        self.seen = batch.proposals.mean().reshape(1)
+        noise = torch.randn(batch.views.shape[1], 1, generator=generator)
+        scores = [self.head(self.encoder(view)) for view in batch.views]
+        loss = sum((score - noise).square().mean() for score in scores)
+        return StepOutput(loss, {"info_nce": loss.detach()})
+
+    def after_step(self, progress: Progress) -> None:
+        bank = self.memories["bank"]
+        bank.rows = torch.cat([bank.rows, self.seen])
+
+
+def _images(count: int = 80) -> ImageSet:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randint(0, 256, (count, 1, 12, 12), dtype=torch.uint8, generator=generator)
+    mean, std = channel_statistics(images)
+    return ImageSet("mine", images, torch.full((count,), -1), torch.arange(count), (), mean, std)
+
+
+def _config(epochs: int = 2) -> ExperimentConfig:
+    overrides = ["views.recipe=fashion-mnist", "training.batch_size=16", f"training.epochs={epochs}"]
+    methods = {"replay": Replay}
+    return compose("replay", overrides=[*overrides, "data.name=mine", "resources.threads=1"], methods=methods)
+
+
+def _pretrain(runs: Path, config: ExperimentConfig, name: str) -> Path:
+    return ebclab.pretrain(config, runs=runs, name=name, images=_images(), method=Replay, display=SilentDisplay()).path
+
+
+def test_own_images_without_labels_and_an_own_method_make_a_run(tmp_path: Path) -> None:
+    path = _pretrain(tmp_path, _config(), "mine")
+    found = checkpoint.load(path / "checkpoints")
+    assert found is not None
+    steps = 2 * (found.facts["train_images"] // 16)
+    assert found.step == steps
+    assert found.memories["bank"]["rows"].shape == (5 + steps,)  # five from start, one from each step
+    assert found.facts["holdout_knn"] is None  # nothing is labelled, so nothing is scored
+
+
+def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_included(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _pretrain(tmp_path, _config(), "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "should_stop", lambda self: self.training.step == 6)
+        with pytest.raises(InterruptedRunError, match=r"stopped at step 6 of 8; everything is saved"):
+            _pretrain(tmp_path, _config(), "parts")
+    parts = _pretrain(tmp_path, _config(), "parts")
+    one, two = checkpoint.load(whole / "checkpoints"), checkpoint.load(parts / "checkpoints")
+    assert one is not None
+    assert two is not None
+    for name in one.model:
+        assert torch.equal(one.model[name], two.model[name]), name
+    assert torch.equal(one.memories["bank"]["rows"], two.memories["bank"]["rows"])
+    assert one.state is not None
+    assert two.state is not None
+    assert torch.equal(one.state["generator"], two.state["generator"])
+
+
+def test_the_initial_weights_depend_on_the_seed_alone_and_the_global_generator_is_left_alone(tmp_path: Path) -> None:
+    from ebclab.training.prepare import prepare
+
+    def weights(seed: int) -> Tensor:
+        config = replace(_config(), seed=seed)
+        torch.rand(1)
+        before = torch.get_rng_state()
+        training = prepare(config, torch.device("cpu"), _images(), Replay).training
+        assert torch.equal(torch.get_rng_state(), before)
+        return training.method.encoder.conv1.weight
+
+    assert torch.equal(weights(3), weights(3))
+    assert not torch.equal(weights(3), weights(4))
+
+
+def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def launch_again(self: Recorder, step: int, epochs_done: int) -> None:
+        with pytest.raises(RunError, match="another process is training in this folder"):
+            _pretrain(tmp_path, _config(), "mine")
+        seen.append(step)
+
+    monkeypatch.setattr(Recorder, "on_epoch", launch_again)
+    _pretrain(tmp_path, _config(epochs=1), "mine")
+    assert seen
+
+
+def test_the_public_names_come_from_their_homes() -> None:
+    assert set(ebclab.__all__) == {
+        "ExperimentConfig",
+        "ImageSet",
+        "compose",
+        "evaluate",
+        "load_encoder",
+        "pretrain",
+    }
+    for name in ebclab.__all__:
+        assert getattr(ebclab, name) is not None
+    with pytest.raises(AttributeError, match="it has ExperimentConfig"):
+        _ = ebclab.sweeep
+
+
+def test_the_digits_are_held_out_by_key_whatever_the_seed(tmp_path: Path) -> None:
+    from ebclab.training.prepare import prepare
+    from energy_contrast.catalog import METHODS
+
+    config = compose("simclr", recipe="digits-demo")
+    held = [
+        prepare(replace(config, seed=seed), torch.device("cpu"), None, METHODS["simclr"]).holdout.keys
+        for seed in (0, 1)
+    ]
+    assert torch.equal(held[0], held[1])
+    test_keys = load_split("digits", None, "test").keys
+    assert not set(held[0].tolist()) & set(test_keys.tolist())
