@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from energy_contrast.diagnostics import diagnose, log_k_saturation
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
-from energy_contrast.networks.heads import ProjectionHead
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.parallel import gather
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
 
@@ -71,11 +72,13 @@ class Simclr(Method):
         """Compute the loss of one step; draws nothing from ``generator``."""
         images = batch.views.flatten(0, 1)  # (2B, C, H, W), in the memory format of the views
         # 1. h = f(x), p = g(h): both views in one pass, so that batch norm sees them together
-        projection = self.head(self.encoder(images)).float()  # (2B, P)
+        projection = at_least_float32(self.head(self.encoder(images)))  # (2B, P)
+        # 2. the projections of all ranks: from here on, B counts the images of the global batch
+        projection = gather(projection.view(*batch.views.shape[:2], -1), dim=1).flatten(0, 1)
         with torch.autocast(images.device.type, enabled=False):
-            # 2. s(i, k) for all pairs
+            # 3. s(i, k) for all pairs
             positive, negatives = pair_similarities(*projection.chunk(2))  # (2B,), (2B, 2B - 2)
-            # 3. the loss, averaged over the 2B anchors
+            # 4. the loss, averaged over the 2B anchors
             return self.contrast(projection, positive, negatives)
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:

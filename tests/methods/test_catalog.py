@@ -23,11 +23,11 @@ def draw_batch(method: Method, size: int = 8) -> Batch:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_step_gives_a_scalar_loss_with_gradients_for_every_parameter(name: str) -> None:
+def test_a_step_gives_a_scalar_loss_with_gradients_for_every_parameter_that_learns(name: str) -> None:
     method = build(name)
     batch = draw_batch(method)
     method(batch, torch.Generator()).loss.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters())
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters() if p.requires_grad)
 
 
 @pytest.mark.parametrize("name", METHODS)

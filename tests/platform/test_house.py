@@ -12,10 +12,10 @@ SCIENCE = ROOT / "methods" / "energy_contrast"
 LAB = ROOT / "platform" / "ebclab"
 
 SCIENCE_FLOORS = [
-    {"settings"},
-    {"losses", "energies", "samplers", "memory", "networks", "diagnostics", "parallel"},
+    {"settings", "parallel"},
+    {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
     {"method", "ess_control"},
-    {"simclr", "flatclr"},
+    {"simclr", "moco", "flatclr"},
     {"catalog"},
 ]
 LAB_FLOORS = [

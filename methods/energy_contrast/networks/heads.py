@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.networks.batch_norm import GlobalBatchNorm1d
 
 
 class ProjectionHead(nn.Sequential):
@@ -41,6 +44,15 @@ class ProjectionHead(nn.Sequential):
         for size, next_size in pairwise(sizes):
             layers.append(nn.Linear(size, next_size, bias=not batch_norm))
             if batch_norm:
-                layers.append(nn.BatchNorm1d(next_size))
+                layers.append(GlobalBatchNorm1d(next_size))
             layers.append(nn.ReLU(inplace=True))
         super().__init__(*layers, nn.Linear(sizes[-1], out_size))
+
+
+def at_least_float32(projection: Tensor) -> Tensor:
+    """Return projections in which losses can be computed: float32 where autocast left 16 bits, else as they are.
+
+    >>> at_least_float32(torch.zeros(2, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    return projection.to(torch.promote_types(projection.dtype, torch.float32))

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from energy_contrast.networks.batch_norm import GlobalBatchNorm2d
+
 LEAKY_SLOPE = 0.2
 
 
@@ -17,7 +19,7 @@ def _make_activation(name: str) -> nn.Module:
 
 
 def _make_norm(channels: int, batch_norm: str) -> nn.Module:
-    return nn.BatchNorm2d(channels) if batch_norm == "global" else nn.Identity()
+    return GlobalBatchNorm2d(channels) if batch_norm == "global" else nn.Identity()
 
 
 class BasicBlock(nn.Module):

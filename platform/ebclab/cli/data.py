@@ -39,6 +39,29 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=Fals
     fetch_files(name, str(root) if root else None, typer.echo)
 
 
+@app.command("prepare")
+def prepare(
+    name: Annotated[str, typer.Argument(help="Dataset, folder:PATH or parquet:PATH.", show_default=False)],
+    to: Annotated[Path, typer.Option(help="Folder to write, new or empty.", show_default=False)],
+    shards: Annotated[int, typer.Option(min=0, help="Files of each split; 0 chooses by size.")] = 0,
+    resize: Annotated[int, typer.Option(min=0, help="Same as --set data.resize=...")] = 0,
+    skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
+    root: _Root = None,
+) -> None:
+    """Write a dataset as Parquet shards, which can be streamed from any storage."""
+    from ebclab.config.view_recipes import USUAL_VIEWS
+    from ebclab.data.prepare import prepare_dataset
+    from ebclab.data.reading import Reading
+    from ebclab.data.sources import load_split, splits_of
+
+    reading = Reading(resize=resize, skip_corrupt=skip_corrupt)
+    folder = str(root) if root else None
+    splits = {split: load_split(name, folder, split, reading) for split in splits_of(name)}
+    prepare_dataset(splits, to, shards=shards, progress=typer.echo)
+    views = USUAL_VIEWS.get(name, "none")
+    typer.echo(f"next: ebclab pretrain METHOD --dataset parquet:{to.absolute()} --set views.recipe={views}")
+
+
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)],

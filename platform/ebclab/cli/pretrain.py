@@ -20,6 +20,9 @@ def pretrain(
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Same as --set data.name=...")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="W", help="0: this process; 2: two Ray workers; 1:4: as many as there are.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run. [default: METHOD-DATASET-seedSEED]")] = None,
@@ -35,7 +38,7 @@ def pretrain(
     """
     from ebclab.training.pretrain import pretrain as run_pretraining
 
-    overrides = _overrides(dataset, data_root, epochs, seed, assignments or [])
+    overrides = _overrides(dataset, data_root, epochs, seed, _worker_settings(workers) + (assignments or []))
     if resume and recipe is None and config is None:
         settings = _saved_settings(method, runs, name, overrides)
     else:
@@ -71,6 +74,18 @@ def _overrides(
     """Return the short options as assignments, before the user's own so that these win."""
     named = {"data.name": dataset, "data.root": data_root, "training.epochs": epochs, "seed": seed}
     return [f"{key}={value}" for key, value in named.items() if value is not None] + assignments
+
+
+def _worker_settings(workers: str | None) -> list[str]:
+    """Return ``--workers 2`` or ``--workers 1:4`` as assignments."""
+    from ebclab.errors import UserError
+
+    if workers is None:
+        return []
+    fewest, _, most = workers.partition(":")
+    if not fewest.isdigit() or not (most or "0").isdigit() or workers.endswith(":"):
+        raise UserError(f"--workers: not a number of workers, got {workers!r}; write 0, 2 or MIN:MAX such as 1:4")
+    return [f"resources.workers={int(fewest)}", f"resources.max_workers={int(most or 0)}"]
 
 
 def _composed(method: str, recipe: str | None, config: Path | None, overrides: list[str]) -> ExperimentConfig:

@@ -20,6 +20,9 @@ from ebclab.errors import ConfigError
 if TYPE_CHECKING:
     from energy_contrast.method import Method
 
+PLACES = ("folder:", "parquet:")
+"""How ``data.name`` begins when it names images by the place where they lie."""
+
 Methods = Mapping[str, "type[Method]"]
 """A catalogue of methods by name."""
 
@@ -72,7 +75,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     for section, config_type in types.items():
         unknown = partial(unknown_setting, section, known=known, method_name=method_name)
         configs[section] = check_section(section, config_type, given[section], unknown, findings)
-    configs["data"] = _with_absolute_root(configs["data"])
+    configs["data"] = _with_absolute_paths(configs["data"])
     config = ExperimentConfig(method_name, seed=_seed(mapping, findings), **configs)
     findings.add_broken_rules(config.problems())
     if findings.problems:
@@ -111,6 +114,12 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Findings)
         return given  # its type is reported with all others
     if name == "auto":
         name = USUAL_VIEWS.get(dataset, "") if isinstance(dataset, str) else "none"
+        if not name and dataset.startswith(PLACES):
+            named = ", ".join(VIEW_RECIPES)
+            findings.add(
+                "views.recipe", f"no usual views for images named by their place, got auto; name one of {named}"
+            )
+            return given
         if not name:
             known = did_you_mean(dataset, USUAL_VIEWS)
             findings.add(
@@ -123,9 +132,17 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Findings)
     return {**VIEW_RECIPES[name].settings, **given, "recipe": name}
 
 
-def _with_absolute_root(data: DataConfig) -> DataConfig:
-    """Return ``data`` with a root that means the same folder whatever folder a process runs in."""
-    return data if data.root is None else replace(data, root=str(Path(data.root).expanduser().absolute()))
+def _with_absolute_paths(data: DataConfig) -> DataConfig:
+    """Return ``data`` with paths that mean the same folder whatever folder a process runs in."""
+    root = None if data.root is None else _absolute(data.root)
+    kind, colon, path = data.name.partition(":")
+    is_local_place = data.name.startswith(PLACES) and path and "://" not in path
+    name = f"{kind}{colon}{_absolute(path)}" if is_local_place else data.name
+    return replace(data, root=root, name=name)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str:

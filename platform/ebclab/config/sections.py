@@ -10,10 +10,14 @@ from energy_contrast.settings import FORBID_UNKNOWN, setting
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images."""
+    """Which images, how they are read, and how they reach the training loop."""
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN
-    name: str = setting("digits", "Dataset name; `ebclab data list` prints them.")
+    name: str = setting(
+        "digits",
+        "Dataset name (`ebclab data list` prints them), folder:PATH for an image folder, or parquet:PATH; "
+        "PATH may be s3://bucket/folder or gs://bucket/folder.",
+    )
     root: str | None = setting(None, "Folder that holds datasets; none means $EBCLAB_DATA, then ~/.cache/ebclab.")
     holdout_rate: float = setting(
         0.1, "Share of the training set held out for selection, chosen by hash.", minimum=0.0, below=1.0
@@ -21,6 +25,30 @@ class DataConfig:
     train_limit: int = setting(
         0, "Use only this many training images, chosen by hash; 0 means all.", unit="images", minimum=0
     )
+    resize: int = setting(
+        0,
+        "Scale and crop encoded images to squares of this side when they are read; 0 needs images of one size.",
+        unit="pixels",
+        minimum=0,
+    )
+    colour: Literal["rgb", "grey"] = setting("rgb", "Channels that encoded images are read with: three or one.")
+    skip_corrupt: bool = setting(False, "Leave out images that cannot be decoded; false stops at the first.")
+    image_column: str = setting("image", "Column of a Parquet set that holds the images.")
+    label_column: str = setting("label", "Column of a Parquet set that holds the labels, if there is one.")
+    delivery: Literal["auto", "resident", "stream"] = setting(
+        "auto",
+        "resident: all images stay in the memory of the device; stream: Ray Data reads them anew every epoch; "
+        "auto: resident when they fit.",
+    )
+    views_on: Literal["worker", "pipeline"] = setting(
+        "worker", "Where views of streamed images are made: on the worker's device, or in Ray Data's tasks."
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.name.startswith(("folder:", "parquet:")) and self.root is not None:
+            return [f"root: data.name says already where the images are, got {self.root}; leave it out"]
+        return []
 
 
 @dataclass(frozen=True)
@@ -175,3 +203,36 @@ class ResourcesConfig:
         0, "CPU threads of torch; 0 means all cores this process may use.", unit="threads", minimum=0
     )
     deterministic: bool = setting(True, "Refuse kernels whose result depends on timing (GPU only; CPU is exact).")
+    workers: int = setting(
+        0,
+        "0 trains in this process, without Ray; 1 or more on that many Ray workers, which share each global batch.",
+        unit="workers",
+        minimum=0,
+    )
+    max_workers: int = setting(
+        0,
+        "Let the number of workers vary between workers and this, as machines come and go; 0 keeps it fixed.",
+        unit="workers",
+        minimum=0,
+    )
+    cpus_per_worker: float = setting(
+        0.0,
+        "CPUs that each worker reserves, fractions allowed; 0 shares all whole CPUs evenly.",
+        unit="CPUs",
+        minimum=0.0,
+    )
+    max_failures: int = setting(
+        3, "Start the workers again from the last checkpoint at most this often after one of them died.", minimum=0
+    )
+    address: str | None = setting(
+        None, "HOST:PORT of a running Ray cluster, or auto; none means $RAY_ADDRESS, then an own one on this machine."
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.max_workers and not 0 < self.workers < self.max_workers:
+            return [
+                f"max_workers: must exceed workers, which must be at least 1, got workers {self.workers} and "
+                f"max_workers {self.max_workers}; write --workers MIN:MAX, or set max_workers to 0"
+            ]
+        return []

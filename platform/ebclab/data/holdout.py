@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
@@ -20,7 +21,7 @@ def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
         train: Training split.
         rate: Chance of an image to be held out, in [0, 1); 0 leaves the held-out part empty.
     """
-    held = unit_interval(hash_words(_HOLDOUT_SALT, train.keys)) < rate
+    held = held_out(train.keys, rate)
     return train.rows(~held), train.rows(held)
 
 
@@ -35,5 +36,17 @@ def limit(image_set: ImageSet, count: int) -> ImageSet:
     """
     if count == 0 or count >= len(image_set):
         return image_set
-    smallest = torch.argsort(hash_words(_LIMIT_SALT, image_set.keys), stable=True)[:count]
-    return image_set.rows(smallest.sort().values)
+    return image_set.rows(limited(image_set.keys, count))
+
+
+def held_out(keys: Tensor, rate: float) -> Tensor:
+    """Return which images ``split_holdout`` holds out, (n,) bool, given their keys (n,) alone."""
+    return unit_interval(hash_words(_HOLDOUT_SALT, keys)) < rate
+
+
+def limited(keys: Tensor, count: int) -> Tensor:
+    """Return the rows that ``limit`` keeps, in order, given the keys (n,) of all images alone."""
+    if count == 0 or count >= len(keys):
+        return torch.arange(len(keys))
+    smallest = torch.argsort(hash_words(_LIMIT_SALT, keys), stable=True)[:count]
+    return smallest.sort().values

@@ -10,26 +10,50 @@ from pathlib import Path
 from torch import Tensor
 
 from ebclab.data.catalogue import DATASETS, Dataset, Release, Split
+from ebclab.data.filesystem import Place
+from ebclab.data.folder import FolderSource
 from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.image_source import ImageSource, load_images, training_statistics
+from ebclab.data.location import location_of, splits_among
+from ebclab.data.parquet import ParquetSource
+from ebclab.data.reading import Reading
 from ebclab.data.stored import find_stored, md5_of
 from ebclab.errors import DataError
 
-__all__ = ["DATASETS", "Dataset", "Split", "data_root", "dataset_named", "load_split", "missing_files"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Split",
+    "data_root",
+    "dataset_named",
+    "load_split",
+    "missing_files",
+    "open_source",
+    "splits_of",
+]
 
 _log = logging.getLogger("ebclab.data")
 
 
-def load_split(name: str, root: str | None, split: Split) -> ImageSet:
+_AS_STORED = Reading()
+
+
+def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS_STORED) -> ImageSet:
     """Return one split of the dataset ``name``, in the order of its files.
 
     Args:
-        name: A key of ``DATASETS``.
-        root: Folder that holds datasets; None means $EBCLAB_DATA, then ~/.cache/ebclab.
+        name: A key of ``DATASETS``, ``folder:PATH`` or ``parquet:PATH``.
+        root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
         split: "train" or "test". The statistics are the training split's in both cases.
+        reading: How the images of a folder or Parquet set are read.
 
     Raises:
         DataError: No such dataset; files are missing, damaged or do not fit together.
     """
+    if location_of(name) is not None:
+        source = open_source(name, split, reading)
+        training = source if split == "train" else open_source(name, "train", reading)
+        return load_images(source, source.index, training_statistics(training))
     dataset = dataset_named(name)
     paths = _require_files(dataset, root, split)
     train_paths = paths if split == "train" else _require_files(dataset, root, "train")
@@ -44,6 +68,40 @@ def load_split(name: str, root: str | None, split: Split) -> ImageSet:
     return ImageSet(dataset.name, images, labels, keys, dataset.class_names, mean, std)
 
 
+def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
+    """Return one split of a dataset that is named by its place, with its index but no image read.
+
+    Args:
+        name: ``folder:PATH`` or ``parquet:PATH``.
+        split: Which part.
+        reading: How images are read.
+
+    Raises:
+        DataError: ``name`` gives no place, or the files there are no such dataset.
+    """
+    location = location_of(name)
+    if location is None:
+        raise DataError(
+            f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
+            f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
+        )
+    kind = FolderSource if location.kind == "folder" else ParquetSource
+    return kind(name, location.path, split, reading)
+
+
+def splits_of(name: str) -> tuple[Split, ...]:
+    """Return which splits the dataset ``name`` has.
+
+    Raises:
+        DataError: ``name`` gives a place without images.
+    """
+    location = location_of(name)
+    if location is None:
+        return ("train", "test")
+    kind = FolderSource if location.kind == "folder" else ParquetSource
+    return splits_among(Place(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
+
+
 def dataset_named(name: str) -> Dataset:
     """Return the catalogue's entry for ``name``.
 
@@ -53,7 +111,7 @@ def dataset_named(name: str) -> Dataset:
     if name in DATASETS:
         return DATASETS[name]
     near = difflib.get_close_matches(name.lower().replace("_", "-"), DATASETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}"
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH"
     raise DataError(f"data.name: no such dataset, got {name!r}; {hint}")
 
 

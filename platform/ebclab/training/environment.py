@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,18 @@ from typing import Any
 import torch
 
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
-_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine")
+_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "ranks")
 
 
-def describe_environment(device: torch.device, threads: int) -> dict[str, Any]:
-    """Return versions, machine, device, threads and source commit as plain values."""
+def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
+    """Return versions, machine, device, threads, ranks and source commit as plain values.
+
+    Args:
+        device: Where this rank trains.
+        threads: CPU threads of each rank.
+        ranks: How many processes train together.
+        command: What the user ran.
+    """
     versions = {name: _version(name) for name in _PACKAGES}
     return {
         "python": platform.python_version(),
@@ -26,18 +33,19 @@ def describe_environment(device: torch.device, threads: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": threads,
+        "ranks": ranks,
         "commit": _commit(),
-        "command": sys.argv,
+        "command": list(command),
         **versions,
     }
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return one line for each fact that can change a result's bits and has changed."""
+    """Return one line for each fact that can change a result's bits and has changed since it was last written down."""
     return [
-        f"{key}: {before.get(key)} before, {now.get(key)} now"
+        f"{key}: {before[key]} before, {now.get(key)} now"
         for key in _MATTERS_FOR_BITS
-        if before.get(key) != now.get(key)
+        if key in before and before[key] != now.get(key)
     ]
 
 

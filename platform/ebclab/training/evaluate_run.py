@@ -11,6 +11,8 @@ from torch import nn
 
 from ebclab.config import did_you_mean
 from ebclab.data.image_set import ImageSet
+from ebclab.data.location import short_name
+from ebclab.data.reading import Reading
 from ebclab.data.sources import load_split
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
@@ -97,7 +99,7 @@ def evaluate_run(
     config = trained.config
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
     name = dataset or config.data.name
-    train, test = images or _load(name, str(data_root) if data_root else config.data.root)
+    train, test = images or _load(name, str(data_root) if data_root else config.data.root, Reading.of(config.data))
     _check_channels(trained.in_channels, test)
     device = resolve_device(config.resources.device)
     set_threads(config.resources.threads)
@@ -111,7 +113,7 @@ def evaluate_run(
         rows["untrained encoder"] = measure(untrained_encoder(config, trained.in_channels))
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     found = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
-    file = "evaluation.json" if name == config.data.name else f"evaluation-{name}.json"
+    file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
     atomic.write_json(run.path / file, found.to_mapping())
     return found
 
@@ -128,8 +130,8 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
     raise UserError(f"--checkpoint: no such checkpoint, got {name!r}; {did_you_mean(name, ['last', 'best'])}")
 
 
-def _load(name: str, root: str | None) -> tuple[ImageSet, ImageSet]:
-    return load_split(name, root, "train"), load_split(name, root, "test")
+def _load(name: str, root: str | None, reading: Reading) -> tuple[ImageSet, ImageSet]:
+    return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
 
 
 def _check_channels(expected: int, images: ImageSet) -> None:

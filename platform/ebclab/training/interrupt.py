@@ -6,7 +6,18 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import Protocol
+
+
+class Stop(Protocol):
+    """Whether somebody asked the run to stop."""
+
+    @property
+    def is_set(self) -> bool: ...
+
+    def set(self) -> None: ...
 
 
 class StopFlag:
@@ -20,8 +31,32 @@ class StopFlag:
         self.is_set = True
 
 
+class StopFile:
+    """The same wish as a file, for a run whose training happens in other processes.
+
+    Args:
+        path: The file; it exists when somebody asked the run to stop.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def is_set(self) -> bool:
+        """Somebody asked the run to stop."""
+        return self._path.exists()
+
+    def set(self) -> None:
+        """Ask the run to stop at its next log step."""
+        self._path.touch()
+
+    def clear(self) -> None:
+        """Forget a wish of an earlier launch."""
+        self._path.unlink(missing_ok=True)
+
+
 @contextmanager
-def stop_on_signals(flag: StopFlag) -> Iterator[None]:
+def stop_on_signals(flag: Stop) -> Iterator[None]:
     """Set ``flag`` on the first SIGINT or SIGTERM; the second does what it always did.
 
     Signals can be caught in a program's main thread only; elsewhere this does nothing.

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import TrainingError
 from ebclab.optimization.schedules import set_learning_rate
+from ebclab.training.ranks import Ranks
 from ebclab.training.rate import RateMeter
 from energy_contrast.method import Batch, Method, Progress
 
@@ -52,6 +53,8 @@ class Training:
         data: Batches.
         learning_rate: Learning rate of a step, a pure function.
         config: Training settings.
+        ranks: The processes that train together, each with its share of every batch.
+        shared: ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself.
         step: Optimizer steps done.
         images_per_second: Training images per second between log steps of this launch.
     """
@@ -62,6 +65,8 @@ class Training:
     data: BatchSource
     learning_rate: Callable[[int], float]
     config: TrainingConfig
+    ranks: Ranks = field(default_factory=Ranks)
+    shared: nn.Module | None = None
     step: int = 0
     images_per_second: RateMeter = field(default_factory=RateMeter)
 
@@ -114,13 +119,13 @@ def train_step(training: Training) -> dict[str, Tensor]:
     set_learning_rate(training.optimizer, training.learning_rate(training.step))
     method.diagnosing = _is_log_step(training, training.step + 1)
     with autocast(batch.views.device, training.config.precision):
-        output = method(batch, training.generator)
+        output = (training.shared or method)(batch, training.generator)
     training.optimizer.zero_grad(set_to_none=True)
     output.loss.backward()
     training.optimizer.step()
     training.step += 1
     method.after_step(Progress(training.step, training.num_steps, epoch))
-    training.images_per_second.count(batch.views.shape[1])
+    training.images_per_second.count(training.ranks.world_size * batch.views.shape[1])
     return {"loss": output.loss.detach(), **output.metrics}
 
 
@@ -148,9 +153,13 @@ def _is_log_step(training: Training, step: int) -> bool:
 
 
 def _read(training: Training, metrics: dict[str, Tensor]) -> dict[str, float]:
-    """Move a log step's metrics to plain numbers, all in one transfer, and check them."""
+    """Move a log step's metrics to plain numbers, all in one transfer, and check them.
+
+    They are means over the ranks, so that all ranks find the same and stop for the same reason at the same step.
+    """
     names = list(metrics)
-    values = torch.stack([metrics[name].detach().float().reshape(()) for name in names]).tolist()
+    own = torch.stack([metrics[name].detach().float().reshape(()) for name in names])
+    values = training.ranks.mean(own).tolist()
     plain = dict(zip(names, values, strict=True))
     wrong = [f"{name} = {value}" for name, value in plain.items() if not math.isfinite(value)]
     if wrong:

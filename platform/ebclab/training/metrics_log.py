@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ebclab.training import atomic
@@ -51,6 +53,30 @@ class MetricsLog:
         kept = [record for record in before if record["step"] <= step or record["kind"] == "event"]
         atomic.write_text(self.path, "".join(json.dumps(record) + os.linesep for record in kept))
         return len(before) - len(kept)
+
+
+class LogEvents(logging.Handler):
+    """While entered, ebclab's warnings become events of a run's log: on a cluster nobody reads a worker's console.
+
+    Args:
+        log: The run's log.
+        active: False does nothing.
+    """
+
+    def __init__(self, log: MetricsLog, *, active: bool = True) -> None:
+        super().__init__(logging.WARNING)
+        self._log, self._active = log, active
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one warning."""
+        self._log.append("event", 0, event="warning", text=record.getMessage())
+
+    def __enter__(self) -> None:
+        if self._active:
+            logging.getLogger("ebclab").addHandler(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        logging.getLogger("ebclab").removeHandler(self)
 
 
 def _plain(value: Any) -> Any:

@@ -14,14 +14,17 @@ from ebclab.config.sections import EncoderConfig
 from ebclab.data.holdout import limit, split_holdout
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
+from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import load_split
 from ebclab.errors import ConfigError
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
-from ebclab.training.loop import Training
-from energy_contrast.method import Method
+from ebclab.training.loop import BatchSource, Training
+from ebclab.training.ranks import ALONE, Ranks
+from energy_contrast.method import Draw, Method
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
 
 
 @dataclass(frozen=True)
@@ -30,36 +33,43 @@ class Prepared:
 
     Attributes:
         training: The loop's state.
-        data: Batches; also draws views for ``Method.start``.
-        train: Images that are trained on.
+        draw: Draws views of training images, for ``Method.start``.
+        bank: Training images that held-out ones are scored against: all of them, or of a stream a part.
         holdout: Images held out for selection; may be empty.
         preprocessing: What the encoder expects of images without augmentation.
         facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
     """
 
     training: Training
-    data: ResidentData
-    train: ImageSet
+    draw: Draw
+    bank: ImageSet
     holdout: ImageSet
     preprocessing: Preprocessing
     facts: dict[str, Any]
 
 
 def prepare(
-    config: ExperimentConfig, device: torch.device, images: ImageSet | None, method_class: type[Method]
+    config: ExperimentConfig,
+    device: torch.device,
+    images: ImageSet | None,
+    method_class: type[Method],
+    ranks: Ranks = ALONE,
 ) -> Prepared:
-    """Build everything a run needs, from its settings alone.
+    """Build everything a run with resident images needs on one rank, without a word to the other ranks.
 
     Args:
         config: Resolved settings.
         device: Where the network and the images live.
         images: The user's own training images, in place of the dataset that ``config`` names.
         method_class: The method to train.
+        ranks: Which share of every batch is wanted.
 
     Raises:
         UserError: Settings, data and machine do not fit together.
     """
-    whole = images if images is not None else load_split(config.data.name, config.data.root, "train")
+    whole = images
+    if whole is None:
+        whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
     train, holdout = split_holdout(limit(whole, config.data.train_limit), config.data.holdout_rate)
     preprocessing = preprocessing_for(config.views, whole)
     method = build_method(config, method_class, whole.images.shape[1], device)
@@ -73,17 +83,27 @@ def prepare(
         num_proposals=method.num_proposals(config.training.batch_size),
         device=device,
         channels_last=config.training.channels_last,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
     )
-    facts = {
-        "in_channels": whole.images.shape[1],
+    facts = describe_data(whole, preprocessing, data_digest(train), len(train), len(holdout))
+    training = build_training(config, method, data, device, ranks)
+    return Prepared(training, data.draw, train, holdout, preprocessing, facts)
+
+
+def describe_data(
+    example: ImageSet, preprocessing: Preprocessing, digest: str, train_images: int, holdout_images: int
+) -> dict[str, Any]:
+    """Return what every checkpoint says about the images of its run."""
+    return {
+        "in_channels": example.images.shape[1],
         "image_size": preprocessing.image_size,
         "mean": list(preprocessing.mean),
         "std": list(preprocessing.std),
-        "data_digest": data_digest(train),
-        "train_images": len(train),
-        "holdout_images": len(holdout),
+        "data_digest": digest,
+        "train_images": train_images,
+        "holdout_images": holdout_images,
     }
-    return Prepared(_training(config, method, data, device), data, train, holdout, preprocessing, facts)
 
 
 def build_method(
@@ -115,6 +135,15 @@ def new_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
         raise ConfigError([f"encoder: {error}"]) from error
 
 
+def _require_groups(method: Method, batch_size: int, world_size: int) -> None:
+    """Refuse a global batch that the method's batch norms cannot cut into their groups."""
+    for groups in {module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)}:
+        try:
+            check_groups(groups, batch_size, world_size)
+        except ValueError as error:
+            raise ConfigError([f"method.{error}"]) from error
+
+
 def data_digest(data: ImageSet) -> str:
     """Return a short hash of the training images and their keys, to notice data that changed under a run."""
     digest = hashlib.sha256(data.images.contiguous().numpy().tobytes())
@@ -122,7 +151,15 @@ def data_digest(data: ImageSet) -> str:
     return digest.hexdigest()[:16]
 
 
-def _training(config: ExperimentConfig, method: Method, data: ResidentData, device: torch.device) -> Training:
+def build_training(
+    config: ExperimentConfig, method: Method, data: BatchSource, device: torch.device, ranks: Ranks
+) -> Training:
+    """Return the loop's state at step 0: method, optimizer, learning rate, batches.
+
+    Raises:
+        ConfigError: The batch norms of the method cannot cut a global batch into their groups.
+    """
+    _require_groups(method, config.training.batch_size, ranks.world_size)
     peak = peak_learning_rate(config.optimizer, config.training.batch_size)
     num_steps = config.training.epochs * data.num_batches
     warmup_steps = round(config.optimizer.warmup_epochs * data.num_batches)
@@ -144,4 +181,5 @@ def _training(config: ExperimentConfig, method: Method, data: ResidentData, devi
         data=data,
         learning_rate=learning_rate,
         config=config.training,
+        ranks=ranks,
     )

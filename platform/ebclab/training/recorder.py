@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 from ebclab.config import ExperimentConfig
 from ebclab.training import checkpoint
 from ebclab.training.display import Display
-from ebclab.training.interrupt import StopFlag
+from ebclab.training.interrupt import Stop
 from ebclab.training.loop import Training, check_weights
 from ebclab.training.run_folder import RunFolder
 
@@ -40,7 +40,7 @@ class Recorder:
     facts: dict[str, Any]
     score: Callable[[], float] | None
     display: Display
-    stop: StopFlag
+    stop: Stop
     writer: SummaryWriter
     best: dict[str, Any]
     seconds_before: float = 0.0

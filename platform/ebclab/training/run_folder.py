@@ -55,6 +55,16 @@ class RunFolder:
         return self.path / "result.json"
 
     @property
+    def ray(self) -> Path:
+        """Where Ray and its workers may write what they need; of no use to a resume."""
+        return self.path / ".ray"
+
+    @property
+    def stop(self) -> Path:
+        """Exists when somebody asked workers to save and stop."""
+        return self.path / ".stop"
+
+    @property
     def metrics(self) -> MetricsLog:
         """The run's own log."""
         return MetricsLog(self.path / "metrics.jsonl")

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from energy_contrast.networks.batch_norm import GlobalBatchNorm1d
 from energy_contrast.networks.heads import ProjectionHead
 
 
@@ -22,7 +23,7 @@ def test_one_layer_is_linear() -> None:
 def test_batch_norm_stands_in_hidden_layers_only() -> None:
     head = ProjectionHead(5, 7, 3, num_layers=3, batch_norm=True)
     kinds = [type(m) for m in head]
-    hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    hidden = [nn.Linear, GlobalBatchNorm1d, nn.ReLU]
     assert kinds == [*hidden, *hidden, nn.Linear]
     assert [m.bias is None for m in head if isinstance(m, nn.Linear)] == [True, True, False]
 

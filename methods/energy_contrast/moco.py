@@ -1,0 +1,162 @@
+"""MoCo v2: a query finds its key among the keys of earlier batches, which a slowly moving copy of the network made.
+
+Shapes: B images of the global batch, C channels, H x W pixels, D embedding size, P projection size, K queue size.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.losses import info_nce
+from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.networks.batch_norm import set_groups
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.parallel import gather, own_share, world_size
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class MocoConfig:
+    """Settings of MoCo v2."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    temperature: float = setting(0.1, "Divides cosine similarities; 0.07 to 0.2 are usual.", above=0.0, symbol="tau")
+    queue_size: int = setting(4096, "Keys of earlier batches that serve as negatives.", unit="keys", minimum=1)
+    momentum: float = setting(
+        0.99, "Share of the key network that a step keeps; the rest is the query network.", minimum=0.0, maximum=1.0
+    )
+    symmetric: bool = setting(False, "Let both views be query and key in turn; twice the passes, twice the keys.")
+    batch_norm_groups: int = setting(
+        8,
+        "Groups of the global batch that batch norm normalises apart, keys in shuffled order; 1 means no groups.",
+        unit="groups",
+        minimum=1,
+    )
+    projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
+    projection_hidden_size: int = setting(
+        0, "Size of the projection head's hidden layers; 0 means the embedding size.", unit="dimensions", minimum=0
+    )
+    projection_num_layers: int = setting(2, "Linear layers of the projection head.", unit="layers", minimum=1)
+
+
+class Moco(Method):
+    """MoCo v2.
+
+    ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i n_j / tau)) )`` with unit vectors
+    ``q_i = g(f(x_i))`` of one view, ``k_i = g'(f'(x_i'))`` of the other without gradient, and the K keys n_j that were
+    stored last. After the step, ``theta' <- m theta' + (1 - m) theta`` for the weights theta' of f' and g', and the
+    batch's keys replace the oldest of the queue.
+
+    Args:
+        config: Settings.
+        encoder: f, with ``embedding_size``.
+
+    Metrics: ``info_nce`` always; while ``diagnosing`` also ``log_k_saturation`` and what ``diagnose`` returns, of
+    queries and keys.
+
+    Raises:
+        ValueError: From ``forward``, if the batch cannot be cut into ``batch_norm_groups``.
+
+    Source: MoCo (arXiv:1911.05722), algorithm 1 and section 3.3; MoCo v2 (arXiv:2003.04297), table 1; defaults of tau,
+    K, m and groups from the authors' CIFAR-10 notebook.
+    Departs from the paper: the key network is averaged and the queue written after the optimizer step instead of at the
+    next forward pass, which gives the same numbers, since the first average is over equal weights. Batch norm's groups
+    are a number and not one for each GPU, so that the result does not depend on the GPUs; both networks use them, as
+    there. The key network's running statistics are its own, not averaged, as in the released code. The symmetric loss,
+    which the papers do not have, is the mean of both directions; the notebook takes their sum.
+    """
+
+    Config = MocoConfig
+    config: MocoConfig
+    queue: Tensor
+    pointer: Tensor
+
+    def __init__(self, config: MocoConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        embedding_size = cast(int, encoder.embedding_size)
+        self.head = ProjectionHead(
+            embedding_size,
+            config.projection_hidden_size or embedding_size,
+            config.projection_size,
+            num_layers=config.projection_num_layers,
+        )
+        set_groups(self, config.batch_norm_groups)
+        self.key_encoder = copy.deepcopy(self.encoder).requires_grad_(False)
+        self.key_head = copy.deepcopy(self.head).requires_grad_(False)
+        self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, config.projection_size), dim=1))
+        self.register_buffer("pointer", torch.tensor(0))  # row of the oldest key
+        self._new_keys: list[Tensor] = []
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; ``generator`` draws the order in which keys are normalised."""
+        self._new_keys = []
+        pairs = [(0, 1), (1, 0)] if self.config.symmetric else [(0, 1)]
+        outputs = [self._contrast(batch.views[i], batch.views[j], generator) for i, j in pairs]
+        loss = torch.stack([output.loss for output in outputs]).mean()
+        names = outputs[0].metrics
+        return StepOutput(loss, {name: torch.stack([o.metrics[name] for o in outputs]).mean() for name in names})
+
+    def _contrast(self, query_images: Tensor, key_images: Tensor, generator: torch.Generator) -> StepOutput:
+        """Score queries against their keys and the queue, and keep the keys for ``after_step``."""
+        # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
+        query = gather(_unit(self.head(self.encoder(query_images))))  # (B, P)
+        key = self._keys(key_images, generator)  # (B, P)
+        self._new_keys.append(key)
+        with torch.autocast(query.device.type, enabled=False):
+            # 2. the key of the same image against those of earlier batches: the queue does not hold k yet
+            positive, negatives = (query * key).sum(dim=1), query @ self.queue.T  # (B,), (B, K)
+            # 3. the loss, averaged over the B queries
+            loss = info_nce(positive, negatives, temperature=self.config.temperature)
+            return StepOutput(loss, self._measure(loss.detach(), query, key, positive, negatives))
+
+    @torch.no_grad()
+    def _keys(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the keys (B, P) of all ranks' images, in the images' order.
+
+        Groups of a shuffled batch: else a query and its key would share their neighbours, and so the statistics of
+        batch norm, which give the key away.
+        """
+        if self.config.batch_norm_groups == 1:
+            return gather(_unit(self.key_head(self.key_encoder(images))))
+        order = torch.randperm(world_size() * len(images), generator=generator, device=generator.device)
+        shuffled = own_share(gather(images)[order.to(images.device)])
+        key = gather(_unit(self.key_head(self.key_encoder(shuffled))))
+        return key[order.argsort().to(images.device)]
+
+    @torch.no_grad()
+    def after_step(self, progress: Progress) -> None:
+        """Move the key network towards the query network and store the step's keys."""
+        for network, average in ((self.encoder, self.key_encoder), (self.head, self.key_head)):
+            for weight, averaged in zip(network.parameters(), average.parameters(), strict=True):
+                averaged.lerp_(weight, 1 - self.config.momentum)
+        for key in self._new_keys:
+            self._store(key)
+        self._new_keys = []
+
+    def _store(self, key: Tensor) -> None:
+        """Replace the oldest rows of the queue; of more keys than it has rows, the last stay."""
+        size = len(self.queue)
+        rows = (self.pointer + torch.arange(len(key), device=key.device)) % size
+        self.queue[rows[-size:]] = key[-size:].to(self.queue.dtype)
+        self.pointer.copy_((self.pointer + len(key)) % size)
+
+    def _measure(
+        self, readable: Tensor, query: Tensor, key: Tensor, positive: Tensor, negatives: Tensor
+    ) -> dict[str, Tensor]:
+        metrics = {"info_nce": readable}
+        if self.diagnosing:
+            metrics["log_k_saturation"] = log_k_saturation(readable, num_negatives=negatives.shape[1])
+            vectors = torch.cat([query, key])
+            metrics |= diagnose(vectors, positive, negatives, temperature=self.config.temperature)
+        return metrics
+
+
+def _unit(projection: Tensor) -> Tensor:
+    return F.normalize(at_least_float32(projection), dim=1)

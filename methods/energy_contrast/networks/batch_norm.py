@@ -1,0 +1,178 @@
+"""Batch norm whose statistics do not depend on how many ranks share a batch.
+
+Shapes: B images of this rank, C channels, W ranks, G groups, N values of a channel in the global batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from energy_contrast import parallel
+
+
+class GlobalBatchNorm(_BatchNorm):
+    """Batch norm over the global batch, whole or in groups; alone and ungrouped it is torch's, bit for bit.
+
+    ``y = weight (x - mean) / sqrt(var + eps) + bias`` while training with
+
+    - one group: mean and variance over all ranks' images, ``mean = mean_r mean_r`` and
+      ``var = mean_r var_r + var_r mean_r`` over ranks r, which hold equally many;
+    - G groups: mean and variance of each of G contiguous groups of the global batch. The running statistics take the
+      mean of the groups' means and of their unbiased variances.
+
+    Evaluation uses the running statistics and exchanges nothing. ``state_dict`` has torch's names and shapes.
+
+    Args:
+        num_features: C.
+
+    Attributes:
+        groups: G; set it with ``set_groups``.
+
+    Raises:
+        ValueError: From a pass in training, if ``check_groups`` refuses the batch.
+
+    >>> norm = GlobalBatchNorm1d(3)
+    >>> sorted(norm.state_dict()) == sorted(nn.BatchNorm1d(3).state_dict())
+    True
+
+    Source: Ioffe and Szegedy 2015 (arXiv:1502.03167), algorithm 1; groups as in MoCo (arXiv:1911.05722), section 3.3.
+    Departs from the paper: MoCo's groups are what each GPU holds, and its checkpoints keep the running statistics of
+    the first GPU; here they are the mean over groups, as in the authors' CIFAR-10 notebook.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    momentum: float
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features)
+        self.groups = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (B, C, ...) over all axes but the second."""
+        num_ranks = parallel.world_size()
+        if not self.training or self.groups == num_ranks == 1:
+            return super().forward(x)
+        self._check_input_dim(x)  # type: ignore[no-untyped-call]
+        check_groups(self.groups, num_ranks * len(x), num_ranks)
+        y, mean, variance = self._normalise_together(x) if self.groups == 1 else self._normalise_in_groups(x)
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance, self.momentum)
+        return y
+
+    def _normalise_together(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y, and the mean and the unbiased variance (C,) of the global batch."""
+        y, mean, variance = _NormaliseOverRanks.apply(x, self.weight, self.bias, self.eps)
+        count = parallel.world_size() * x.numel() // x.shape[1]  # N
+        return y, mean, variance * (count / (count - 1))
+
+    def _normalise_in_groups(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y, and the means over groups of their means and unbiased variances (C,)."""
+        normalised, statistics = [], []
+        for part in x.chunk(self.groups // parallel.world_size()):
+            # With momentum 1, torch's running statistics become those of this group.
+            own = torch.zeros(2, x.shape[1], dtype=self.running_mean.dtype, device=x.device)
+            normalised.append(F.batch_norm(part, own[0], own[1], self.weight, self.bias, True, 1.0, self.eps))
+            statistics.append(own)
+        mean, variance = parallel.gather(torch.stack(statistics)).mean(dim=0)
+        return torch.cat(normalised), mean, variance
+
+
+class GlobalBatchNorm1d(GlobalBatchNorm, nn.BatchNorm1d):
+    """Batch norm of vectors (B, C) over the global batch; see ``GlobalBatchNorm``."""
+
+
+class GlobalBatchNorm2d(GlobalBatchNorm, nn.BatchNorm2d):
+    """Batch norm of maps (B, C, H, W) over the global batch and pixels; see ``GlobalBatchNorm``."""
+
+
+def set_groups(network: nn.Module, groups: int) -> None:
+    """Let every batch norm in ``network`` use the statistics of ``groups`` contiguous groups of the global batch.
+
+    >>> norm = GlobalBatchNorm2d(3)
+    >>> set_groups(norm, 4)
+    >>> norm.groups
+    4
+    """
+    for module in network.modules():
+        if isinstance(module, GlobalBatchNorm):
+            module.groups = groups
+
+
+def check_groups(groups: int, batch_size: int, num_ranks: int) -> None:
+    """Refuse a global batch of ``batch_size`` images on ``num_ranks`` ranks that cannot be cut into ``groups``.
+
+    Args:
+        groups: G; 1 fits always.
+        batch_size: Images of the global batch.
+        num_ranks: W.
+
+    Raises:
+        ValueError: If G does not divide the batch, or W does not divide a G above 1.
+
+    >>> check_groups(8, 256, 2)
+    """
+    if batch_size % groups:
+        raise ValueError(
+            f"batch_norm_groups: must divide the global batch of {batch_size} images, got {groups}; "
+            f"use {_nearest(groups, batch_size, num_ranks)}"
+        )
+    if groups > 1 and groups % num_ranks:
+        raise ValueError(
+            f"batch_norm_groups: must be a multiple of the number of workers, {num_ranks}, got {groups}; "
+            f"use {_nearest(groups, batch_size, num_ranks)}"
+        )
+
+
+def _nearest(groups: int, batch_size: int, num_ranks: int) -> int:
+    """Return the number of groups next to ``groups`` that fits; 1, the whole batch, fits always."""
+    fitting = [g for g in range(1, batch_size + 1) if batch_size % g == 0 and (g == 1 or g % num_ranks == 0)]
+    return min(fitting, key=lambda g: abs(g - groups))
+
+
+class _NormaliseOverRanks(torch.autograd.Function):
+    """Batch norm over all ranks, with torch's fused kernels and one exchange forward and one backward.
+
+    With ``xhat = (x - mean) r``, ``r = 1 / sqrt(var + eps)`` and sums over the global batch,
+
+        dL/dx = weight r (dL/dy - sum(dL/dy) / N - xhat sum(dL/dy xhat) / N)
+
+    whose first term is torch's backward under fixed statistics; the others are ``shift + slope x``. The gradients of
+    weight and bias are this rank's sums: whoever averages parameters over ranks adds the others'.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        unused = torch.zeros_like(weight), torch.zeros_like(weight)  # running statistics: they make the result float32
+        own = torch.stack(torch.batch_norm_update_stats(x, *unused, 1.0))  # (2, C) mean, biased variance
+        means, variances = parallel.gather(own[None]).unbind(1)  # (W, C)
+        mean, variance = means.mean(dim=0), variances.mean(dim=0) + means.var(dim=0, correction=0)
+        ctx.save_for_backward(x, weight, mean, variance)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(mean, variance)
+        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, mean, variance = ctx.saved_tensors
+        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+            dy, x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True]
+        )
+        count = parallel.world_size() * x.numel() // x.shape[1]  # N
+        sum_dy_xhat, sum_dy = parallel.sum_over_ranks(torch.stack([dweight, dbias])) / count
+        r = torch.rsqrt(variance + ctx.eps)
+        slope = -weight * r * r * sum_dy_xhat
+        shift = -weight * r * sum_dy - slope * mean
+        pixels = (1,) * (x.dim() - 2)
+        dx.add_(shift.view(-1, *pixels)).addcmul_(x, slope.view(-1, *pixels))
+        return dx, dweight, dbias, None

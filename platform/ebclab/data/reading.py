@@ -1,0 +1,153 @@
+"""From encoded images (PNG, JPEG and so on) to bytes of one shape; damaged ones are named."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from ebclab.config.sections import DataConfig
+from ebclab.errors import DataError
+
+_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
+"""What Pillow raises on damaged files, by its formats."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How stored images are read.
+
+    Attributes:
+        resize: Side of the square that images are scaled and cropped to, pixels; 0 leaves them as they are.
+        colour: "rgb" gives three channels, "grey" one; images of tensors keep theirs.
+        skip_corrupt: Leave images out that cannot be decoded.
+        image_column: Column of a Parquet set that holds the images.
+        label_column: Column of a Parquet set that holds the labels, if there is one.
+    """
+
+    resize: int = 0
+    colour: Literal["rgb", "grey"] = "rgb"
+    skip_corrupt: bool = False
+    image_column: str = "image"
+    label_column: str = "label"
+
+    @classmethod
+    def of(cls, data: DataConfig) -> Reading:
+        """Return what the ``data`` section says about reading."""
+        return cls(data.resize, data.colour, data.skip_corrupt, data.image_column, data.label_column)
+
+
+class Example(NamedTuple):
+    """An image of a set, to which all others are compared."""
+
+    name: str
+    shape: tuple[int, int, int]  # C, H, W
+
+
+class Decoded(NamedTuple):
+    """Images that were asked for.
+
+    Attributes:
+        images: (k, C, H, W) uint8, those that could be decoded, in the order asked for.
+        good: (n,) bool; which of those asked for they are.
+        complaints: One line for each image left out.
+    """
+
+    images: Tensor
+    good: Tensor
+    complaints: list[str]
+
+
+def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, example: Example) -> Decoded:
+    """Decode images, which must all have the shape of ``example``.
+
+    Args:
+        encoded: Name and content of each.
+        reading: How they are read; says whether damaged ones are left out.
+        example: An image of the set.
+
+    Raises:
+        DataError: An image is damaged and may not be left out, or has another shape.
+    """
+    images, good, complaints = [], [], []
+    for name, content in encoded:
+        try:
+            image = decode_image(content, reading)
+        except _DAMAGE as error:
+            if not reading.skip_corrupt:
+                raise _damaged(name, error) from error
+            complaints.append(_complaint(name, error))
+            good.append(False)
+            continue
+        if tuple(image.shape) != example.shape:
+            raise mixed_sizes(_example(name, image), example)
+        images.append(image)
+        good.append(True)
+    stacked = torch.stack(images) if images else torch.empty(0, *example.shape, dtype=torch.uint8)
+    return Decoded(stacked, torch.tensor(good, dtype=torch.bool), complaints)
+
+
+def first_example(encoded: Iterable[tuple[str, bytes]], reading: Reading, where: str) -> Example:
+    """Return the first image that can be decoded.
+
+    Raises:
+        DataError: The first is damaged and may not be left out, or none can be decoded.
+    """
+    for name, content in encoded:
+        try:
+            return _example(name, decode_image(content, reading))
+        except _DAMAGE as error:
+            if not reading.skip_corrupt:
+                raise _damaged(name, error) from error
+    raise DataError(f"{where}: none of its images can be decoded; give another folder")
+
+
+def decode_image(content: bytes, reading: Reading) -> Tensor:
+    """Return one encoded image as (C, H, W) uint8, upright, scaled and cropped as ``reading`` says.
+
+    Raises:
+        OSError: The content is no image or is cut off; other damage raises other errors.
+        ValueError: Its pixels have more than 8 bits.
+    """
+    with Image.open(io.BytesIO(content)) as picture:
+        if picture.mode[0] in "IF":
+            raise ValueError(f"pixels of mode {picture.mode}, more than 8 bits")
+        upright = ImageOps.exif_transpose(picture).convert("RGB" if reading.colour == "rgb" else "L")
+    if reading.resize:
+        side = min(upright.size)  # of the largest central square
+        left, top = ((length - side) // 2 for length in upright.size)
+        square = upright.crop((left, top, left + side, top + side))
+        upright = square.resize((reading.resize, reading.resize), Image.Resampling.BILINEAR)  # antialiased
+    pixels = torch.from_numpy(np.array(upright))
+    return pixels.permute(2, 0, 1) if pixels.ndim == 3 else pixels.unsqueeze(0)
+
+
+def mixed_sizes(one: Example, other: Example) -> DataError:
+    """Return the error about two images of different shapes."""
+    shown = [f"{image.name} of {image.shape[2]}x{image.shape[1]}" for image in (other, one)]
+    return DataError(
+        f"data.resize: the images must be of one size, got {shown[0]} and {shown[1]} pixels; "
+        "set data.resize to the side that all are scaled and cropped to"
+    )
+
+
+def _example(name: str, image: Tensor) -> Example:
+    channels, height, width = image.shape
+    return Example(name, (channels, height, width))
+
+
+def _damaged(name: str, error: BaseException) -> DataError:
+    return DataError(f"{_complaint(name, error)}; replace it, or leave such out with data.skip_corrupt=true")
+
+
+def _complaint(name: str, error: BaseException) -> str:
+    known = not isinstance(error, UnidentifiedImageError)
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return f"{name}: not a readable image, got {reason if known else 'a file of no known format'}"

@@ -1,0 +1,233 @@
+"""A run on Ray Train: workers are found, started, watched and, when one dies, started again.
+
+Our run folder stays the only truth. Ray keeps what it wants to keep in ``<run>/.ray``; checkpoints, metrics and the
+result are written by rank 0 as in one process, and workers that start anew continue from the run's last checkpoint.
+``ray.train.report`` is never called: it makes all workers wait for each other, and all it would do here is to tell Ray
+what the run folder says already. Whether workers live, Ray sees by asking them every second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError
+from ray.train import DataConfig
+from ray.train.torch import TorchConfig
+from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ScalingDecision
+from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScalingPolicy
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
+from ray.train.v2.torch.torch_trainer import TorchTrainer
+
+from ebclab.data.delivery import cpu_reservation, require_cpus
+from ebclab.data.streaming import Stream, build_dataset, execution_options, plan_stream
+from ebclab.errors import EbclabError, TrainingError, UserError
+from ebclab.training import checkpoint
+from ebclab.training.cluster_address import require_answer
+from ebclab.training.device import resolve_device
+from ebclab.training.display import Display
+from ebclab.training.follow import RunFollower, watch
+from ebclab.training.interrupt import StopFile
+from ebclab.training.one_rank import Job
+from ebclab.training.placement import Placement, allowed_sizes, even_share
+from ebclab.training.prepare import build_method
+from ebclab.training.ranks import raised_elsewhere
+from ebclab.training.run_folder import RunFolder
+from ebclab.training.streamed import delivery_of, newest_step
+from ebclab.training.worker import REFUSAL, StreamPart, train_on_worker
+from energy_contrast.method import Method
+from energy_contrast.networks.batch_norm import GlobalBatchNorm
+
+_RESIZE_SECONDS = 60.0  # an elastic run looks this often for CPUs or GPUs that came or went
+
+
+def launch(job: Job, display: Display) -> dict[str, Any]:
+    """Train ``job`` on as many workers as its settings say and return what result.json says.
+
+    An instance of Ray that this process has joined already is used and left running.
+
+    Args:
+        job: The run; its folder exists and is held by this process.
+        display: Where progress is shown.
+
+    Raises:
+        UserError: The cluster cannot be reached or lacks what the run needs, or the run itself was refused.
+        TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    resources = job.config.resources
+    method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
+    sizes = _sizes(job, method)
+    here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
+    choice = delivery_of(job.config, job.method_class, job.images, here)
+    display.note(choice.reason)
+    (job.run.ray / REFUSAL).unlink(missing_ok=True)
+    follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
+    with _joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+        streamed = choice.delivery == "stream"
+        placement = _place(job, sizes, streamed=streamed)
+        stream = plan_stream(job.config, num_views=method.num_views) if streamed else None
+        display.note(f"starting {placement.in_words()}")
+        trainer = _Trainer(job, placement, stream)
+        try:
+            outcome = watch(trainer.fit, follower, StopFile(job.run.stop)).return_value
+        except (TrainingFailedError, RayError) as error:
+            raise _failure(job, error) from error
+    if outcome["exit_code"]:
+        raise raised_elsewhere(outcome["exit_code"], outcome["text"])
+    result: dict[str, Any] = outcome["result"]
+    return result
+
+
+def _sizes(job: Job, method: Method) -> tuple[int, ...]:
+    """Return the numbers of workers that this run may have."""
+    config = job.config
+    return allowed_sizes(
+        config.resources.workers,
+        config.resources.max_workers or config.resources.workers,
+        batch_size=config.training.batch_size,
+        num_proposals=method.num_proposals(config.training.batch_size),
+        groups={module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)},
+    )
+
+
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
+    """Be part of a cluster, or of one on this machine alone when ``address`` is "local".
+
+    Raises:
+        UserError: Nobody answers there, or another version of Ray or Python does.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
+    require_answer(address)
+    try:
+        # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
+        dashboard = False if address == "local" else None
+        ray.init(address=address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+        reason = " ".join(str(error).split())
+        if "Version mismatch" in reason:
+            raise UserError(f"{where}: {reason}; install the cluster's versions here") from error
+        raise UserError(f"{where}: no cluster answers, got {reason}; start one or leave the address out") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
+    """Return what each worker reserves on the cluster that this process has joined.
+
+    Raises:
+        UserError: The cluster can never hold the run.
+    """
+    resources = job.config.resources
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    limit = ray._private.state.state.get_max_resources_from_cluster_config() or {}  # where it can grow to, if it can
+    cpus, gpus = (max(sum(node.get(unit, 0) for node in nodes), limit.get(unit, 0)) for unit in ("CPU", "GPU"))
+    with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
+    share = resources.cpus_per_worker
+    if not share and streamed:
+        share = cpu_reservation(cpus, sizes[-1], streamed=True)
+    elif not share:
+        share = even_share([node.get("CPU", 0) for node in nodes], sizes[-1])
+    placement = Placement(sizes, share, int(with_gpu))
+    placement.require_room(cpus, gpus)
+    require_cpus(cpus, sizes[0], share, streamed=streamed)
+    return placement
+
+
+def _train_on_stream(job: Job, placement: Placement, stream: Any) -> dict[str, Any]:
+    """Train in a worker that takes its shard of a stream; ``stream`` is a reference to it in the object store."""
+    return train_on_worker(job, placement, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
+
+
+class _Trainer(TorchTrainer):
+    """A TorchTrainer whose elastic runs use only the allowed numbers of workers."""
+
+    def __init__(self, job: Job, placement: Placement, stream: Stream | None) -> None:
+        self._job, self._placement = job, placement
+        sizes = placement.sizes
+        work = partial(train_on_worker, job, placement)
+        ingest: dict[str, Any] = {}
+        if stream is not None:
+            work = partial(_train_on_stream, job, placement, ray.put(stream))
+            num_batches = len(stream.plan.train) // job.config.training.batch_size
+            # Called for every new group of workers, which begins where the newest checkpoint ends.
+            ingest["datasets"] = {
+                "train": lambda: build_dataset(stream.plan, first_epoch=newest_step(job.run) // max(1, num_batches))
+            }
+            ingest["dataset_config"] = DataConfig(execution_options=execution_options())
+        super().__init__(
+            work,
+            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if placement.gpus else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=(sizes[0], sizes[-1]) if placement.elastic else sizes[0],
+                use_gpu=bool(placement.gpus),
+                resources_per_worker={"CPU": placement.cpus} | ({"GPU": placement.gpus} if placement.gpus else {}),
+                elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
+            ),
+            run_config=RunConfig(
+                name="train",
+                storage_path=str(job.run.ray),
+                failure_config=FailureConfig(max_failures=job.config.resources.max_failures),
+            ),
+            **ingest,
+        )
+
+    def _initialize_and_run_controller(self, **arguments: Any) -> Any:
+        if self._placement.elastic:
+            config = arguments["scaling_policy"].scaling_config
+            arguments["scaling_policy"] = _ElasticPolicy(config, self._placement, self._job.run)
+        return super()._initialize_and_run_controller(**arguments)
+
+
+class _ElasticPolicy(ElasticScalingPolicy):
+    """Ray's elastic policy, kept to numbers that split a batch evenly, and to the moment after a checkpoint."""
+
+    def __init__(self, scaling_config: ScalingConfig, placement: Placement, run: RunFolder) -> None:
+        super().__init__(scaling_config)
+        self._placement, self._run = placement, run
+        self._seen = checkpoint.latest_path(run.checkpoints)
+
+    def _count_possible_workers(self, reserved_resources: Any) -> int:
+        return self._placement.largest(super()._count_possible_workers(reserved_resources))
+
+    def make_decision_for_running_worker_group(self, *args: Any, **kwargs: Any) -> ScalingDecision:
+        """Resize only when a checkpoint has just been written: workers start anew from it and lose next to nothing."""
+        newest = checkpoint.latest_path(self._run.checkpoints)
+        if newest == self._seen:
+            return NoopDecision()
+        self._seen = newest
+        return super().make_decision_for_running_worker_group(*args, **kwargs)
+
+
+def _failure(job: Job, error: Exception) -> EbclabError:
+    """Return in one sentence why Ray gave up."""
+    good = checkpoint.latest_path(job.run.checkpoints)
+    kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
+    if not isinstance(error, WorkerGroupError):
+        return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
+    reasons = "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(error.worker_failures.items()))
+    allowed = job.config.resources.max_failures
+    return TrainingError(
+        f"workers failed {allowed + 1} times, resources.max_failures allows {allowed}; the last time {reasons}; {kept}"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what an exception says, without the pages that Ray adds."""
+    inner = getattr(error, "health_check_failure", None)
+    if isinstance(inner, RayError):
+        return "its process died"
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no text'}"

@@ -1,0 +1,187 @@
+"""One rank's part of a run, the same in the user's own process and in a worker on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import InterruptedRunError, TrainingError
+from ebclab.evaluation.monitor import holdout_knn
+from ebclab.training import atomic, checkpoint, environment
+from ebclab.training.display import Display
+from ebclab.training.interrupt import Stop, stop_on_signals
+from ebclab.training.loop import Observer, train
+from ebclab.training.prepare import Prepared
+from ebclab.training.rank_observer import RankObserver
+from ebclab.training.recorder import Recorder
+from ebclab.training.run_folder import RunFolder
+from ebclab.training.start import continue_or_start, write_start
+from energy_contrast.method import Method
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, and where it is written down.
+
+    Attributes:
+        run: The run folder, held by whoever launched the run.
+        config: Resolved settings.
+        method_class: The method to train.
+        images: The user's own training images, in place of the dataset that ``config`` names.
+        command: What the user ran.
+    """
+
+    run: RunFolder
+    config: ExperimentConfig
+    method_class: type[Method]
+    images: ImageSet | None
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank trains.
+
+    Attributes:
+        device: Where the network and the images live.
+        threads: CPU threads of torch.
+    """
+
+    device: torch.device
+    threads: int
+
+
+def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop) -> dict[str, Any]:
+    """Start or continue a run on this rank and train to its end.
+
+    Args:
+        job: The run.
+        prepared: What ``prepare`` built for this rank.
+        place: Where it is.
+        display: Where progress is shown; only rank 0 shows any.
+        stop: Whether somebody asked the run to stop; only rank 0 looks.
+
+    Returns:
+        What result.json says; on ranks other than 0 nothing.
+
+    Raises:
+        UserError: The run cannot go on from what lies in its folder.
+        TrainingError: Numbers stopped being finite.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    training = prepared.training
+    if training.ranks.rank > 0:
+        continue_or_start(job.run, prepared)
+        _train(job, prepared, RankObserver(training, None))
+        return {}
+    with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
+        recorder = _recorder(job, prepared, place, display, stop, writer)
+        found = continue_or_start(job.run, prepared)
+        write_start(
+            recorder,
+            found,
+            environment.describe_environment(place.device, place.threads, training.ranks.world_size, job.command),
+        )
+        display.start(training.step, training.num_steps, job.config.training.epochs)
+        try:
+            with stop_on_signals(stop):
+                _train(job, prepared, recorder if training.ranks.alone else RankObserver(training, recorder))
+        finally:
+            display.stop()
+        result = _result(recorder, prepared)
+        atomic.write_json(job.run.result_path, result)
+        return result
+
+
+def _recorder(
+    job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, writer: SummaryWriter
+) -> Recorder:
+    return Recorder(
+        run=job.run,
+        config=job.config,
+        training=prepared.training,
+        facts=prepared.facts,
+        score=_monitor(job.config, prepared, place.device),
+        display=display,
+        stop=stop,
+        writer=writer,
+        best={},
+    )
+
+
+def _monitor(config: ExperimentConfig, prepared: Prepared, device: torch.device) -> Callable[[], float] | None:
+    """Return the held-out kNN score, or None when nothing is held out or nothing is labelled."""
+    if len(prepared.holdout) == 0 or bool((prepared.bank.labels < 0).any()):
+        return None
+
+    def score() -> float:
+        return holdout_knn(
+            prepared.training.method.encoder,
+            prepared.bank,
+            prepared.holdout,
+            prepared.preprocessing,
+            config.evaluation,
+            device=device,
+            bank_limit=config.evaluation.knn_bank_limit,
+        )
+
+    return score
+
+
+def _train(job: Job, prepared: Prepared, observer: Observer) -> None:
+    """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
+    run, training = job.run, prepared.training
+    try:
+        complete = train(training, observer)
+    except TrainingError as error:
+        if training.ranks.rank == 0:
+            run.metrics.append("event", training.step, event="failed", reason=str(error))
+        raise TrainingError(_advice(run, error)) from error
+    if complete:
+        return
+    if training.ranks.rank == 0:
+        run.metrics.append("event", training.step, event="stopped")
+    raise InterruptedRunError(
+        f"stopped at step {training.step} of {training.num_steps}; everything is saved in {run.path}; "
+        "the same command goes on from there"
+    )
+
+
+def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
+    config, training = recorder.config, prepared.training
+    newest = checkpoint.latest_path(recorder.run.checkpoints)
+    return {
+        "format": 1,
+        "method": config.method_name,
+        "dataset": config.data.name,
+        "seed": config.seed,
+        "epochs": config.training.epochs,
+        "steps": training.step,
+        "batch_size": config.training.batch_size,
+        "train_images": prepared.facts["train_images"],
+        "holdout_images": prepared.facts["holdout_images"],
+        "holdout_knn": recorder.last_score,
+        "best": recorder.best or None,
+        "metrics": recorder.last_metrics,
+        "images_per_second": training.images_per_second.summary(),
+        "seconds": round(recorder.seconds, 2),
+        "parameters": sum(p.numel() for p in training.method.encoder.parameters()),
+        "checkpoint": str(newest.relative_to(recorder.run.path)) if newest else None,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _advice(run: RunFolder, error: TrainingError) -> str:
+    good = checkpoint.latest_path(run.checkpoints)
+    kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
+    return (
+        f"{error}\n{kept}\nlikely settings: optimizer.learning_rate (too high), optimizer.warmup_epochs (too short), "
+        "method.temperature (too low), training.precision (bfloat16)"
+    )

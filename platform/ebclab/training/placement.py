@@ -1,0 +1,112 @@
+"""How many workers a run gets and what each of them reserves: plain numbers in, plain numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ebclab.errors import UserError
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a run asks of a cluster.
+
+    Attributes:
+        sizes: Numbers of workers the run may have, ascending; one of them unless it is elastic.
+        cpus: CPUs that each worker reserves; fractions are allowed.
+        gpus: GPUs that each worker reserves, 0 or 1.
+    """
+
+    sizes: tuple[int, ...]
+    cpus: float
+    gpus: int
+
+    @property
+    def elastic(self) -> bool:
+        """The number of workers may change during the run."""
+        return len(self.sizes) > 1
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of a worker that is not told otherwise: what it reserved, at least one."""
+        return max(1, int(self.cpus))
+
+    def in_words(self) -> str:
+        """Return how many workers there will be and what each gets."""
+        count = _count(self.sizes[0], "worker") if not self.elastic else " or ".join(map(str, self.sizes)) + " workers"
+        each = _count(self.cpus, "CPU") + (f" and {_count(self.gpus, 'GPU')}" if self.gpus else "")
+        return f"{count} with {each} each"
+
+    def largest(self, possible: int) -> int:
+        """Return the largest allowed number of workers that does not exceed ``possible``; 0 when there is none."""
+        return max((size for size in self.sizes if size <= possible), default=0)
+
+    def require_room(self, cpus: float, gpus: float) -> None:
+        """Refuse a cluster that can never hold the smallest allowed number of workers.
+
+        Args:
+            cpus: CPUs the cluster has, or may grow to.
+            gpus: GPUs, likewise.
+
+        Raises:
+            UserError: It lacks CPUs or GPUs; the text shows the sum.
+        """
+        fewest = self.sizes[0]
+        for unit, each, has in (("GPU", self.gpus, gpus), ("CPU", self.cpus, cpus)):
+            if fewest * each > has:
+                remedy = (
+                    "use fewer workers or resources.device=cpu"
+                    if unit == "GPU"
+                    else "use fewer workers or a smaller resources.cpus_per_worker"
+                )
+                raise UserError(
+                    f"resources.workers: {_count(fewest, 'worker')} x {_count(each, unit)} = "
+                    f"{_count(fewest * each, unit)}, the cluster has {has:g}; {remedy}"
+                )
+
+
+def allowed_sizes(
+    fewest: int, most: int, *, batch_size: int, num_proposals: int, groups: Iterable[int]
+) -> tuple[int, ...]:
+    """Return the numbers of workers in [fewest, most] that split a global batch evenly, ascending.
+
+    Args:
+        fewest: Workers the run needs at least.
+        most: Workers it can use at most.
+        batch_size: Global batch size.
+        num_proposals: Views of other images that come with each global batch.
+        groups: Into how many groups each batch norm cuts a global batch; 1 means it does not.
+
+    Raises:
+        UserError: None of the numbers does; the text names numbers that do.
+    """
+    to_split = {batch_size, num_proposals, *groups} - {1}
+    splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
+    sizes = tuple(size for size in splits if fewest <= size <= most)
+    if not sizes:
+        asked = str(fewest) if fewest == most else f"{fewest}:{most}"
+        parts = [(num_proposals, "proposals"), *((each, "batch norm groups") for each in sorted(set(groups) - {1}))]
+        what = f"a batch of {batch_size}" + "".join(f" and of {count} {name}" for count, name in parts if count)
+        near = sorted(sorted(splits, key=lambda size: abs(size - fewest))[:4])
+        raise UserError(
+            f"resources.workers: every worker gets an equal share of {what}, got {asked} workers; "
+            f"use {', '.join(map(str, near))} or change training.batch_size"
+        )
+    return sizes
+
+
+def even_share(cpus_of_nodes: Sequence[float], workers: int) -> float:
+    """Return the most whole CPUs that each of ``workers`` can reserve on nodes of these sizes, at least 1."""
+    for share in range(int(max(cpus_of_nodes, default=1)), 1, -1):
+        if sum(int(cpus // share) for cpus in cpus_of_nodes) >= workers:
+            return float(share)
+    return 1.0
+
+
+def _count(amount: float, unit: str) -> str:
+    return f"{amount:g} {_plural(unit, amount)}"
+
+
+def _plural(word: str, amount: float) -> str:
+    return word if amount == 1 else f"{word}s"

@@ -1,0 +1,20 @@
+"""Defaults of ours for Ray's own switches, which are environment variables; some are read when Ray is imported."""
+
+from __future__ import annotations
+
+import os
+
+_SWITCHES = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers on this machine keep the user's working folder
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # a page on the console for what we say in a line
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def set_ray_switches() -> None:
+    """Set them in this process, whose environment its workers inherit; what the user has set stays."""
+    for name, value in _SWITCHES.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,126 @@
+"""Streamed delivery in a run: whether it is wanted, and what a worker builds around its shard of the stream."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.catalogue import DATASETS
+from ebclab.data.delivery import Choice, choose_delivery
+from ebclab.data.image_set import ImageSet
+from ebclab.data.location import location_of
+from ebclab.data.reading import Reading
+from ebclab.data.resident import ResidentData
+from ebclab.data.sources import open_source
+from ebclab.training import checkpoint
+from ebclab.training.prepare import Prepared, build_method, build_training, describe_data
+from ebclab.training.ranks import Ranks
+from ebclab.training.run_folder import RunFolder
+from energy_contrast.method import Method
+
+if TYPE_CHECKING:
+    from ebclab.data.streaming import Stream
+
+
+def delivery_of(
+    config: ExperimentConfig, method_class: type[Method], images: ImageSet | None, device: torch.device
+) -> Choice:
+    """Return how the images of a run reach its workers, and why.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method to train.
+        images: The user's own images, which are always resident.
+        device: Where images would stay.
+
+    Raises:
+        UserError: The images cannot be found, or cannot be delivered as asked.
+    """
+    if images is not None:
+        return Choice("resident", "delivery resident: the images are in memory already")
+    workers = config.resources.workers
+    method = build_method(config, method_class, 3, torch.device("cpu"))  # proposals depend on settings alone
+    return choose_delivery(
+        config.data.delivery,
+        name=config.data.name,
+        needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
+        free_bytes=_free_bytes(device),
+        workers=workers,
+        num_proposals=method.num_proposals(config.training.batch_size),
+    )
+
+
+def newest_step(run: RunFolder) -> int:
+    """Return the step from which a launch goes on: that of the newest sound checkpoint, or 0."""
+    found = checkpoint.load(run.checkpoints)
+    return found.step if found else 0
+
+
+def prepare_streamed(
+    config: ExperimentConfig,
+    device: torch.device,
+    method_class: type[Method],
+    ranks: Ranks,
+    stream: Stream,
+    shard: Any,
+    step: int,
+) -> Prepared:
+    """Build everything a worker needs whose images come from a stream.
+
+    Args:
+        config: Resolved settings.
+        device: Where the network lives and batches are wanted.
+        method_class: The method to train.
+        ranks: Which worker this is.
+        stream: The plan, and the images that selection needs in memory.
+        shard: This worker's part of the stream, a ``ray.data.DataIterator``.
+        step: Optimizer steps done before this launch.
+    """
+    from ebclab.data.streaming import StreamedData
+
+    plan = stream.plan
+    settings, channels_last = plan.settings, config.training.channels_last
+    method = build_method(config, method_class, stream.bank.images.shape[1], device)
+    batch_size = config.training.batch_size
+    data = StreamedData(
+        shard,
+        settings,
+        num_images=len(plan.train),
+        batch_size=batch_size,
+        first_epoch=step // max(1, len(plan.train) // batch_size),
+        device=device,
+        channels_last=channels_last,
+        world_size=ranks.world_size,
+    )
+    bank = ResidentData(
+        stream.bank,
+        config.views,
+        settings.preprocessing,
+        seed=config.seed,
+        batch_size=1,
+        device=device,
+        channels_last=channels_last,
+    )
+    facts = describe_data(stream.bank, settings.preprocessing, plan.digest, len(plan.train), len(stream.holdout))
+    training = build_training(config, method, data, device, ranks)
+    return Prepared(training, bank.draw, stream.bank, stream.holdout, settings.preprocessing, facts)
+
+
+def _bytes_of_images(config: ExperimentConfig) -> int:
+    """Return the bytes of the training images, as they would lie in memory."""
+    name = config.data.name
+    if location_of(name) is None:
+        entry = DATASETS.get(name)
+        return entry.num_images["train"] * math.prod(entry.shape) if entry else 0
+    source = open_source(name, "train", Reading.of(config.data))
+    return len(source.index) * math.prod(source.example.shape)
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

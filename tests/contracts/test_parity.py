@@ -1,0 +1,164 @@
+"""W ranks equal one: losses, gradients, metrics and states, for every method of the catalogue."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.networks import build_encoder
+
+BATCH_SIZE = 16
+NUM_STEPS = 3
+NUM_RANKS = 2
+TOLERANCE = 1e-10  # of float64; the promise is 1e-5
+METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be zero but for rounding
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in METHODS},
+    "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
+    "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+    "moco, queue below the batch": ("moco", {"queue_size": 12, "batch_norm_groups": 2, "momentum": 0.5}),
+    "moco, global batch norm": ("moco", {"batch_norm_groups": 1, "queue_size": 64}),
+}
+RESUMED = " (resumed after the first step)"
+
+Run = dict[str, Any]
+
+
+def build(case: str, seed: int = 0) -> Method:
+    name, settings = CASES[case]
+    torch.manual_seed(seed)
+    method = METHODS[name]
+    return method(method.Config(**settings), build_encoder("small", in_channels=1, width=4)).double()
+
+
+def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batch:
+    generator = torch.Generator().manual_seed(100 + step)
+    views = torch.randn(method.num_views, BATCH_SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)
+    proposals = torch.randn(method.num_proposals(BATCH_SIZE), 1, 8, 8, generator=generator, dtype=torch.float64)
+    index = torch.randperm(1000, generator=generator)[:BATCH_SIZE]
+    return Batch(
+        views.tensor_split(num_ranks, dim=1)[rank],
+        (index % 4).tensor_split(num_ranks)[rank],
+        index.tensor_split(num_ranks)[rank],
+        proposals.tensor_split(num_ranks)[rank],
+    )
+
+
+def train(case: str, rank: int = 0, num_ranks: int = 1, resume_after: int = 0) -> Run:
+    """Train for three steps and return what every step computed, copied."""
+    method = build(case)
+    method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator, dtype=torch.float64))
+    optimizer, generator = new_optimizer(method), torch.Generator().manual_seed(7)
+    run: Run = {"loss": [], "metrics": [], "gradients": [], "state": [], "memories": []}
+    for step in range(NUM_STEPS):
+        if 0 < step == resume_after:
+            method, optimizer, generator = continue_elsewhere(case, method, optimizer, generator)
+        replica = DistributedDataParallel(method, broadcast_buffers=False) if num_ranks > 1 else method
+        output = replica(share_of_batch(method, step, rank, num_ranks), generator)
+        optimizer.zero_grad()
+        output.loss.backward()
+        named = method.named_parameters()
+        run["gradients"].append({name: weight.grad.clone() for name, weight in named if weight.requires_grad})
+        optimizer.step()
+        method.after_step(Progress(step + 1, NUM_STEPS, 0))
+        run["loss"].append({"loss": output.loss.detach()})
+        run["metrics"].append(output.metrics)
+        run["state"].append({name: value.clone() for name, value in method.state_dict().items()})
+        run["memories"].append(
+            {
+                f"{name}.{key}": value.clone()
+                for name, memory in method.memories.items()
+                for key, value in memory.state_dict().items()
+            }
+        )
+    return run
+
+
+def new_optimizer(method: Method) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+
+
+def continue_elsewhere(
+    case: str, method: Method, optimizer: torch.optim.Optimizer, generator: torch.Generator
+) -> tuple[Method, torch.optim.Optimizer, torch.Generator]:
+    """Return a method, an optimizer and a generator that know nothing but the state of those given."""
+    other = build(case, seed=5)
+    other.load_state_dict(method.state_dict())
+    for name, memory in method.memories.items():
+        other.memories[name].load_state_dict(memory.state_dict())
+    new = new_optimizer(other)
+    new.load_state_dict(optimizer.state_dict())
+    return other, new, generator.clone_state()
+
+
+def be_a_rank(rank: int, num_ranks: int) -> dict[str, Run]:
+    """Train every case and return what came out, up to the first case that fails."""
+    results: dict[str, Run] = {}
+    try:
+        for case in CASES:
+            results[case] = train(case, rank, num_ranks)
+            results[case + RESUMED] = train(case, rank, num_ranks, resume_after=1)
+    except Exception:
+        results["failure"] = {"case": case, "traceback": traceback.format_exc()}
+    return results
+
+
+@pytest.fixture(scope="module")
+def ranks(run_ranks: Callable[[str, int], list[dict[str, Run]]]) -> list[dict[str, Run]]:
+    """Return what each rank computed, all cases in one set of processes."""
+    return run_ranks(__file__, NUM_RANKS)
+
+
+def result_of(results: dict[str, Run], case: str) -> Run:
+    if case not in results:
+        pytest.fail("a rank failed: {case}\n{traceback}".format(**results["failure"]))
+    return results[case]
+
+
+def assert_close(one: dict[str, Tensor], many: dict[str, Tensor], where: str, tolerance: float = TOLERANCE) -> None:
+    """Compare by the relative error of each tensor's norm; integers must be equal."""
+    assert one.keys() == many.keys(), where
+    for name, expected in one.items():
+        assert many[name].dtype == expected.dtype, name
+        if not expected.is_floating_point():
+            assert torch.equal(many[name], expected), f"{where}: {name}"
+        else:
+            error = (many[name] - expected).norm() / expected.norm().clamp_min(1e-3)
+            assert error <= tolerance, f"{where}: {name} differs by {error:.1e}"
+
+
+def mean_over_ranks(ranks: list[Run], what: str, step: int) -> dict[str, Tensor]:
+    return {name: sum(run[what][step][name] for run in ranks) / len(ranks) for name in ranks[0][what][step]}
+
+
+@pytest.mark.parametrize("suffix", ["", RESUMED])
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_on_half_batches_are_one_rank_on_the_whole_batch(
+    ranks: list[dict[str, Run]], case: str, suffix: str
+) -> None:
+    alone = train(case)
+    runs = [result_of(results, case + suffix) for results in ranks]
+    for step in range(NUM_STEPS):
+        for what, tolerance in (("loss", TOLERANCE), ("metrics", METRIC_TOLERANCE)):
+            assert_close(alone[what][step], mean_over_ranks(runs, what, step), f"{what} of step {step}", tolerance)
+        for what in ("gradients", "state", "memories"):
+            for rank, run in enumerate(runs):
+                assert_close(alone[what][step], run[what][step], f"{what} of rank {rank} in step {step}")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_holds_the_same_bits(ranks: list[dict[str, Run]], case: str) -> None:
+    first, *others = (result_of(results, case) for results in ranks)
+    for other in others:
+        for what in ("gradients", "state", "memories"):
+            torch.testing.assert_close(other[what], first[what], rtol=0, atol=0)

@@ -1,0 +1,90 @@
+"""A method that continues from saved bytes ends in the same bits, for every method of the catalogue."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.networks import build_encoder
+
+BATCH_SIZE = 16
+NUM_STEPS = 6
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in METHODS},
+    "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_target_end": 0.2, "ess_gain": 0.1}),
+    "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+}
+
+
+class Training:
+    """A method, its optimizer and its generator, which know nothing of each other's past but their state."""
+
+    def __init__(self, case: str, seed: int) -> None:
+        name, settings = CASES[case]
+        torch.manual_seed(seed)
+        self.method: Method = METHODS[name](
+            METHODS[name].Config(**settings), build_encoder("small", in_channels=1, width=4)
+        )
+        learning = [p for p in self.method.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(learning, lr=0.01)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def run(self, start: int, stop: int) -> None:
+        for step in range(start, stop):
+            self.method.diagnosing = step % 2 == 0
+            output = self.method(make_batch(self.method, step), self.generator)
+            self.optimizer.zero_grad()
+            output.loss.backward()
+            self.optimizer.step()
+            self.method.after_step(Progress(step + 1, NUM_STEPS, 0))
+
+    def to_bytes(self) -> tuple[bytes, dict[str, bytes], bytes]:
+        rest = io.BytesIO()
+        torch.save({"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}, rest)
+        memories = {name: save(memory.state_dict()) for name, memory in self.method.memories.items()}
+        return save(contiguous(self.method.state_dict())), memories, rest.getvalue()
+
+    def load_bytes(self, model: bytes, memories: dict[str, bytes], rest: bytes) -> None:
+        self.method.load_state_dict(load(model))
+        for name, content in memories.items():
+            self.method.memories[name].load_state_dict(load(content))
+        state = torch.load(io.BytesIO(rest), weights_only=True)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+
+
+def contiguous(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.contiguous() for name, value in state.items()}
+
+
+def draw_views(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, 1, 8, 8, generator=generator)
+
+
+def make_batch(method: Method, step: int) -> Batch:
+    generator = torch.Generator().manual_seed(100 + step)
+    views = draw_views(method.num_views * BATCH_SIZE, generator).unflatten(0, (method.num_views, BATCH_SIZE))
+    index = torch.randperm(1000, generator=generator)[:BATCH_SIZE]
+    return Batch(views, index % 4, index, draw_views(method.num_proposals(BATCH_SIZE), generator))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("stop_after", [1, 4])
+def test_k_steps_saved_and_continued_elsewhere_are_all_steps(case: str, stop_after: int) -> None:
+    undisturbed, first, second = Training(case, seed=0), Training(case, seed=0), Training(case, seed=1)
+    undisturbed.method.start(draw_views)
+    first.method.start(draw_views)
+    undisturbed.run(0, NUM_STEPS)
+    first.run(0, stop_after)
+    second.load_bytes(*first.to_bytes())
+    second.run(stop_after, NUM_STEPS)
+    assert second.to_bytes() == undisturbed.to_bytes()
+    assert second.to_bytes() != first.to_bytes()

@@ -1,0 +1,85 @@
+"""A run that may have one to four workers takes what the cluster has, and grows when a machine joins."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ebclab
+from ebclab.errors import InterruptedRunError
+from ebclab.training.display import SilentDisplay
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def one_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster of one machine with one CPU, to which others can be added."""
+    from ebclab.training.ray_switches import set_ray_switches
+
+    set_ray_switches()
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from ebclab.training import launch
+
+    monkeypatch.setattr(launch, "_RESIZE_SECONDS", 2.0)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def _records(run: Path) -> list[dict[str, Any]]:
+    log = run / "metrics.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _wait_for(run: Path, launches: int) -> None:
+    """Wait until workers have begun ``launches`` times and have trained for some steps since."""
+    for _ in range(1200):
+        records = _records(run)
+        begun = [r["step"] for r in records if r.get("event") in ("started", "resumed")]
+        if len(begun) == launches and records[-1]["step"] >= begun[-1] + 6:
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"{records[-3:]}")
+
+
+def test_a_machine_that_joins_is_used_from_the_next_checkpoint_on(one_machine: Any, tmp_path: Path) -> None:
+    tiny = ["data.train_limit=96", "training.batch_size=32", "training.epochs=100000", "resources.threads=1"]
+    workers = ["resources.workers=1", "resources.max_workers=4", "resources.cpus_per_worker=1"]
+    config = ebclab.compose("simclr", overrides=[*tiny, *workers])
+    ended: list[Exception] = []
+
+    def train() -> None:
+        try:
+            ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+        except InterruptedRunError as error:
+            ended.append(error)
+
+    run = tmp_path / "run"
+    thread = threading.Thread(target=train)
+    thread.start()
+    _wait_for(run, launches=1)
+    one_machine.add_node(num_cpus=2)  # three CPUs, but three workers do not split a batch of 32 evenly
+    _wait_for(run, launches=2)
+    (run / ".stop").touch()
+    thread.join(timeout=60)
+    assert "everything is saved" in str(ended[0])
+
+    records = _records(run)
+    (change,) = [record for record in records if record.get("event") == "ranks_changed"]
+    assert (change["before"], change["now"]) == (1, 2)
+    (resumed,) = [record for record in records if record.get("event") == "resumed"]
+    assert resumed["step"] % 2 == 0  # a checkpoint at an epoch's end
+    epochs = [record["step"] for record in records if record["kind"] == "epoch"]
+    assert epochs == list(range(2, epochs[-1] + 1, 2))  # nothing is left out, nothing is told twice

@@ -1,0 +1,79 @@
+"""Streamed runs on Ray Train: they finish, go on where they stopped, and refuse what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ebclab
+from ebclab.data.prepare import prepare_dataset
+from ebclab.data.sources import load_split
+from ebclab.errors import DataError, UserError
+from ebclab.training.display import SilentDisplay
+from ebclab.training.pretrain import RunResult
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """One instance of Ray with two CPUs for all runs."""
+    from ebclab.training.ray_switches import set_ray_switches
+
+    set_ray_switches()
+    import ray
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str) -> RunResult:
+    overrides = [
+        f"data.name={dataset}",
+        "data.delivery=stream",
+        "views.recipe=digits",
+        "training.batch_size=32",
+        f"training.epochs={epochs}",
+        "resources.workers=2",
+        *settings,
+    ]
+    config = ebclab.compose("simclr", overrides=overrides)
+    return ebclab.pretrain(config, runs=runs, name="run", display=SilentDisplay())
+
+
+def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: None, tmp_path: Path) -> None:
+    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
+    settings = ["data.train_limit=320", "data.holdout_rate=0.2"]
+    first = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 2, *settings)
+    steps_per_epoch = first.result["train_images"] // 32
+    assert first.result["train_images"] + first.result["holdout_images"] == 320
+    assert first.result["steps"] == 2 * steps_per_epoch
+    more = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 3, *settings)
+    assert more.result["steps"] == 3 * steps_per_epoch
+    assert more.result["holdout_knn"] > 0.5  # ten classes: chance is 0.1
+    records = [json.loads(line) for line in (more.path / "metrics.jsonl").read_text().splitlines()]
+    assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3]
+
+
+def test_a_damaged_image_that_one_worker_meets_ends_the_run_with_its_name(cluster: None, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for number in range(128):
+        Image.fromarray(generator.integers(0, 256, (8, 8), dtype=np.uint8)).save(folder / f"{number:03}.png")
+    (folder / "100.png").write_bytes(b"not a picture")
+    few = ["evaluation.knn_bank_limit=1", "evaluation.knn_every=0", "data.holdout_rate=0", "data.colour=grey"]
+    with pytest.raises((DataError, UserError), match=r"100\.png: not a readable image.*data\.skip_corrupt=true"):
+        _pretrain(tmp_path, f"folder:{folder}", 1, *few)

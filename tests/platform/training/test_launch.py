@@ -1,0 +1,83 @@
+"""What a launch on Ray refuses before any worker starts. Runs on Ray are in tests/integration/test_ray_train.py."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ebclab
+from ebclab.cli import main
+from ebclab.errors import UserError
+from ebclab.training import pretrain as pretrain_module
+
+TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1"]
+
+
+def _refusal(runs: Path, *settings: str, method: str = "simclr") -> str:
+    config = ebclab.compose(method, overrides=[*TINY, *settings])
+    with pytest.raises(UserError) as raised:
+        ebclab.pretrain(config, runs=runs, name="run")
+    assert raised.value.exit_code == 2
+    assert list(runs.iterdir()) == []  # nothing is left behind
+    return str(raised.value)
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: a connection is refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        sentence = f"resources.address: no cluster answers, got {address} "
+        assert _refusal(tmp_path, "resources.workers=1", f"resources.address={address}").startswith(sentence)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert _refusal(tmp_path, "resources.workers=1").startswith(sentence)
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379"])
+def test_what_is_no_address_is_refused(tmp_path: Path, address: str) -> None:
+    refusal = _refusal(tmp_path, "resources.workers=1", f'resources.address="{address}"')
+    assert refusal.startswith(f"resources.address: not an address of a Ray cluster, got {address}; write HOST:PORT")
+
+
+def test_another_version_of_ray_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def refuse(**arguments: Any) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.7\n")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    refusal = _refusal(tmp_path, "resources.workers=1", "resources.address=auto")
+    assert "resources.address: auto: Version mismatch: The cluster was started with: Ray: 2.9.0" in refusal
+    assert "\n" not in refusal
+
+
+def test_without_ray_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrain_module, "find_spec", lambda name: None)
+    assert "Ray is not installed here, got 1; install ray[train,data], or use 0" in _refusal(
+        tmp_path, "resources.workers=1"
+    )
+
+
+def test_workers_that_do_not_split_a_batch_or_its_groups_are_refused(tmp_path: Path) -> None:
+    assert "a batch of 32, got 3 workers; use 1, 2, 4, 8 or change" in _refusal(tmp_path, "resources.workers=3")
+    refusal = _refusal(tmp_path, "resources.workers=8", "method.batch_norm_groups=4", method="moco")
+    assert "a batch of 32 and of 4 batch norm groups, got 8 workers; use 1, 2, 4" in refusal
+
+
+def test_groups_that_do_not_split_a_batch_are_refused_in_one_process_too(tmp_path: Path) -> None:
+    assert "method.batch_norm_groups: must divide the global batch of 32 images, got 5" in _refusal(
+        tmp_path, "method.batch_norm_groups=5", method="moco"
+    )
+
+
+@pytest.mark.parametrize("text", ["two", "1:", ":4", "-1", "1:4:8", "1.5"])
+def test_the_option_takes_a_number_or_a_range(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "simclr", f"--workers={text}", "--runs", str(tmp_path)]) == 2
+    assert "--workers: not a number of workers" in capsys.readouterr().err
+
+
+def test_a_range_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "simclr", "--workers=4:2", "--runs", str(tmp_path)]) == 2
+    assert "resources.max_workers: must exceed workers" in capsys.readouterr().err
