@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,19 +25,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    """One instance of Ray with two CPUs for all runs."""
-    from ebclab.training.ray_switches import set_ray_switches
-
-    set_ray_switches()
-    import ray
-
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
 def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str) -> RunResult:
     overrides = [
         f"data.name={dataset}",
@@ -53,7 +39,7 @@ def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str) -> RunResul
     return ebclab.pretrain(config, runs=runs, name="run", display=SilentDisplay())
 
 
-def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: None, tmp_path: Path) -> None:
+def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: str, tmp_path: Path) -> None:
     prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
     settings = ["data.train_limit=320", "data.holdout_rate=0.2"]
     first = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 2, *settings)
@@ -67,7 +53,7 @@ def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: None
     assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3]
 
 
-def test_a_damaged_image_that_one_worker_meets_ends_the_run_with_its_name(cluster: None, tmp_path: Path) -> None:
+def test_a_damaged_image_that_one_worker_meets_ends_the_run_with_its_name(cluster: str, tmp_path: Path) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     generator = np.random.default_rng(0)

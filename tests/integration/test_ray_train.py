@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,6 @@ pytestmark = [
 
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1", "optimizer.learning_rate=0.0003"]
 """Two steps an epoch; few steps and a small rate, so that rounding does not grow into another run."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """One instance of Ray with two CPUs for all runs; its address."""
-    from ebclab.training.ray_switches import set_ray_switches
-
-    set_ray_switches()
-    import ray
-
-    context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield context.address_info["gcs_address"]
-    ray.shutdown()
 
 
 def _pretrain(runs: Path, name: str, workers: str | int, epochs: int, *settings: str) -> RunResult:
