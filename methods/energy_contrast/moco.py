@@ -30,7 +30,11 @@ class MocoConfig:
     temperature: float = setting(0.1, "Divides cosine similarities; 0.07 to 0.2 are usual.", above=0.0, symbol="tau")
     queue_size: int = setting(4096, "Keys of earlier batches that serve as negatives.", unit="keys", minimum=1)
     momentum: float = setting(
-        0.99, "Share of the key network that a step keeps; the rest is the query network.", minimum=0.0, maximum=1.0
+        0.99,
+        "Share of the key network that a step keeps; the rest is the query network.",
+        minimum=0.0,
+        maximum=1.0,
+        symbol="m",
     )
     symmetric: bool = setting(False, "Let both views be query and key in turn; twice the passes, twice the keys.")
     batch_norm_groups: int = setting(

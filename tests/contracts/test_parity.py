@@ -16,7 +16,7 @@ from energy_contrast.method import Batch, Method, Progress
 from energy_contrast.networks import build_encoder
 
 BATCH_SIZE = 16
-NUM_STEPS = 3
+NUM_STEPS = 12  # three epochs of four batches
 NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
 METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be zero but for rounding

@@ -9,7 +9,9 @@ import typer
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
-_Root = Annotated[Path | None, typer.Option("--data-root", help="Folder that holds datasets. [default: $EBCLAB_DATA]")]
+_Root = Annotated[
+    Path | None, typer.Option("--data-root", help="Folder that holds datasets; $EBCLAB_DATA when left out.")
+]
 
 
 @app.command("list")

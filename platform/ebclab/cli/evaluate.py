@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.", show_default=False)],
-    dataset: Annotated[str | None, typer.Option(help="Measure on another dataset. [default: the run's own]")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Measure on another dataset than the run's own.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
     only: Annotated[str, typer.Option(help="Probes, separated by commas.")] = "knn,linear",
     protocol: Annotated[

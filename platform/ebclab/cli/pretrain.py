@@ -25,7 +25,7 @@ def pretrain(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run. [default: METHOD-DATASET-seedSEED]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; METHOD-DATASET-seedSEED when left out.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder that holds runs.")] = Path("runs"),
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.temperature=0.2.")
