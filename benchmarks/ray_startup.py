@@ -12,6 +12,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from page import write_page
@@ -39,8 +40,10 @@ def one_round() -> dict[str, float]:
     marks.append(time.time())
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     marks.append(time.time())
-    trainer = TorchTrainer(begin, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(name="startup"))
-    marks.append(trainer.fit().return_value)
+    with tempfile.TemporaryDirectory() as folder:
+        where = RunConfig(name="startup", storage_path=folder)
+        trainer = TorchTrainer(begin, scaling_config=ScalingConfig(num_workers=1), run_config=where)
+        marks.append(trainer.fit().return_value)
     ray.shutdown()
     marks.append(time.time())
     return {part: after - before for part, before, after in zip(PARTS, marks, marks[1:], strict=False)}

@@ -7,6 +7,7 @@ import time
 from typing import Any, Protocol, TextIO
 
 _LINE_SECONDS = 10.0
+_SCORE_LINE_SECONDS = 3.0
 
 
 class Display(Protocol):
@@ -44,7 +45,7 @@ class SilentDisplay:
 
 
 class LineDisplay:
-    """One plain line every ten seconds and at every score, for logs and pipes."""
+    """One plain line every ten seconds, or every three when there are scores, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -59,11 +60,11 @@ class LineDisplay:
         self._started = time.monotonic()
 
     def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Print a line when the last one is old enough, a score came or the run is complete."""
+        """Print a line when the last one is old enough or the run is complete."""
         now = time.monotonic()
         self._knn = metrics.get("holdout_knn", self._knn)
-        due = now - self._written >= _LINE_SECONDS or "holdout_knn" in metrics or step == self._num_steps
-        if not due:
+        wait = _SCORE_LINE_SECONDS if "holdout_knn" in metrics else _LINE_SECONDS
+        if now - self._written < wait and step < self._num_steps:
             return
         self._written = now
         left = (now - self._started) / max(step - self._first_step, 1) * (self._num_steps - step)

@@ -21,7 +21,7 @@ def test_facts_that_are_unknown_are_left_out() -> None:
     assert describe({}, None) == ""
 
 
-def test_lines_come_every_ten_seconds_and_at_every_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_come_every_ten_seconds_and_scores_every_three(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
     stream = io.StringIO()
@@ -32,7 +32,9 @@ def test_lines_come_every_ten_seconds_and_at_every_score(monkeypatch: pytest.Mon
         now += 1
     now += 10
     lines.update(50, 1, {"info_nce": 4.0})
-    lines.update(50, 1, {"holdout_knn": 0.9})
+    lines.update(50, 1, {"holdout_knn": 0.8})  # too soon
+    now += 3
+    lines.update(55, 1, {"holdout_knn": 0.9})
     text = stream.getvalue().splitlines()
     assert len(text) == 3
     assert text[1].startswith("epoch 1/2  step 50/100  info_nce 4.000  ")
