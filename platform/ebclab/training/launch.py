@@ -66,7 +66,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
     method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
     sizes = _sizes(job, method)
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
-    choice = delivery_of(job.config, job.method_class, job.images, here)
+    choice = delivery_of(job.config, method, job.images, here)
     display.note(choice.reason)
     (job.run.ray / REFUSAL).unlink(missing_ok=True)
     follower = RunFollower(job.run.metrics, job.config.training.epochs, display)

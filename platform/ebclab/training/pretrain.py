@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
@@ -17,7 +19,7 @@ from ebclab.training.device import resolve_device
 from ebclab.training.display import Display, choose_display
 from ebclab.training.interrupt import StopFlag
 from ebclab.training.one_rank import Job, Place, train_rank
-from ebclab.training.prepare import prepare
+from ebclab.training.prepare import build_method, prepare
 from ebclab.training.ray_switches import set_ray_switches
 from ebclab.training.run_folder import claim, find
 from ebclab.training.streamed import delivery_of
@@ -88,7 +90,8 @@ def _train_here(job: Job, display: Display) -> dict[str, Any]:
     resources = job.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     place = Place(device, set_threads(resources.threads))
-    display.note(delivery_of(job.config, job.method_class, job.images, device).reason)
+    method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
+    display.note(delivery_of(job.config, method, job.images, device).reason)
     prepared = prepare(job.config, device, job.images, job.method_class)
     with claim(job.run, job.config):
         return train_rank(job, prepared, place, display, StopFlag())

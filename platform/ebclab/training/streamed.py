@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from ebclab.data.streaming import Stream
 
 
-def delivery_of(
-    config: ExperimentConfig, method_class: type[Method], images: ImageSet | None, device: torch.device
-) -> Choice:
+def delivery_of(config: ExperimentConfig, method: Method, images: ImageSet | None, device: torch.device) -> Choice:
     """Return how the images of a run reach its workers, and why.
 
     Args:
         config: Resolved settings.
-        method_class: The method to train.
+        method: The method to train; only asked how many proposals it wants.
         images: The user's own images, which are always resident.
         device: Where images would stay.
 
@@ -43,7 +41,6 @@ def delivery_of(
     if images is not None:
         return Choice("resident", "delivery resident: the images are in memory already")
     workers = config.resources.workers
-    method = build_method(config, method_class, 3, torch.device("cpu"))  # proposals depend on settings alone
     return choose_delivery(
         config.data.delivery,
         name=config.data.name,

@@ -151,7 +151,9 @@ def test_whoever_may_read_the_card_may_read_the_weights(tmp_path: Path):
 
 def test_an_empty_folder_is_filled(tmp_path: Path):
     (tmp_path / "out").mkdir()
-    load_encoder(save(tmp_path / "out"))
+    folder = save(tmp_path / "out")
+    assert folder == tmp_path / "out"
+    assert not load_encoder(folder).encoder.training
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
