@@ -23,7 +23,8 @@ class Batch:
         labels: (B,) int64; -1 where unknown. Self-supervised methods do not read them.
         index: (B,) int64 row numbers of the training set, the same on every rank and device.
         proposals: (P, C, H, W) float, fresh views of images outside the global batch; of
-            ``Method.num_proposals(global batch size)`` in all, this rank's share. Empty for most methods.
+            ``Method.num_proposals(global batch size)`` in all, this rank's part as ``torch.tensor_split`` cuts them:
+            the first ranks may have one more than the last. Empty for most methods.
     """
 
     views: Tensor
@@ -55,6 +56,13 @@ class Memory(Protocol):
     def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
 
 
+class PixelRange(NamedTuple):
+    """What black and white are in views, by channel; noise and samplers may leave this range."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
 Draw = Callable[[int, torch.Generator], Tensor]
 """``draw(count, generator)`` returns (count, C, H, W) views of training images."""
 
@@ -72,6 +80,7 @@ class Method(nn.Module, ABC):
         diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
             skips the diagnostics that cost time and returns the cheap metrics only.
         memories: State outside the module, saved beside it under its names.
+        pixel_range: Set by the caller before ``start`` where it knows; None means unknown.
     """
 
     Config: ClassVar[type]
@@ -83,13 +92,30 @@ class Method(nn.Module, ABC):
         self.encoder = encoder
         self.diagnosing = True
         self.memories: dict[str, Memory] = {}
+        self.pixel_range: PixelRange | None = None
 
     def num_proposals(self, batch_size: int) -> int:
-        """Return how many fresh views of other training images a global batch of ``batch_size`` needs."""
+        """Return how many fresh views of other training images a global batch of ``batch_size`` needs.
+
+        Raises:
+            ValueError: If the settings do not allow such a batch.
+        """
+        return 0
+
+    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
+        """Return how many bytes ``memories`` take on each rank for views of ``shape`` (C, H, W).
+
+        Raises:
+            ValueError: If they do not fit where this method is.
+        """
         return 0
 
     def start(self, draw: Draw) -> None:
-        """Prepare state from training data, once per new run and never on resume."""
+        """Prepare state from training data, once per new run and never on resume.
+
+        Raises:
+            ValueError: If the settings do not fit these images.
+        """
 
     @abstractmethod
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:

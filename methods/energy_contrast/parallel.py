@@ -85,6 +85,36 @@ def gather(share: Tensor, dim: int = 0) -> Tensor:
     return whole
 
 
+def gather_parts(part: Tensor, count: int) -> Tensor:
+    """Return (count, ...) rows, on every rank, of which each rank holds what ``torch.tensor_split`` gives it.
+
+    The parts differ by one row at most; the first ranks have the longer ones. Without gradient.
+
+    Args:
+        part: (n, ...) this rank's rows.
+        count: Rows of all ranks.
+
+    Returns:
+        (count, ...) in the order of the ranks; ``part`` itself when W is 1.
+
+    Raises:
+        ValueError: If this rank does not hold as many rows as it should.
+
+    >>> gather_parts(torch.arange(3), 3)
+    tensor([0, 1, 2])
+    """
+    num_ranks = world_size()
+    shorter, longer_parts = divmod(count, num_ranks)
+    sizes = [shorter + (r < longer_parts) for r in range(num_ranks)]
+    if len(part) != sizes[rank()]:
+        raise ValueError(f"part: rank {rank()} of {num_ranks} holds {sizes[rank()]} of {count} rows, got {len(part)}")
+    if num_ranks == 1:
+        return part
+    padded = part.new_zeros(max(sizes), *part.shape[1:])
+    padded[: len(part)] = part.detach()
+    return torch.cat([whole[:size] for whole, size in zip(gather(padded).chunk(num_ranks), sizes, strict=True)])
+
+
 def sum_over_ranks(value: Tensor) -> Tensor:
     """Return the sum of every rank's ``value``, without gradient; ``value`` itself when W is 1.
 

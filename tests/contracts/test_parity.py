@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
 BATCH_SIZE = 16
@@ -21,13 +21,50 @@ NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
 METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be zero but for rounding
 
+SMALL: dict[str, dict[str, Any]] = {
+    "ebclr": {"buffer_size": 40, "num_steps": 3},
+    "vem-langevin": {"bank_size": 40},
+    "vem-svgd": {"bank_size": 40, "num_steps": 3},
+    "vem-image": {"bank_size": 40, "num_steps": 3},
+}
+"""What keeps a method's memory and time small."""
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in METHODS},
+    **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
     "moco, queue below the batch": ("moco", {"queue_size": 12, "batch_norm_groups": 2, "momentum": 0.5}),
     "moco, global batch norm": ("moco", {"batch_norm_groups": 1, "queue_size": 64}),
+    "ebclr, the equations as printed, buffer below twice the batch": (
+        "ebclr",
+        {
+            **SMALL["ebclr"],
+            "discriminative": "one-sided",
+            "references": "both-views",
+            "output_penalty": "mean",
+            "reinit_rate": 0.35,
+            "uniform_rate": 0.5,
+            "buffer_size": 24,
+        },
+    ),
+    "ebclr, uniform starts, first layer": (
+        "ebclr",
+        {**SMALL["ebclr"], "chain_gradient": "first-layer", "num_inner_steps": 3, "uniform_rate": 1.0},
+    ),
+    "vem-langevin, shared keys, random bank, large moves": (
+        "vem-langevin",
+        {"bank_size": 24, "key_encoder": "shared", "bank_init": "random", "step_size": 1.0, "noise_intensity": 0.2},
+    ),
+    "vem-langevin, printed": ("vem-langevin", {"bank_size": 24, "update": "printed", "step_size": 1.0}),
+    "vem-svgd, linear kernel, shared keys": (
+        "vem-svgd",
+        {"bank_size": 24, "kernel": "linear", "key_encoder": "shared"},
+    ),
+    "vem-image, shared keys, new starts, bank below the batch": (
+        "vem-image",
+        {"bank_size": 12, "num_steps": 2, "key_encoder": "shared", "reinit_rate": 0.3},
+    ),
 }
 RESUMED = " (resumed after the first step)"
 
@@ -38,7 +75,9 @@ def build(case: str, seed: int = 0) -> Method:
     name, settings = CASES[case]
     torch.manual_seed(seed)
     method = METHODS[name]
-    return method(method.Config(**settings), build_encoder("small", in_channels=1, width=4)).double()
+    built = method(method.Config(**settings), build_encoder("small", in_channels=1, width=4)).double()
+    built.pixel_range = PixelRange((-2.0,), (2.0,))
+    return built
 
 
 def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batch:

@@ -11,16 +11,25 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
 BATCH_SIZE = 16
 NUM_STEPS = 6
 
+SMALL: dict[str, dict[str, Any]] = {
+    "ebclr": {"buffer_size": 40, "num_steps": 3},
+    "vem-langevin": {"bank_size": 40},
+    "vem-svgd": {"bank_size": 40, "num_steps": 3},
+    "vem-image": {"bank_size": 40, "num_steps": 3},
+}
+"""What keeps a method's memory and time small."""
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in METHODS},
+    **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_target_end": 0.2, "ess_gain": 0.1}),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+    "ebclr, bytes": ("ebclr", {**SMALL["ebclr"], "buffer_dtype": "uint8", "uniform_rate": 0.5}),
 }
 
 
@@ -34,6 +43,7 @@ class Training:
             METHODS[name].Config(**settings), build_encoder("small", in_channels=1, width=4)
         )
         learning = [p for p in self.method.parameters() if p.requires_grad]
+        self.method.pixel_range = PixelRange((-2.0,), (2.0,))
         self.optimizer = torch.optim.AdamW(learning, lr=0.01)
         self.generator = torch.Generator().manual_seed(seed)
 

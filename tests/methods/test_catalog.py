@@ -12,8 +12,9 @@ from energy_contrast.networks import build_encoder
 
 def build(name: str) -> Method:
     torch.manual_seed(0)
-    method = METHODS[name]
-    return method(method.Config(), build_encoder("small", in_channels=1, width=4))
+    method = METHODS[name](METHODS[name].Config(), build_encoder("small", in_channels=1, width=4))
+    method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
+    return method
 
 
 def draw_batch(method: Method, size: int = 8) -> Batch:
@@ -67,4 +68,4 @@ def test_settings_are_frozen_documented_and_forbid_unknown_keys(name: str) -> No
 
 
 def test_keys_are_lower_case_class_names() -> None:
-    assert all(key == cls.__name__.lower() for key, cls in METHODS.items())
+    assert all(key.replace("-", "") == cls.__name__.lower() for key, cls in METHODS.items())

@@ -53,6 +53,10 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
         "gradient of the same loss": gradient_through_gather(rows, 1.0),
         "gradient of unlike losses": gradient_through_gather(rows, rank + 1.0),
         "sum": parallel.sum_over_ranks(torch.tensor([1.0, rank])),
+        "gathered parts": [
+            parallel.gather_parts(whole(count, 2).tensor_split(num_ranks)[rank], count) for count in (5, 4, 1, 0)
+        ],
+        "wrong part": error_of(lambda: parallel.gather_parts(whole(3, 2), 5)) if rank else "",
         "uneven": error_of(lambda: parallel.own_share(whole(7))),
         "second order": error_of(lambda: first_order.sum().backward()),
     }
@@ -74,6 +78,13 @@ def test_alone_nothing_is_touched() -> None:
 def test_shares_are_contiguous_and_in_the_order_of_the_ranks(ranks: list[dict[str, Any]]) -> None:
     assert [results["rank"] for results in ranks] == [(rank, NUM_RANKS) for rank in range(NUM_RANKS)]
     assert torch.equal(torch.cat([results["share"] for results in ranks], dim=1), whole(2, 6, 4))
+
+
+def test_parts_of_unequal_length_come_back_whole_on_every_rank(ranks: list[dict[str, Any]]) -> None:
+    for results in ranks:
+        for count, found in zip((5, 4, 1, 0), results["gathered parts"], strict=True):
+            assert torch.equal(found, whole(count, 2))
+    assert "rank 1 of 3 holds 2 of 5 rows, got 3" in ranks[1]["wrong part"]
 
 
 def test_gathering_is_the_inverse_of_sharing_on_every_rank(ranks: list[dict[str, Any]]) -> None:

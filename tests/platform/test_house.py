@@ -14,8 +14,10 @@ LAB = ROOT / "platform" / "ebclab"
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
-    {"method", "ess_control"},
-    {"simclr", "moco", "flatclr"},
+    {"method", "ess_control", "chain_energy"},
+    {"restarts"},
+    {"chains", "vem"},
+    {"simclr", "moco", "flatclr", "ebclr", "vem_bank", "vem_image"},
     {"catalog"},
 ]
 LAB_FLOORS = [

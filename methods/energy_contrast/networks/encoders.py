@@ -6,13 +6,13 @@ from difflib import get_close_matches
 
 from torch import nn
 
+from energy_contrast.networks.activation import ACTIVATIONS
 from energy_contrast.networks.resnet import ResNet
 from energy_contrast.networks.small import SmallEncoder
 
 DEFAULT_WIDTHS = {"small": 16, "resnet18": 64}
 STEMS = ("cifar", "imagenet")
 BATCH_NORMS = ("global", "none")
-ACTIVATIONS = ("relu", "leaky_relu")
 
 
 def build_encoder(

@@ -7,13 +7,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from energy_contrast.networks.activation import make_activation
 from energy_contrast.networks.batch_norm import GlobalBatchNorm1d
 
 
 class ProjectionHead(nn.Sequential):
     """A multilayer perceptron from embeddings (B, in_size) to projections (B, out_size).
 
-    ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with a = ReLU. With ``batch_norm``, every hidden layer is normalised
+    ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with activation a. With ``batch_norm``, every hidden layer is normalised
     before its activation and drops its bias; the last layer is linear with bias either way. The output is not
     normalised: losses do that.
 
@@ -23,6 +24,7 @@ class ProjectionHead(nn.Sequential):
         out_size: Size of the projection.
         num_layers: L, the number of linear layers, at least 1.
         batch_norm: Normalise hidden layers over the batch.
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
 
     Raises:
         ValueError: If ``num_layers`` is less than 1.
@@ -35,7 +37,14 @@ class ProjectionHead(nn.Sequential):
     """
 
     def __init__(
-        self, in_size: int, hidden_size: int, out_size: int, *, num_layers: int = 2, batch_norm: bool = False
+        self,
+        in_size: int,
+        hidden_size: int,
+        out_size: int,
+        *,
+        num_layers: int = 2,
+        batch_norm: bool = False,
+        activation: str = "relu",
     ) -> None:
         if num_layers < 1:
             raise ValueError(f"num_layers: a head needs a linear layer, got {num_layers}; use 1 or more")
@@ -45,7 +54,7 @@ class ProjectionHead(nn.Sequential):
             layers.append(nn.Linear(size, next_size, bias=not batch_norm))
             if batch_norm:
                 layers.append(GlobalBatchNorm1d(next_size))
-            layers.append(nn.ReLU(inplace=True))
+            layers.append(make_activation(activation))
         super().__init__(*layers, nn.Linear(sizes[-1], out_size))
 
 

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from energy_contrast.networks.activation import LEAKY_SLOPE, make_activation
 from energy_contrast.networks.batch_norm import GlobalBatchNorm2d
-
-LEAKY_SLOPE = 0.2
-
-
-def _make_activation(name: str) -> nn.Module:
-    return nn.ReLU(inplace=True) if name == "relu" else nn.LeakyReLU(LEAKY_SLOPE, inplace=True)
 
 
 def _make_norm(channels: int, batch_norm: str) -> nn.Module:
@@ -43,7 +38,7 @@ class BasicBlock(nn.Module):
         bias = batch_norm == "none"
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=bias)
         self.bn1 = _make_norm(channels, batch_norm)
-        self.relu = _make_activation(activation)
+        self.relu = make_activation(activation)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
         self.bn2 = _make_norm(channels, batch_norm)
         self.downsample: nn.Sequential | None = None
@@ -97,7 +92,7 @@ class ResNet(nn.Module):
             self.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=bias)
             self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.bn1 = _make_norm(width, batch_norm)
-        self.relu = _make_activation(activation)
+        self.relu = make_activation(activation)
         self.stage_names = [f"layer{stage + 1}" for stage in range(len(num_blocks))]
         channels = width
         for stage, name in enumerate(self.stage_names):
@@ -120,10 +115,19 @@ class ResNet(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Map images (B, C, H, W) to embeddings (B, D)."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+    def stem(self, images: Tensor) -> Tensor:
+        """Map images (B, C, H, W) to the activations (B, w, H', W') of the first convolution."""
+        activated: Tensor = self.relu(self.bn1(self.conv1(images)))
+        return activated
+
+    def trunk(self, activated: Tensor) -> Tensor:
+        """Map what ``stem`` returns to embeddings (B, D)."""
+        x = self.maxpool(activated)
         for name in self.stage_names:
             x = self.get_submodule(name)(x)
         embedding: Tensor = x.mean(dim=(2, 3))
         return embedding
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (B, C, H, W) to embeddings (B, D)."""
+        return self.trunk(self.stem(images))

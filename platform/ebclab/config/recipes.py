@@ -36,6 +36,8 @@ def recipe_text(name: str) -> str:
 def load_recipe(name: str) -> dict[str, Any]:
     """Return the recipe's settings: sections for every method, and under ``methods`` those of one method each.
 
+    Under ``datasets`` a recipe may have the same again for one dataset each, over the rest.
+
     Raises:
         ConfigError: There is no such recipe.
     """
@@ -51,6 +53,8 @@ def compose(
 ) -> ExperimentConfig:
     """Return the settings of a run: defaults, under the recipe, its section of the method, the file, and ``--set``.
 
+    A recipe's section of the dataset that is trained on lies over the recipe, and under the file.
+
     Args:
         method_name: The method asked for; the other layers may repeat it and not change it.
         recipe: Name of a recipe.
@@ -63,10 +67,12 @@ def compose(
     """
     methods = catalogue() if methods is None else methods
     mapping: dict[str, Any] = {"method": {"name": method_name}}
-    for layer in (load_recipe(recipe) if recipe else {}, config or {}):
+    last_layer, problems = read_overrides(overrides)
+    named, by_dataset = _split_by_dataset(load_recipe(recipe) if recipe else {})
+    dataset = _dataset_of(named, config or {}, last_layer)
+    for layer in (named, by_dataset.get(dataset, {}), config or {}):
         for settings in _split_by_method(layer, method_name):
             mapping = merge(mapping, settings)
-    last_layer, problems = read_overrides(overrides)
     mapping = merge(mapping, last_layer)
     problems += _unknown_methods(config or {}, methods) + _contradiction(mapping["method"], method_name)
     try:
@@ -76,6 +82,18 @@ def compose(
     if problems:
         raise ConfigError(problems)
     return composed
+
+
+def _split_by_dataset(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return a recipe's settings for every dataset, and those for one each by its name."""
+    return {key: value for key, value in recipe.items() if key != "datasets"}, recipe.get("datasets") or {}
+
+
+def _dataset_of(*layers: Mapping[str, Any]) -> str:
+    """Return the name of the dataset that the last of the layers that has one names; empty when none does."""
+    sections = [layer.get("data") for layer in layers]
+    names = [section["name"] for section in sections if isinstance(section, Mapping) and "name" in section]
+    return str(names[-1]) if names else ""
 
 
 def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
+from energy_contrast.method import PixelRange
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,12 @@ class Preprocessing:
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    @property
+    def pixel_range(self) -> PixelRange:
+        """What black and white are after normalisation."""
+        pairs = list(zip(self.mean, self.std, strict=True))
+        return PixelRange(tuple((0 - m) / s for m, s in pairs), tuple((1 - m) / s for m, s in pairs))
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1]."""

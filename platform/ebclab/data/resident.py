@@ -45,7 +45,7 @@ class ResidentData:
 
     Raises:
         DataError: The set is smaller than a batch, has no images left for proposals, or does not fit on the device.
-        UserError: ``world_size`` does not divide the batch or its proposals.
+        UserError: ``world_size`` does not divide the batch.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ResidentData:
         world_size: int = 1,
     ) -> None:
         _require_enough(train, batch_size, num_proposals)
-        _require_divisible(batch_size, num_proposals, world_size)
+        _require_divisible(batch_size, world_size)
         self.num_batches = len(train) // batch_size
         self._views, self._preprocessing, self._channels_last = views, preprocessing, channels_last
         self._seed, self._batch_size, self._num_views, self._num_proposals = seed, batch_size, num_views, num_proposals
@@ -114,11 +114,12 @@ class ResidentData:
 
     def _proposals(self, order: Tensor, epoch: int, position: int) -> Tensor:
         """Return (P, C, H, W) views of images outside the global batch, each uniform and independent of the others."""
-        if self._num_proposals == 0:
+        slots = torch.arange(self._num_proposals, device=order.device)
+        slots = slots.tensor_split(self._world_size)[self._rank]  # (P,) of a number that need not divide evenly
+        if len(slots) == 0:
             side = self._preprocessing.image_size
             return torch.empty(0, self._images.shape[1], side, side, device=order.device)
         step = epoch * self.num_batches + position
-        slots = self._slice(torch.arange(self._num_proposals, device=order.device))  # (P,)
         others = len(order) - self._batch_size
         places = integers_below(hash_words(_CHOICE_SALT, self._seed, step, slots), others)  # (P,) among the others
         first = position * self._batch_size
@@ -158,10 +159,11 @@ def _require_enough(train: ImageSet, batch_size: int, num_proposals: int) -> Non
         )
 
 
-def _require_divisible(batch_size: int, num_proposals: int, world_size: int) -> None:
-    for name, count in (("training.batch_size", batch_size), ("proposals of a batch", num_proposals)):
-        if count % world_size:
-            raise UserError(f"{name}: must split evenly over {world_size} workers, got {count}; change either number")
+def _require_divisible(batch_size: int, world_size: int) -> None:
+    if batch_size % world_size:
+        raise UserError(
+            f"training.batch_size: must split evenly over {world_size} workers, got {batch_size}; change either number"
+        )
 
 
 def _require_room(train: ImageSet, device: torch.device) -> None:

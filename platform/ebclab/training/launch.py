@@ -93,7 +93,6 @@ def _sizes(job: Job, method: Method) -> tuple[int, ...]:
         config.resources.workers,
         config.resources.max_workers or config.resources.workers,
         batch_size=config.training.batch_size,
-        num_proposals=method.num_proposals(config.training.batch_size),
         groups={module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)},
     )
 

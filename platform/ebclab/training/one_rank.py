@@ -18,7 +18,7 @@ from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.display import Display
 from ebclab.training.interrupt import Stop, stop_on_signals
 from ebclab.training.loop import Observer, train
-from ebclab.training.prepare import Prepared
+from ebclab.training.prepare import Prepared, memory_of
 from ebclab.training.rank_observer import RankObserver
 from ebclab.training.recorder import Recorder
 from ebclab.training.run_folder import RunFolder
@@ -83,6 +83,7 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
         return {}
     with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
         recorder = _recorder(job, prepared, place, display, stop, writer)
+        _note_memory(prepared, display)
         found = continue_or_start(job.run, prepared)
         write_start(
             recorder,
@@ -98,6 +99,13 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
         result = _result(recorder, prepared)
         atomic.write_json(job.run.result_path, result)
         return result
+
+
+def _note_memory(prepared: Prepared, display: Display) -> None:
+    """Say how much the method keeps beside its network, before it takes it."""
+    needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
+    if needed:
+        display.note(f"the method keeps {needed / 1e6:,.1f} MB of images on each worker")
 
 
 def _recorder(

@@ -66,28 +66,25 @@ class Placement:
                 )
 
 
-def allowed_sizes(
-    fewest: int, most: int, *, batch_size: int, num_proposals: int, groups: Iterable[int]
-) -> tuple[int, ...]:
+def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[int]) -> tuple[int, ...]:
     """Return the numbers of workers in [fewest, most] that split a global batch evenly, ascending.
 
     Args:
         fewest: Workers the run needs at least.
         most: Workers it can use at most.
         batch_size: Global batch size.
-        num_proposals: Views of other images that come with each global batch.
         groups: Into how many groups each batch norm cuts a global batch; 1 means it does not.
 
     Raises:
         UserError: None of the numbers does; the text names numbers that do.
     """
-    to_split = {batch_size, num_proposals, *groups} - {1}
+    to_split = {batch_size, *groups} - {1}
     splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
     sizes = tuple(size for size in splits if fewest <= size <= most)
     if not sizes:
         asked = str(fewest) if fewest == most else f"{fewest}:{most}"
-        parts = [(num_proposals, "proposals"), *((each, "batch norm groups") for each in sorted(set(groups) - {1}))]
-        what = f"a batch of {batch_size}" + "".join(f" and of {count} {name}" for count, name in parts if count)
+        parts = "".join(f" and of {count} batch norm groups" for count in sorted(set(groups) - {1}))
+        what = f"a batch of {batch_size}{parts}"
         near = sorted(sorted(splits, key=lambda size: abs(size - fewest))[:4])
         raise UserError(
             f"resources.workers: every worker gets an equal share of {what}, got {asked} workers; "

@@ -73,6 +73,8 @@ def prepare(
     train, holdout = split_holdout(limit(whole, config.data.train_limit), config.data.holdout_rate)
     preprocessing = preprocessing_for(config.views, whole)
     method = build_method(config, method_class, whole.images.shape[1], device)
+    method.pixel_range = preprocessing.pixel_range
+    memory_of(method, whole.images.shape[1], preprocessing.image_size)
     data = ResidentData(
         train,
         config.views,
@@ -80,7 +82,7 @@ def prepare(
         seed=config.seed,
         batch_size=config.training.batch_size,
         num_views=method.num_views,
-        num_proposals=method.num_proposals(config.training.batch_size),
+        num_proposals=proposals_of(config, method),
         device=device,
         channels_last=config.training.channels_last,
         rank=ranks.rank,
@@ -118,6 +120,30 @@ def build_method(
     if config.training.compile:
         method.encoder.compile()
     return method
+
+
+def proposals_of(config: ExperimentConfig, method: Method) -> int:
+    """Return how many views of other images the method wants with each global batch.
+
+    Raises:
+        ConfigError: Its settings do not allow such a batch.
+    """
+    try:
+        return method.num_proposals(config.training.batch_size)
+    except ValueError as error:
+        raise ConfigError([f"method.{error}"]) from error
+
+
+def memory_of(method: Method, in_channels: int, image_size: int) -> int:
+    """Return how many bytes the method keeps beside its network, on each rank.
+
+    Raises:
+        ConfigError: They do not fit on this machine.
+    """
+    try:
+        return method.memory_bytes((in_channels, image_size, image_size))
+    except ValueError as error:
+        raise ConfigError([f"method.{error}"]) from error
 
 
 def new_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Any
 
-from ebclab.errors import RunError
+from ebclab.errors import ConfigError, RunError
 from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.prepare import Prepared
 from ebclab.training.recorder import Recorder
@@ -23,6 +23,7 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
 
     Raises:
         RunError: The checkpoint does not belong to these images, cannot be continued, or is not the other ranks'.
+        ConfigError: The method's settings do not fit these images or this machine.
     """
     training = prepared.training
     found = training.ranks.together(lambda: _sound_checkpoint(run, prepared))
@@ -33,7 +34,7 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
             "put runs and datasets where all nodes see the same files"
         )
     if found is None or found.state is None:
-        training.method.start(prepared.draw)
+        _start(prepared)
     else:
         training.method.load_state_dict(found.model)
         for name, memory in training.method.memories.items():
@@ -41,6 +42,14 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
         training.load_state(found.state, found.step)
     training.shared = training.ranks.shared(training.method)
     return found
+
+
+def _start(prepared: Prepared) -> None:
+    """Let the method prepare what it keeps of the training images, and put a refusal into the user's words."""
+    try:
+        prepared.training.method.start(prepared.draw)
+    except ValueError as error:
+        raise ConfigError([f"method.{error}"]) from error
 
 
 def write_start(recorder: Recorder, found: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:

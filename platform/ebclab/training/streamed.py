@@ -17,7 +17,7 @@ from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import open_source
 from ebclab.training import checkpoint
-from ebclab.training.prepare import Prepared, build_method, build_training, describe_data
+from ebclab.training.prepare import Prepared, build_method, build_training, describe_data, memory_of, proposals_of
 from ebclab.training.ranks import Ranks
 from ebclab.training.run_folder import RunFolder
 from energy_contrast.method import Method
@@ -47,7 +47,7 @@ def delivery_of(config: ExperimentConfig, method: Method, images: ImageSet | Non
         needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
         free_bytes=_free_bytes(device),
         workers=workers,
-        num_proposals=method.num_proposals(config.training.batch_size),
+        num_proposals=proposals_of(config, method),
     )
 
 
@@ -82,6 +82,8 @@ def prepare_streamed(
     plan = stream.plan
     settings, channels_last = plan.settings, config.training.channels_last
     method = build_method(config, method_class, stream.bank.images.shape[1], device)
+    method.pixel_range = settings.preprocessing.pixel_range
+    memory_of(method, stream.bank.images.shape[1], settings.preprocessing.image_size)
     batch_size = config.training.batch_size
     data = StreamedData(
         shard,

@@ -15,6 +15,19 @@ def test_two_layers_are_w2_relu_w1_h() -> None:
     torch.testing.assert_close(head(h), (h @ w1.T + b1).clamp_min(0) @ w2.T + b2)
 
 
+def test_a_leaky_head_keeps_a_fifth_of_what_is_negative() -> None:
+    head = ProjectionHead(5, 7, 3, activation="leaky_relu")
+    h = torch.randn(4, 5)
+    (w1, b1, w2, b2) = head.parameters()
+    hidden = h @ w1.T + b1
+    torch.testing.assert_close(head(h), torch.where(hidden > 0, hidden, 0.2 * hidden) @ w2.T + b2)
+
+
+def test_an_unknown_activation_is_refused() -> None:
+    with pytest.raises(ValueError, match="activation: no such value, got 'tanh'; use one of relu, leaky_relu"):
+        ProjectionHead(5, 7, 3, activation="tanh")
+
+
 def test_one_layer_is_linear() -> None:
     head = ProjectionHead(5, 7, 3, num_layers=1)
     assert [tuple(p.shape) for p in head.parameters()] == [(3, 5), (3,)]

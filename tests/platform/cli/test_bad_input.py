@@ -35,6 +35,25 @@ WRONG_SETTINGS = [
     (["pretrain", "simclr", "--set", "training.batch_size=5000"], "training.batch_size: larger than the training set"),
     (["pretrain", "simclr", "--resume", "--name", "ghost"], "nothing to resume, no run of this name"),
     (["pretrain", "simclr", "--dataset", "mnist", "--data-root", "empty"], "ebclab data fetch mnist --data-root"),
+    (
+        ["pretrain", "ebclr", "--set", "method.buffer_size=10"],
+        "method.buffer_size: must hold the global batch of 256 images, got 10; use at least 256",
+    ),
+    (
+        ["pretrain", "ebclr", "--set", "method.buffer_size=1000000000000"],
+        "method.buffer_size: 1000000000000 images of 1x8x8 as float32 do not fit on cpu, got 260,000.00 GB needed",
+    ),
+    (
+        ["pretrain", "ebclr", "--set", "method.sigma_min=0.2"],
+        "method.sigma_min: must not exceed sigma_max, got 0.2 > 0.05",
+    ),
+    (
+        ["pretrain", "ebclr", "--set", "method.lambda=-1"],
+        "did you mean method.generative_weight (lambda in the paper)?",
+    ),
+    (["pretrain", "ebclr", "--set", "method.generative_weight=-1"], "method.generative_weight: out of range, got -1"),
+    (["pretrain", "ebclr", "--set", "method.reinit_rate=1.2"], "method.reinit_rate: out of range, got 1.2; must be"),
+    (["pretrain", "ebclr", "--set", "method.noise_decay_count=0"], "method.noise_decay_count: out of range, got 0"),
     (["evaluate", "nowhere"], "no run here, config.yaml is missing"),
     (["export", "nowhere", "--to", "encoder"], "no run here, config.yaml is missing"),
     (["data", "show", "cifar"], "got 'cifar'; did you mean cifar10?"),

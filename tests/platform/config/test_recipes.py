@@ -33,8 +33,10 @@ def test_every_recipe_serves_every_method(method, recipe):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_has_settings_of_a_method_only_under_methods(recipe):
-    assert load_recipe(recipe).keys() <= {*SECTIONS, "seed", "methods"}
-    assert (load_recipe(recipe).get("methods") or {}).keys() <= catalogue().keys()
+    whole = load_recipe(recipe)
+    for layer in [whole, *(whole.pop("datasets", None) or {}).values()]:
+        assert layer.keys() <= {*SECTIONS, "seed", "methods"}
+        assert (layer.get("methods") or {}).keys() <= catalogue().keys()
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -53,6 +55,50 @@ def test_the_cifar_recipe_is_mocos_demonstration():
     assert (config.training.batch_size, config.training.epochs) == (512, 200)
     assert (config.evaluation.knn_neighbours, config.evaluation.knn_temperature) == (200, 0.1)
     assert compose("flatclr", "cifar10-resnet18").method.temperature == config.method.temperature == 0.2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reinit_rate", "views"),
+    [("cifar10", 0.2, "ebclr-cifar"), ("mnist", 0.4, "ebclr-mnist"), ("fashion-mnist", 0.6, "ebclr-mnist")],
+)
+@pytest.mark.parametrize("recipe", ["ebclr-as-released", "ebclr-per-image"])
+def test_ebclr_recipes_have_the_released_constants_of_each_dataset(recipe, dataset, reinit_rate, views):
+    config = compose("ebclr", recipe, overrides=[f"data.name={dataset}"])
+    method, optimizer = config.method, config.optimizer
+    assert (method.reinit_rate, config.views.recipe) == (reinit_rate, views)
+    assert (config.views.noise_std, config.views.normalisation) == (0.03, "half")
+    assert (method.temperature, method.generative_weight, method.num_steps) == (0.1, 0.1, 10)
+    assert (method.step_size, method.gradient_clamp) == (0.05, 1.0)
+    assert (method.sigma_min, method.sigma_max, method.noise_decay_count) == (0.01, 0.05, 3)
+    assert (method.buffer_size, method.output_penalty, method.output_penalty_weight) == (50_000, "sum", 1e-3)
+    assert (optimizer.name, optimizer.learning_rate, optimizer.schedule) == ("adam", 2e-4, "constant")
+    assert (optimizer.weight_decay, optimizer.warmup_epochs, optimizer.scaling) == (0.0, 0.0, "none")
+    assert (config.training.batch_size, config.encoder.name, config.encoder.stem) == (128, "resnet18", "cifar")
+    assert (config.encoder.batch_norm, config.encoder.activation) == ("none", "leaky_relu")
+    released = recipe == "ebclr-as-released"
+    assert (config.training.epochs, config.data.holdout_rate) == ((200, 0.0) if released else (100, 0.1))
+
+
+def test_a_recipes_dataset_section_lies_over_the_recipe_and_under_the_users_file(monkeypatch, methods):
+    recipe = {
+        "data": {"name": "mnist"},
+        "training": {"epochs": 2},
+        "methods": {"plain": {"method": {"temperature": 0.2}}},
+        "datasets": {
+            "mnist": {"seed": 1},
+            "digits": {"training": {"epochs": 3}, "methods": {"plain": {"method": {"temperature": 0.3}}}},
+        },
+    }
+    monkeypatch.setattr(recipes_module, "load_recipe", lambda name: recipe)
+
+    def composed(file=None, overrides=()):
+        config = compose("plain", "fake", file, overrides, methods)
+        return config.training.epochs, config.method.temperature, config.seed
+
+    assert composed() == (2, 0.2, 1)
+    assert composed(overrides=["data.name=digits"]) == composed({"data": {"name": "digits"}}) == (3, 0.3, 0)
+    assert composed({"data": {"name": "digits"}}, ["data.name=mnist"]) == (2, 0.2, 1)
+    assert composed({"data": {"name": "digits"}, "training": {"epochs": 7}}) == (7, 0.3, 0)
 
 
 def test_an_unknown_recipe_gets_the_nearest_and_all():

@@ -49,6 +49,15 @@ def test_dataset_uses_the_datasets_own_statistics_and_size():
     assert preprocessing_for(ViewsConfig(), data) == Preprocessing(12, data.mean, data.std)
 
 
+@pytest.mark.parametrize("normalisation", ["dataset", "half", "none"])
+def test_the_pixel_range_is_what_black_and_white_become(normalisation):
+    black_and_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 8, 8)
+    preprocessing = preprocessing_for(ViewsConfig(normalisation=normalisation), image_set(black_and_white))
+    low, high = preprocessing(black_and_white)[:, :, 0, 0].tolist()
+    assert preprocessing.pixel_range.low == pytest.approx(low)
+    assert preprocessing.pixel_range.high == pytest.approx(high)
+
+
 def test_the_image_size_setting_overrides_the_datasets():
     data = image_set(torch.zeros(1, 1, 12, 12, dtype=torch.uint8))
     assert preprocessing_for(ViewsConfig(image_size=8), data)(data.images).shape == (1, 1, 8, 8)

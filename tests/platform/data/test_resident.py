@@ -108,10 +108,11 @@ def test_views_differ_between_epochs_seeds_and_views() -> None:
     assert not torch.equal(by_row[0], by_row[2])
 
 
+@pytest.mark.parametrize("num_proposals", [8, 5, 1])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_slices_of_all_ranks_put_together_are_the_global_batch_bit_for_bit(world_size: int) -> None:
+def test_slices_of_all_ranks_put_together_are_the_global_batch_bit_for_bit(world_size: int, num_proposals: int) -> None:
     train = textured()
-    settings = {"batch_size": 16, "num_proposals": 8}
+    settings = {"batch_size": 16, "num_proposals": num_proposals}
     whole = resident(train, RANDOM, **settings).batch(1, 2)
     parts = [
         resident(train, RANDOM, rank=rank, world_size=world_size, **settings).batch(1, 2) for rank in range(world_size)
@@ -119,6 +120,8 @@ def test_slices_of_all_ranks_put_together_are_the_global_batch_bit_for_bit(world
     assert torch.equal(torch.cat([part.views for part in parts], dim=1), whole.views)
     for name in ("labels", "index", "proposals"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+    sizes = [len(part) for part in whole.proposals.tensor_split(world_size)]
+    assert [len(part.proposals) for part in parts] == sizes
 
 
 def test_proposals_show_images_outside_the_global_batch_all_alike() -> None:
@@ -192,13 +195,9 @@ def test_proposals_need_an_image_outside_the_batch() -> None:
         resident(numbered(50), batch_size=50, num_proposals=1)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [({"batch_size": 8}, r"training\.batch_size"), ({"batch_size": 9, "num_proposals": 2}, "proposals of a batch")],
-)
-def test_a_world_size_that_does_not_divide_is_refused(numbers: dict[str, int], message: str) -> None:
-    with pytest.raises(UserError, match=f"{message}: must split evenly over 3 workers"):
-        resident(numbered(), world_size=3, **numbers)
+def test_a_world_size_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(UserError, match=r"training\.batch_size: must split evenly over 3 workers, got 8"):
+        resident(numbered(), world_size=3, batch_size=8)
 
 
 def test_a_set_that_does_not_fit_on_the_gpu_is_refused_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,22 +8,21 @@ from ebclab.errors import UserError
 from ebclab.training.placement import Placement, allowed_sizes, even_share
 
 
-def test_sizes_split_batch_proposals_and_groups_evenly() -> None:
-    def sizes(fewest: int, most: int, num_proposals: int = 0, groups: tuple[int, ...] = (1,)) -> tuple[int, ...]:
-        return allowed_sizes(fewest, most, batch_size=96, num_proposals=num_proposals, groups=groups)
+def test_sizes_split_batch_and_groups_evenly() -> None:
+    def sizes(fewest: int, most: int, groups: tuple[int, ...] = (1,)) -> tuple[int, ...]:
+        return allowed_sizes(fewest, most, batch_size=96, groups=groups)
 
     assert sizes(1, 8) == (1, 2, 3, 4, 6, 8)
     assert sizes(4, 4) == (4,)
-    assert sizes(1, 8, num_proposals=9) == (1, 3)
     assert sizes(1, 8, groups=(1, 4)) == (1, 2, 4)
 
 
 def test_a_number_that_splits_nothing_evenly_is_refused_with_numbers_that_do() -> None:
     with pytest.raises(UserError, match=r"of a batch of 64, got 3 workers; use 1, 2, 4, 8 or change") as raised:
-        allowed_sizes(3, 3, batch_size=64, num_proposals=0, groups=())
+        allowed_sizes(3, 3, batch_size=64, groups=())
     assert raised.value.exit_code == 2
     with pytest.raises(UserError, match=r"a batch of 64 and of 4 batch norm groups, got 5:7 workers"):
-        allowed_sizes(5, 7, batch_size=64, num_proposals=0, groups=(1, 4))
+        allowed_sizes(5, 7, batch_size=64, groups=(1, 4))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import ebclab
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources import load_split
-from ebclab.errors import InterruptedRunError, RunError
+from ebclab.errors import ConfigError, InterruptedRunError, RunError
 from ebclab.training import checkpoint
 from ebclab.training.display import SilentDisplay
 from ebclab.training.recorder import Recorder
@@ -57,7 +57,12 @@ class Replay(Method):
     def num_proposals(self, batch_size: int) -> int:
         return int(batch_size * self.config.share)
 
+    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
+        return 1_000_000 * shape[0] * shape[1]
+
     def start(self, draw: Draw) -> None:
+        if self.pixel_range is None:
+            raise ValueError("share: the pixel range is unknown")
         self.memories["bank"].rows = draw(5, torch.Generator().manual_seed(0)).mean(dim=(1, 2, 3))
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
@@ -98,6 +103,29 @@ def test_own_images_without_labels_and_an_own_method_make_a_run(tmp_path: Path) 
     assert found.step == steps
     assert found.memories["bank"]["rows"].shape == (5 + steps,)  # five from start, one from each step
     assert found.facts["holdout_knn"] is None  # nothing is labelled, so nothing is scored
+
+
+def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_path: Path) -> None:
+    said: list[str] = []
+    display = SilentDisplay()
+    display.note = said.append  # type: ignore[method-assign]
+    ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=display)
+    assert "the method keeps 12.0 MB of images on each worker" in said
+
+
+def test_a_methods_refusal_is_a_sentence_that_names_its_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("num_proposals", "memory_bytes", "start"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Replay, name, _refuse)
+            with pytest.raises(ConfigError) as caught:
+                _pretrain(tmp_path, _config(), name)
+        assert caught.value.problems == ["method.share: too large, got 9; use 1"]
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError("share: too large, got 9; use 1")
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_included(

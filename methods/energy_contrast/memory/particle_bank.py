@@ -1,0 +1,66 @@
+"""A bank of unit vectors that serve as negatives and move from step to step.
+
+Shapes: M particles, P size of a vector, C channels, H x W pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+CHUNK = 256  # images a pass while the bank is filled
+
+
+class ParticleBank(nn.Module):
+    """M unit vectors as a module buffer: moved, cast and saved with the method.
+
+    Built, the bank holds ``b = z / |z|`` with z standard normal from torch's global generator: directions spread
+    evenly over the sphere. ``fill`` puts projections of images in their place.
+
+    Args:
+        size: M, at least 2.
+        vector_size: P.
+
+    Attributes:
+        particles: (M, P) unit vectors; the same on every rank.
+
+    Raises:
+        ValueError: If ``size`` is less than 2.
+
+    >>> ParticleBank(4, 2).particles.norm(dim=1)
+    tensor([1.0000, 1.0000, 1.0000, 1.0000])
+
+    Source: VEM, algorithm 1, bank B; filling as in AdCo (arXiv:2011.08435), section 4.
+    """
+
+    particles: Tensor
+
+    def __init__(self, size: int, vector_size: int) -> None:
+        if size < 2:
+            raise ValueError(f"bank_size: a bank needs two particles, got {size}; use 2 or more")
+        super().__init__()
+        self.register_buffer("particles", F.normalize(torch.randn(size, vector_size), dim=1))
+
+    def store(self, particles: Tensor) -> None:
+        """Replace all particles by copies of ``particles`` (M, P), unit vectors."""
+        self.particles.copy_(particles)
+
+    @torch.no_grad()
+    def fill(
+        self,
+        project: Callable[[Tensor], Tensor],
+        draw: Callable[[int, Generator], Tensor],
+        generator: Generator,
+    ) -> None:
+        """Put the directions of projected views in the place of all particles, some hundred views at a time.
+
+        Args:
+            project: Maps images (n, C, H, W), n at least 2, to projections (n, P) of any length.
+            draw: ``draw(n, generator)`` returns n views of training images.
+            generator: Source of the draws; on W ranks its state must be the same on each.
+        """
+        for part in self.particles.tensor_split(-(-len(self.particles) // CHUNK)):
+            part.copy_(F.normalize(project(draw(len(part), generator)).to(part.dtype), dim=1))

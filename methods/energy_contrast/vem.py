@@ -1,0 +1,165 @@
+"""VEM: the negatives of a contrastive loss are samples of an energy that the queries give. What all its forms share.
+
+The forms differ in what moves: a bank of unit vectors (``vem_bank.py``) or a bank of images (``vem_image.py``).
+
+Shapes: B images of the global batch, C channels, H x W pixels, D embedding size, P projection size, M negatives.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.losses import info_nce
+from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.parallel import gather
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class VemConfig:
+    """Settings that all forms of VEM share."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    temperature: float = setting(0.12, "Divides cosine similarities in the loss.", above=0.0, symbol="tau")
+    bank_temperature: float = setting(
+        0.02, "Divides cosine similarities in the energy that the bank samples.", above=0.0, symbol="tau_bank"
+    )
+    num_steps: int = setting(10, "Moves of the bank in a training step.", unit="moves", minimum=1, symbol="eta")
+    key_encoder: Literal["momentum", "shared"] = setting(
+        "momentum",
+        "Network of the keys. momentum: a slow copy of the queries', without gradient; shared: the queries' own, with "
+        "gradient, as the paper lists it, which collapses where views differ as much as images.",
+    )
+    key_momentum: float = setting(
+        0.99, "Share of the momentum key network that a step keeps.", minimum=0.0, maximum=1.0, symbol="m"
+    )
+    projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
+    projection_hidden_size: int = setting(
+        0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
+    )
+
+
+class Negatives(NamedTuple):
+    """What queries are told apart from.
+
+    Attributes:
+        vectors: (M, P) unit vectors without gradient, the same on every rank.
+        metrics: What to watch of the bank: detached scalars.
+    """
+
+    vectors: Tensor
+    metrics: dict[str, Tensor]
+
+
+class Vem(Method):
+    """VEM; what moves, and how, is the subclass's.
+
+    ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i b_j / tau)) )`` with unit vectors
+    ``q_i = g(f(x_i))`` of one view, ``k_i = g'(f'(x_i'))`` of the other, and M constants b_j that have just made some
+    moves down the energy ``E(b) = -log sum_i exp(<b, q_i> / tau_bank)``: the places where queries are dense.
+
+    Args:
+        config: Settings.
+        encoder: f, with ``embedding_size``.
+
+    Metrics: ``info_nce`` always; while ``diagnosing`` also ``log_k_saturation``, what ``diagnose`` returns, of queries
+    and keys, and what the subclass says of its bank.
+
+    Source: VEM, algorithms 1 and 2.
+    Departs from the paper: the listings take keys from the queries' network and differentiate both (``key_encoder:
+    shared``). The repulsion then acts on queries alone while the attraction acts on both, and where the two views of an
+    image differ more than images do, everything is drawn into one point. ``momentum``, the default, has MoCo's key
+    network (arXiv:1911.05722, algorithm 1), averaged after the optimizer step. The queries are constants while the bank
+    moves. The temperatures, which the listings omit, divide the similarities.
+    """
+
+    Config = VemConfig
+    config: VemConfig
+
+    def __init__(self, config: VemConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        embedding_size = cast(int, encoder.embedding_size)
+        self.head = ProjectionHead(
+            embedding_size, config.projection_hidden_size or embedding_size, config.projection_size
+        )
+        if config.key_encoder == "momentum":
+            self.key_encoder = copy.deepcopy(self.encoder).requires_grad_(False)
+            self.key_head = copy.deepcopy(self.head).requires_grad_(False)
+
+    @abstractmethod
+    def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
+        """Let the bank move among the constants ``query`` (B, P) and return negatives; ``after_step`` keeps it."""
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; ``generator`` draws the noise of the bank's moves."""
+        # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
+        query, key = self._project(batch.views)  # (B, P) twice
+        # 2. the bank moves among these queries before it is their negatives
+        bank, bank_metrics = self.move_bank(query.detach(), batch, generator)  # (M, P)
+        with torch.autocast(query.device.type, enabled=False):
+            # 3. the key of the same image against the bank
+            positive, negatives = (query * key).sum(dim=1), query @ bank.T  # (B,), (B, M)
+            # 4. the loss, averaged over the B queries
+            loss = info_nce(positive, negatives, temperature=self.config.temperature)
+            metrics = self._measure(loss.detach(), torch.cat([query, key]), positive, negatives)
+        return StepOutput(loss, metrics | bank_metrics)
+
+    @torch.no_grad()
+    def after_step(self, progress: Progress) -> None:
+        """Move the momentum key network, if there is one, towards the query network."""
+        if self.config.key_encoder == "momentum":
+            for network, average in ((self.encoder, self.key_encoder), (self.head, self.key_head)):
+                for weight, averaged in zip(network.parameters(), average.parameters(), strict=True):
+                    averaged.lerp_(weight, 1 - self.config.key_momentum)
+
+    def key_networks(self) -> tuple[nn.Module, nn.Module]:
+        """Return f' and g', which make keys: encoder and head."""
+        if self.config.key_encoder == "momentum":
+            return self.key_encoder, self.key_head
+        return self.encoder, self.head
+
+    def _project(self, views: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys (B, P) of all ranks' images."""
+        if self.config.key_encoder == "momentum":
+            query = gather(unit(self.head(self.encoder(views[0]))))
+            with torch.no_grad():
+                return query, gather(unit(self.key_head(self.key_encoder(views[1]))))
+        # both views in one pass, so that batch norm sees them together
+        projection = unit(self.head(self.encoder(views.flatten(0, 1))))  # (2B, P)
+        query, key = gather(projection.view(*views.shape[:2], -1), dim=1)
+        return query, key
+
+    def _measure(self, readable: Tensor, vectors: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
+        metrics = {"info_nce": readable}
+        if self.diagnosing:
+            metrics["log_k_saturation"] = log_k_saturation(readable, num_negatives=negatives.shape[1])
+            metrics |= diagnose(vectors, positive, negatives, temperature=self.config.temperature)
+        return metrics
+
+
+def unit(projection: Tensor) -> Tensor:
+    """Return the directions of projections, in float32 where autocast left 16 bits.
+
+    ``p / |p|``
+
+    Args:
+        projection: (N, P) of any length.
+
+    Returns:
+        (N, P) unit vectors.
+
+    >>> unit(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+
+    Source: VEM, algorithm 1, normalisation of q, k and B.
+    """
+    return F.normalize(at_least_float32(projection), dim=1)
