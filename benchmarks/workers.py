@@ -52,7 +52,7 @@ def run(method: str, name: str, options: list[str], arguments: argparse.Namespac
     wall = time.perf_counter() - start
     result = json.loads((Path(arguments.runs) / f"{method}-{name}".replace(" ", "-") / "result.json").read_text())
     rate = result["images_per_second"]
-    row = f"| {method} | {name} | {100 * result['holdout_knn']:.1f} % of {result['holdout_images']} "
+    row = f"| {method} | {name} | {100 * result['scores']['holdout_knn']:.1f} % of {result['holdout_images']} "
     row += f"| {rate['mean']:,.0f} +/- {rate['std']:,.0f} | {wall:.0f} |"
     print(row, flush=True)
     return row

@@ -48,7 +48,7 @@ def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: str,
     assert first.result["steps"] == 2 * steps_per_epoch
     more = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 3, *settings)
     assert more.result["steps"] == 3 * steps_per_epoch
-    assert more.result["holdout_knn"] > 0.5  # ten classes: chance is 0.1
+    assert more.result["scores"]["holdout_knn"] > 0.5  # ten classes: chance is 0.1
     records = [json.loads(line) for line in (more.path / "metrics.jsonl").read_text().splitlines()]
     assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3]
 

@@ -177,9 +177,11 @@ class EvaluationConfig:
     """How quality is measured."""
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN
-    knn_every: int = setting(
-        1, "Score the held-out split by kNN every this many epochs; 0 never.", unit="epochs", minimum=0
+    objective: Literal["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"] = setting(
+        "holdout_knn",
+        "What the best checkpoint and sweeps are chosen by, on held-out training images; the last two need no labels.",
     )
+    knn_every: int = setting(1, "Score the held-out split every this many epochs; 0 never.", unit="epochs", minimum=0)
     knn_neighbours: int = setting(20, "Neighbours that vote.", minimum=1)
     knn_temperature: float = setting(0.1, "A neighbour's vote is exp(cosine similarity / temperature).", above=0.0)
     knn_bank_limit: int = setting(

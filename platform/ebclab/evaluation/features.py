@@ -50,7 +50,7 @@ def compute_features(
     """
     _check_images(images, preprocessing)
     parts = []
-    with _frozen(encoder), torch.no_grad():
+    with frozen(encoder), torch.no_grad():
         for start in range(0, len(images), batch_size):
             batch = images[start : start + batch_size].to(device)
             parts.append(encoder(preprocessing(batch)).float().cpu())  # (B, D)
@@ -67,7 +67,7 @@ def compute_features(
 
 
 @contextmanager
-def _frozen(encoder: Encoder) -> Iterator[None]:
+def frozen(encoder: Encoder) -> Iterator[None]:
     """Hold the module behind ``encoder`` in eval mode; on leaving, give each submodule its own mode back."""
     module = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
     if not isinstance(module, nn.Module):

@@ -81,7 +81,10 @@ class Training:
 
     def load_state(self, state: dict[str, Any], step: int) -> None:
         """Continue from ``state`` as saved after ``step`` steps."""
+        chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, own in zip(self.optimizer.param_groups, chosen, strict=True):
+            group.update(own)  # momenta come from the checkpoint, rates and decays from the settings
         self.generator.set_state(state["generator"])
         self.step = step
 

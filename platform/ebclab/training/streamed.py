@@ -11,6 +11,7 @@ import torch
 from ebclab.config import ExperimentConfig
 from ebclab.data.catalogue import DATASETS
 from ebclab.data.delivery import Choice, choose_delivery
+from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import location_of
 from ebclab.data.reading import Reading
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from ebclab.data.streaming import Stream
 
 
-def delivery_of(config: ExperimentConfig, method: Method, images: ImageSet | None, device: torch.device) -> Choice:
+def delivery_of(
+    config: ExperimentConfig, method: Method, images: ImageSet | Split | None, device: torch.device
+) -> Choice:
     """Return how the images of a run reach its workers, and why.
 
     Args:

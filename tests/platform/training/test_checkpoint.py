@@ -21,7 +21,7 @@ def _checkpoint(step: int) -> Checkpoint:
     weight = torch.randn(4, 3, 3, 3, generator=generator).to(memory_format=torch.channels_last)
     return Checkpoint(
         step=step,
-        facts={"epochs_done": step // 10, "holdout_knn": 0.5},
+        facts={"epochs_done": step // 10, "scores": {"holdout_knn": 0.5}},
         model={"encoder.weight": weight, "counter": torch.tensor(step)},
         state={"optimizer": {"momentum": weight[0]}, "generator": generator.get_state(), "best": {"epoch": 1}},
         memories={"buffer": {"images": torch.arange(12, dtype=torch.uint8).reshape(3, 4), "counts": torch.ones(3)}},

@@ -97,7 +97,7 @@ def test_own_images_without_labels_and_an_own_method_make_a_run(tmp_path: Path) 
     steps = 2 * (found.facts["train_images"] // 16)
     assert found.step == steps
     assert found.memories["bank"]["rows"].shape == (5 + steps,)  # five from start, one from each step
-    assert found.facts["holdout_knn"] is None  # nothing is labelled, so nothing is scored
+    assert found.facts["scores"] == {}  # nothing is labelled, so nothing is scored
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_included(
