@@ -48,7 +48,7 @@ def holdout_scores(
 
     Raises:
         DataError: A label is missing, a set is empty, there are fewer images than neighbours, or channels do not fit.
-        TrainingError: The encoder gives NaN or infinity.
+        DivergedError: The encoder gives NaN or infinity.
     """
     bank = limit(train, config.knn_bank_limit)
     labelled = not bool((bank.labels < 0).any() or (holdout.labels < 0).any())

@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
-from ebclab.errors import InterruptedRunError, TrainingError
+from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.training import atomic, checkpoint, environment
@@ -75,7 +75,7 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
 
     Raises:
         UserError: The run cannot go on from what lies in its folder.
-        TrainingError: Numbers stopped being finite.
+        DivergedError: Numbers stopped being finite.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     training = prepared.training
@@ -145,10 +145,10 @@ def _train(job: Job, prepared: Prepared, observer: Observer) -> None:
     run, training = job.run, prepared.training
     try:
         complete = train(training, observer)
-    except TrainingError as error:
+    except DivergedError as error:
         if training.ranks.rank == 0:
             run.metrics.append("event", training.step, event="failed", reason=str(error))
-        raise TrainingError(_advice(run, error)) from error
+        raise DivergedError(_advice(run, error)) from error
     if complete:
         return
     if training.ranks.rank == 0:
@@ -183,7 +183,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _advice(run: RunFolder, error: TrainingError) -> str:
+def _advice(run: RunFolder, error: DivergedError) -> str:
     good = checkpoint.latest_path(run.checkpoints)
     kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
     return (
