@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.table import choose_sweep_display
 from ebclab.sweeps.trial import Trial
 
 pytestmark = [
@@ -297,13 +301,53 @@ def test_a_trial_of_several_workers_is_a_run_on_ray_train(cluster: str, tmp_path
         assert trial.epochs_done == 2
 
 
-def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(cluster: str, tmp_path: Path) -> None:
+def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_from_it(
+    cluster: str, tmp_path: Path
+) -> None:
+    space = {"method.temperature": {"choice": [0.1, 0.2, 0.5]}, "optimizer.beta1": {"uniform": [0.8, 0.9], "points": 2}}
+    label_free = ("evaluation.objective=effective_rank", "training.epochs=2")
+    plan = _plan(*label_free, space=space, search="grid", scheduler="median", top=0)
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", display=Silent())
+    trials = list(_trials(tmp_path / "grid").values())
+    points = [(trial.settings["method.temperature"], trial.settings["optimizer.beta1"]) for trial in trials]
+    assert points == [(0.1, 0.8), (0.1, 0.9), (0.2, 0.8), (0.2, 0.9), (0.5, 0.8), (0.5, 0.9)]
+    assert {trial.state for trial in trials} <= {"finished", "stopped"}
+    assert all(1 <= point.objective <= 64 for trial in trials for point in trial.curve.values())  # a rank, not a rate
+    wider = {**space, "method.temperature": {"choice": [0.1, 0.2, 0.5, 0.7]}}
+    more = _plan(*label_free, space=wider, trials=1, top=0)
+    ebclab.sweep(more, sweeps=tmp_path, name="more", warm_start=tmp_path / "grid", display=Silent())
+    (first,) = _trials(tmp_path / "more").values()
+    assert first.settings == result["winner"]["settings"]
+
+
+def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clock() -> float:  # an hour passes when the first epoch is over, however slow this machine is
+        told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
+        return time.monotonic() + 3600 * told
+
+    monkeypatch.setattr("ebclab.sweeps.phase.time", SimpleNamespace(monotonic=clock))
     plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
-    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=20.0), display=Silent())
+    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=Silent())
     trials = _trials(tmp_path / "short").values()
-    assert {trial.state for trial in trials} == {"interrupted"}
-    assert any(trial.epochs_done > 0 for trial in trials)
+    assert {trial.state for trial in trials} <= {"interrupted", "waiting"}
+    assert any(0 < trial.epochs_done < 5000 for trial in trials)
     assert (tmp_path / "short" / "best.yaml").exists()
+
+
+def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()  # Ray pickles what it is given, and a terminal cannot be pickled
+    with os.fdopen(inside, "w") as stream:
+        plan = _plan("training.epochs=1", trials=2, top=0, scheduler="none")
+        display = choose_sweep_display(stream)
+        ebclab.sweep(plan, sweeps=tmp_path, name="seen", display=display)
+        seen = b""
+        while select.select([terminal], [], [], 0.2)[0]:
+            seen += os.read(terminal, 65_536)
+    os.close(terminal)
+    assert b"0001" in seen
+    assert b"2 finished" in seen
 
 
 def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(cluster: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ebclab.config.addresses import credentials_problem
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
 
@@ -46,9 +47,12 @@ class DataConfig:
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = []
+        if problem := credentials_problem(self.name):
+            found.append(f"name: {problem}")
         if self.name.startswith(("folder:", "parquet:")) and self.root is not None:
-            return [f"root: data.name says already where the images are, got {self.root}; leave it out"]
-        return []
+            found.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
+        return found
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,19 @@ def clone_run(runs: Path, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[
 
 def _checkpoint_at(epoch: int, run: RunFolder) -> Path:
     """Return the checkpoint of ``run`` at the end of ``epoch``, or its newest: it may have gone on."""
-    paths = sorted(run.checkpoints.glob("last-*"), reverse=True)
+    paths = sorted(run.checkpoints.glob("last-*"))
     if not paths:
         raise RunError(f"{run.path}: has no checkpoint to go on from; restore its folder")
-    manifests = [json.loads((path / "manifest.json").read_text(encoding="utf-8")) for path in paths]
-    done = [manifest["facts"].get("epochs_done") for manifest in manifests]
-    return paths[done.index(epoch)] if epoch in done else paths[0]
+    return next((path for path in paths if _epochs_done(path) == epoch), paths[-1])
+
+
+def _epochs_done(path: Path) -> int | None:
+    """Return how many epochs a checkpoint has behind it, or None when it cannot be read."""
+    try:
+        done: int = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["facts"]["epochs_done"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return done
 
 
 def _link(source: Path, target: Path) -> None:

@@ -135,8 +135,11 @@ class Course:
         if epoch not in trial.curve:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
+        if epoch < trial.epochs_done:  # told before, and decided then
+            return False
         if reason := decide(trial, self._others(trial), self._rules):
-            self._log.append("ended", trial=trial_id, state="stopped", reason=reason, seconds=trial.seconds)
+            state = "diverged" if reason.startswith("diverged") else "stopped"
+            self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=trial.seconds)
             return True
         return self._is_population and self._population_turn(trial)
 
@@ -160,7 +163,9 @@ class Course:
         self._log.append("ended", trial=trial_id, state="failed", reason=f"{reason}{allowed}", seconds=seconds)
 
     def on_turn_over(self, trial_id: str) -> None:
-        """Take in that nothing works for a trial any more."""
+        """Take in that nothing works for a trial any more; one that left without a word counts as dead."""
+        if self._log.trials[trial_id].state == "running":
+            self.on_death(trial_id, "its turn ended without a word")
         self.active.discard(trial_id)
 
     def _next_trial(self) -> Trial | None:

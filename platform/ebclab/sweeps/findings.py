@@ -13,7 +13,7 @@ from torch.utils.tensorboard.summary import hparams
 from ebclab.config import to_yaml
 from ebclab.errors import TrainingError, UserError
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.proposals import ConfirmProposals, mean_and_interval, ranked
 from ebclab.sweeps.table import SweepDisplay
@@ -69,7 +69,7 @@ def conclude(
         "seconds": round(sum(trial.seconds for trial in log.trials.values()), 1),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    atomic.write_json(folder.result, result)
+    atomic.write_json(folder.result, finite(result))
     return result
 
 

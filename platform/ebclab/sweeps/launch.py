@@ -64,7 +64,7 @@ def _write_start(log: SweepLog, launch: Launch, slots: Slots) -> None:
         trials=launch.plan.trials,
         concurrent=slots.concurrent,
         gpus_per_trial=slots.gpus,
-        learnt_from=len(launch.earlier),
+        warm_start=str(launch.warm_start) if launch.warm_start else None,
         environment=environment.describe_environment(torch.device("cpu"), slots.threads, 1, sys.argv),
     )
 
@@ -74,7 +74,9 @@ def slots_of(plan: SweepPlan, limits: Limits) -> Slots:
     resources = plan.config.resources
     cpus, gpus = cluster_size()
     wants_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
-    per_trial = limits.gpus_per_trial if limits.gpus_per_trial is not None else float(wants_gpu)
+    per_trial = (
+        limits.gpus_per_trial if limits.gpus_per_trial is not None else float(wants_gpu * max(1, resources.workers))
+    )
     return share_out(
         cpus=cpus,
         gpus=gpus,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ebclab.data.holdout import Split
@@ -38,7 +39,8 @@ class Launch:
         split: The images of all trials.
         methods: Methods by name.
         limits: What may be used.
-        earlier: Points and objectives of a sweep before this one.
+        warm_start: Folder of a sweep before this one to learn from.
+        earlier: Its points and objectives.
         display: Where progress is shown.
     """
 
@@ -47,5 +49,6 @@ class Launch:
     split: Split
     methods: Mapping[str, type[Method]]
     limits: Limits
+    warm_start: Path | None
     earlier: Sequence[tuple[dict[str, Any], float]]
     display: SweepDisplay

@@ -46,7 +46,7 @@ class SweepLog:
             RunError: The file cannot be written.
         """
         record = {"event": event, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
-        line = json.dumps(_finite(record), allow_nan=False) + "\n"
+        line = json.dumps(finite(record), allow_nan=False) + "\n"
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("\n" + line if self._is_torn else line)
@@ -126,10 +126,10 @@ def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return ``value`` with every number that JSON cannot hold as text, which ``float`` reads back."""
     if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -60,7 +60,14 @@ def _order(turn: Turn) -> Order:
     return Order.from_json(turn.config["order"])
 
 
-class _Orders(Searcher):
+class _Unsaved:
+    """Tune pickles what it is given, for a restore of its own that is never asked for; a display cannot be pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Orders(_Unsaved, Searcher):
     """Tune asks for the next trial; the course gives its next order."""
 
     def __init__(self, course: Course) -> None:
@@ -83,7 +90,7 @@ class _Orders(Searcher):
         pass
 
 
-class _Judge(FIFOScheduler):
+class _Judge(_Unsaved, FIFOScheduler):
     """Tune tells what a trial reports; the course says whether it goes on."""
 
     def __init__(self, course: Course) -> None:
@@ -112,7 +119,7 @@ class _Judge(FIFOScheduler):
         self._course.on_turn_over(_order(trial).trial)
 
 
-class _Heartbeat(tune.Callback):
+class _Heartbeat(_Unsaved, tune.Callback):
     """Tune's loop, felt several times a second."""
 
     def __init__(self, on_step: Callable[[], None]) -> None:

@@ -71,10 +71,11 @@ def share_out(
     if concurrent is not None and concurrent < 1:
         raise UserError(f"--concurrent: at least one trial at once, got {concurrent}; leave it out for as many as fit")
     if concurrent is not None and concurrent > fit:
+        shares = ", and a share lies on one card" if 0 < gpus_per_trial < 1 else ""
         raise UserError(
             f"--concurrent: {concurrent} x {needed:g} CPUs = {concurrent * needed:g} and "
             f"{concurrent} x {gpus_per_trial:g} GPUs = {concurrent * gpus_per_trial:g}, "
-            f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs; use at most {fit}"
+            f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs{shares}; use at most {fit}"
         )
     own = (0.0, 0.0) if workers else (float(threads), gpus_per_trial)
     return Slots(min(concurrent or fit, num_trials), *own, threads)

@@ -9,6 +9,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.limits import Launch, Limits
+from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.requirements import require_judgeable, require_trainable
 from ebclab.sweeps.table import SweepDisplay, choose_sweep_display
@@ -57,6 +58,7 @@ def sweep(
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
         return result
+    warm_start = warm_start or _recorded_warm_start(folder)
     earlier = earlier_results(Path(warm_start).absolute(), plan, methods) if warm_start else []
     split = load_images(plan.config, images)
     require_judgeable(plan, split)
@@ -64,8 +66,15 @@ def sweep(
     set_ray_switches()
     from ebclab.sweeps.launch import launch_sweep
 
-    order = Launch(folder, plan, split, methods, limits or Limits(), earlier, display or choose_sweep_display())
-    return launch_sweep(order)
+    before = Path(warm_start).absolute() if warm_start else None
+    shown = display or choose_sweep_display()
+    return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown))
+
+
+def _recorded_warm_start(folder: SweepFolder) -> str | None:
+    """Return which sweep this one began to learn from, when it is resumed."""
+    started = SweepLog(folder.log).last_event("started") or {}
+    return started.get("warm_start")
 
 
 def default_name(plan: SweepPlan) -> str:

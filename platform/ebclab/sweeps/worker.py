@@ -187,10 +187,13 @@ class TurnReport:
 
     def replay(self) -> None:
         """Report every epoch that the run's log holds."""
+        metrics: dict[str, float] = {}
         for record in self._run.metrics.records():
-            if record["kind"] == "epoch":
-                scores = {name: float(value) for name, value in record.items() if _is_measured(value)}
-                self.update(record["step"], record["epoch"], scores)
+            measured = {name: float(value) for name, value in record.items() if _is_measured(value)}
+            if record["kind"] == "train":
+                metrics = measured
+            elif record["kind"] == "epoch":
+                self.update(record["step"], record["epoch"], metrics | measured)
 
 
 def _is_measured(value: Any) -> bool:

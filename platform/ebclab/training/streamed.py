@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +18,8 @@ from ebclab.data.location import location_of
 from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import open_source
-from ebclab.training import checkpoint
 from ebclab.training.prepare import Prepared, build_method, build_training, describe_data
 from ebclab.training.ranks import Ranks
-from ebclab.training.run_folder import RunFolder
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def delivery_of(
-    config: ExperimentConfig, method: Method, images: ImageSet | Split | None, device: torch.device
+    config: ExperimentConfig, new_method: Callable[[], Method], images: ImageSet | Split | None, device: torch.device
 ) -> Choice:
     """Return how the images of a run reach its workers, and why.
 
     Args:
         config: Resolved settings.
-        method: The method to train; only asked how many proposals it wants.
+        new_method: Returns the method to train, which is asked how many proposals it wants when that matters.
         images: The user's own images, which are always resident.
         device: Where images would stay.
 
@@ -50,14 +49,8 @@ def delivery_of(
         needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
         free_bytes=_free_bytes(device),
         workers=workers,
-        num_proposals=method.num_proposals(config.training.batch_size),
+        num_proposals=lambda: new_method().num_proposals(config.training.batch_size),
     )
-
-
-def newest_step(run: RunFolder) -> int:
-    """Return the step from which a launch goes on: that of the newest sound checkpoint, or 0."""
-    found = checkpoint.load(run.checkpoints)
-    return found.step if found else 0
 
 
 def prepare_streamed(

@@ -109,6 +109,9 @@ def test_a_donor_that_has_gone_on_gives_what_it_had_at_the_exchange(plan: SweepP
     save(tmp_path, plan, good, 2, 3)  # steps, and epochs as well
     clone_run(tmp_path, plan, bad, good)
     assert [path.name for path in RunFolder(tmp_path / "bad-g1").checkpoints.iterdir()] == ["last-0000000002"]
+    save(tmp_path, plan, trial("far", POINT), 3, 4)  # what it had then is gone
+    clone_run(tmp_path, plan, bad, trial("far", POINT))
+    assert [path.name for path in RunFolder(tmp_path / "bad-g1").checkpoints.iterdir()] == ["last-0000000004"]
 
 
 def test_where_links_are_refused_the_files_are_copied(

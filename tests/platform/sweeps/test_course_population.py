@@ -66,6 +66,7 @@ def test_at_each_exchange_the_worst_quarter_goes_on_from_the_best_quarter_once(
     assert sorted(clones) == [2, 4, 6]  # not after the last epoch
     assert [len(set(names)) for names in clones.values()] == [2, 2, 2]
     assert [len(names) for names in clones.values()] == [2, 2, 2]
+    assert len(box.events("running")) <= 8 * 4  # nobody is called before all are there
     generations = [trial.generation for trial in trials.values()]
     assert sum(generations) == 6
     assert {trial.state for trial in trials.values()} == {"finished"}
@@ -112,11 +113,13 @@ def test_a_clone_begins_from_the_donors_weights_with_settings_near_the_donors(
 def test_nobody_waits_for_a_member_that_ended_before_the_exchange(
     population: SweepPlan, machine: Machines, fault: str, concurrent: int
 ) -> None:
-    faults = {("0002", 2): [fault] * 3, ("0007", 3): [fault] * 3, ("0000", 8): [fault] * 3}
-    trials = machine(concurrent=concurrent, faults=faults).work(population)
+    faults = {("0002", 3): [fault] * 3, ("0007", 2): [fault] * 3, ("0000", 8): [fault] * 3}
+    box = machine(concurrent=concurrent, faults=faults)
+    trials = box.work(population)
     ended = "failed" if fault == "death" else fault
     assert [name for name, trial in trials.items() if trial.state == ended] == ["0000", "0002", "0007"]
     assert sum(trial.state == "finished" for trial in trials.values()) == 5
+    assert {event["epoch"] for event in box.events("cloned")} == {2, 4, 6}
 
 
 def test_nobody_waits_for_a_member_that_was_stopped_by_a_rule(population: SweepPlan, machine: Machines) -> None:
