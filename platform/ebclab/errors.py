@@ -36,7 +36,11 @@ class RunError(UserError):
 
 
 class TrainingError(EbclabError):
-    """Training itself went wrong (non-finite numbers); the text names the last good checkpoint."""
+    """The work itself failed; the text names the last good checkpoint."""
+
+
+class DivergedError(TrainingError):
+    """Numbers stopped being finite."""
 
 
 class InterruptedRunError(EbclabError):

@@ -6,16 +6,19 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ebclab
+from ebclab.data.prepare import prepare_dataset
+from ebclab.data.sources import load_split
 from ebclab.errors import InterruptedRunError
 from ebclab.training.display import SilentDisplay
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")  # a second instance of Ray in this process
 
 
 @pytest.fixture
@@ -54,27 +57,36 @@ def _wait_for(run: Path, launches: int) -> None:
     raise TimeoutError(f"{records[-3:]}")
 
 
-def test_a_machine_that_joins_is_used_from_the_next_checkpoint_on(one_machine: Any, tmp_path: Path) -> None:
+@contextmanager
+def _training(run: Path, *settings: str) -> Iterator[None]:
+    """Train for ever in a thread, with at least one worker; ask the run to stop at the end."""
     tiny = ["data.train_limit=96", "training.batch_size=32", "training.epochs=100000", "resources.threads=1"]
-    workers = ["resources.workers=1", "resources.max_workers=4", "resources.cpus_per_worker=1"]
-    config = ebclab.compose("simclr", overrides=[*tiny, *workers])
+    workers = ["resources.workers=1", "resources.cpus_per_worker=1"]
+    config = ebclab.compose("simclr", overrides=[*tiny, *workers, *settings])
     ended: list[Exception] = []
 
     def train() -> None:
         try:
-            ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+            ebclab.pretrain(config, runs=run.parent, name=run.name, display=SilentDisplay())
         except InterruptedRunError as error:
             ended.append(error)
 
-    run = tmp_path / "run"
     thread = threading.Thread(target=train)
     thread.start()
-    _wait_for(run, launches=1)
-    one_machine.add_node(num_cpus=2)  # three CPUs, but three workers do not split a batch of 32 evenly
-    _wait_for(run, launches=2)
-    (run / ".stop").touch()
-    thread.join(timeout=60)
+    try:
+        yield
+    finally:
+        (run / ".stop").touch()
+        thread.join(timeout=60)
     assert "everything is saved" in str(ended[0])
+
+
+def test_a_machine_that_joins_is_used_from_the_next_checkpoint_on(one_machine: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with _training(run, "resources.max_workers=4"):
+        _wait_for(run, launches=1)
+        one_machine.add_node(num_cpus=2)  # three CPUs, but three workers do not split a batch of 32 evenly
+        _wait_for(run, launches=2)
 
     records = _records(run)
     (change,) = [record for record in records if record.get("event") == "ranks_changed"]
@@ -83,3 +95,23 @@ def test_a_machine_that_joins_is_used_from_the_next_checkpoint_on(one_machine: A
     assert resumed["step"] % 2 == 0  # a checkpoint at an epoch's end
     epochs = [record["step"] for record in records if record["kind"] == "epoch"]
     assert epochs == list(range(2, epochs[-1] + 1, 2))  # nothing is left out, nothing is told twice
+
+
+def test_when_a_machine_leaves_a_streamed_run_goes_on_with_as_many_workers_as_can_be_fed(
+    one_machine: Any, tmp_path: Path
+) -> None:
+    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
+    one_machine.add_node(num_cpus=1)
+    leaving = one_machine.add_node(num_cpus=1)  # three CPUs: two workers and Ray Data
+    run = tmp_path / "run"
+    stream = [f"data.name=parquet:{tmp_path / 'digits'}", "data.delivery=stream", "views.recipe=digits"]
+    with _training(run, *stream, "resources.max_workers=2"):
+        _wait_for(run, launches=1)
+        one_machine.remove_node(leaving)  # it held a worker or Ray Data's CPU: either way one of three must go
+        _wait_for(run, launches=2)
+
+    records = _records(run)
+    (change,) = [record for record in records if record.get("event") == "ranks_changed"]
+    assert (change["before"], change["now"]) == (2, 1)
+    epochs = [record["step"] for record in records if record["kind"] == "epoch"]
+    assert epochs == list(range(2, epochs[-1] + 1, 2))

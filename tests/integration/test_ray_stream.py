@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import ebclab
@@ -15,17 +18,11 @@ from ebclab.data.sources import load_split
 from ebclab.errors import DataError, UserError
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult
-
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+from energy_contrast.method import Method, Progress
+from energy_contrast.simclr import Simclr
 
 
-def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str) -> RunResult:
+def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str, method: type[Method] | None = None) -> RunResult:
     overrides = [
         f"data.name={dataset}",
         "data.delivery=stream",
@@ -36,7 +33,7 @@ def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str) -> RunResul
         *settings,
     ]
     config = ebclab.compose("simclr", overrides=overrides)
-    return ebclab.pretrain(config, runs=runs, name="run", display=SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name="run", method=method, display=SilentDisplay())
 
 
 def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: str, tmp_path: Path) -> None:
@@ -48,7 +45,7 @@ def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: str,
     assert first.result["steps"] == 2 * steps_per_epoch
     more = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 3, *settings)
     assert more.result["steps"] == 3 * steps_per_epoch
-    assert more.result["holdout_knn"] > 0.5  # ten classes: chance is 0.1
+    assert more.result["scores"]["holdout_knn"] > 0.5  # ten classes: chance is 0.1
     records = [json.loads(line) for line in (more.path / "metrics.jsonl").read_text().splitlines()]
     assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3]
 
@@ -63,3 +60,26 @@ def test_a_damaged_image_that_one_worker_meets_ends_the_run_with_its_name(cluste
     few = ["evaluation.knn_bank_limit=1", "evaluation.knn_every=0", "data.holdout_rate=0", "data.colour=grey"]
     with pytest.raises((DataError, UserError), match=r"100\.png: not a readable image.*data\.skip_corrupt=true"):
         _pretrain(tmp_path, f"folder:{folder}", 1, *few)
+
+
+def test_an_elastic_run_on_a_stream_survives_a_worker_s_death(cluster: str, tmp_path: Path) -> None:
+    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
+    marker = tmp_path / "killed"
+
+    class Mortal(Simclr):
+        def after_step(self, progress: Progress) -> None:
+            if progress.step == 14 and torch.distributed.get_rank() == 1 and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    elastic = ["resources.workers=1", "resources.max_workers=2", "data.train_limit=320", "data.holdout_rate=0.2"]
+    done = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 4, *elastic, method=Mortal)
+    steps_per_epoch = done.result["train_images"] // 32
+    assert 7 <= steps_per_epoch <= 9  # the death lies within the second epoch
+    records = [json.loads(line) for line in (done.path / "metrics.jsonl").read_text().splitlines()]
+    (started,), (resumed,) = ([r for r in records if r.get("event") == name] for name in ("started", "resumed"))
+    assert (started["ranks"], resumed["ranks"], resumed["step"]) == (2, 2, steps_per_epoch)
+    assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3, 4]
+    assert done.result["steps"] == 4 * steps_per_epoch
+    undisturbed = _pretrain(tmp_path / "other", f"parquet:{tmp_path / 'digits'}", 4, *elastic)
+    assert done.result["scores"]["holdout_knn"] == undisturbed.result["scores"]["holdout_knn"]

@@ -24,14 +24,6 @@ from ebclab.training.prepare import build_method
 from ebclab.training.pretrain import RunResult
 from energy_contrast.simclr import Simclr
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1", "optimizer.learning_rate=0.0003"]
 """Two steps an epoch; few steps and a small rate, so that rounding does not grow into another run."""
 

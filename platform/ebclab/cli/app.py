@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ebclab.cli import data, evaluate, export, pretrain, show
+from ebclab.cli import data, evaluate, export, pretrain, show, sweep
 
 app = typer.Typer(
     name="ebclab",
@@ -14,6 +14,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("pretrain")(pretrain.pretrain)
+app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
 app.add_typer(data.app, name="data")

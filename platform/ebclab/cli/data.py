@@ -44,7 +44,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=Fals
 @app.command("prepare")
 def prepare(
     name: Annotated[str, typer.Argument(help="Dataset, folder:PATH or parquet:PATH.", show_default=False)],
-    to: Annotated[Path, typer.Option(help="Folder to write, new or empty.", show_default=False)],
+    to: Annotated[str, typer.Option(help="Folder to write, new or empty, also s3://...", show_default=False)],
     shards: Annotated[int, typer.Option(min=0, help="Files of each split; 0 chooses by size.")] = 0,
     resize: Annotated[int, typer.Option(min=0, help="Same as --set data.resize=...")] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
@@ -52,6 +52,7 @@ def prepare(
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage."""
     from ebclab.config.view_recipes import USUAL_VIEWS
+    from ebclab.data.filesystem import is_address
     from ebclab.data.prepare import prepare_dataset
     from ebclab.data.reading import Reading
     from ebclab.data.sources import load_split, splits_of
@@ -61,7 +62,8 @@ def prepare(
     splits = {split: load_split(name, folder, split, reading) for split in splits_of(name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
-    typer.echo(f"next: ebclab pretrain METHOD --dataset parquet:{to.absolute()} --set views.recipe={views}")
+    place = f"'parquet:{to}'" if is_address(to) else f"parquet:{Path(to).expanduser().absolute()}"
+    typer.echo(f"next: ebclab pretrain METHOD --dataset {place} --set views.recipe={views}")
 
 
 @app.command("show")

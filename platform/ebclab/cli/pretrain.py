@@ -48,6 +48,8 @@ def pretrain(
 
 def report(run: RunResult) -> None:
     """Print what a finished run found and what can be done next."""
+    from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+
     result = run.result
     if run.was_finished:
         typer.echo("this run had already finished; nothing was trained")
@@ -57,11 +59,11 @@ def report(run: RunResult) -> None:
         "trained": f"{result['method']} on {result['dataset']}, {result['epochs']} epochs, {result['steps']} steps",
         "time": f"{result['seconds']:,.0f} s" + (f", {rate['mean']:,.0f} +/- {rate['std']:,.0f} img/s" if rate else ""),
     }
-    if result["holdout_knn"] is not None:
-        best = result["best"]
-        facts["held-out kNN"] = (
-            f"{result['holdout_knn']:.1%} on {result['holdout_images']} images "
-            f"(best {best['holdout_knn']:.1%} after epoch {best['epoch']})"
+    if best := result["best"]:
+        name, value = best["objective"], result["scores"][best["objective"]]
+        facts[OBJECTIVES[name]] = (
+            f"{shown_score(name, value)} on {result['holdout_images']} images "
+            f"(best {shown_score(name, best['value'])} after epoch {best['epoch']})"
         )
     facts["next"] = f"ebclab evaluate {run.path}"
     for key, value in facts.items():

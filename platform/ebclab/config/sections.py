@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ebclab.config.addresses import credentials_problem
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
 
@@ -46,9 +47,12 @@ class DataConfig:
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = []
+        if problem := credentials_problem(self.name):
+            found.append(f"name: {problem}")
         if self.name.startswith(("folder:", "parquet:")) and self.root is not None:
-            return [f"root: data.name says already where the images are, got {self.root}; leave it out"]
-        return []
+            found.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
+        return found
 
 
 @dataclass(frozen=True)
@@ -177,9 +181,11 @@ class EvaluationConfig:
     """How quality is measured."""
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN
-    knn_every: int = setting(
-        1, "Score the held-out split by kNN every this many epochs; 0 never.", unit="epochs", minimum=0
+    objective: Literal["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"] = setting(
+        "holdout_knn",
+        "What the best checkpoint and sweeps are chosen by, on held-out training images; the last two need no labels.",
     )
+    knn_every: int = setting(1, "Score the held-out split every this many epochs; 0 never.", unit="epochs", minimum=0)
     knn_neighbours: int = setting(20, "Neighbours that vote.", minimum=1)
     knn_temperature: float = setting(0.1, "A neighbour's vote is exp(cosine similarity / temperature).", above=0.0)
     knn_bank_limit: int = setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from ebclab.errors import DataError, UserError
@@ -27,7 +28,7 @@ def choose_delivery(
     needed_bytes: int,
     free_bytes: int,
     workers: int,
-    num_proposals: int = 0,
+    num_proposals: Callable[[], int] = lambda: 0,
 ) -> Choice:
     """Return how a dataset is delivered.
 
@@ -37,14 +38,14 @@ def choose_delivery(
         needed_bytes: Bytes of all images as they would lie in memory, of all copies that share the device.
         free_bytes: Bytes that are free on the device.
         workers: Ray Train workers; 0 means a run in one process without Ray.
-        num_proposals: Views of other images that the method wants with each batch.
+        num_proposals: Returns how many views of other images the method wants with each batch; called only when the
+            answer matters.
 
     Raises:
         DataError: Streaming was asked for and cannot be done.
     """
-    obstacle = _obstacle(name, workers, num_proposals)
     if asked == "stream":
-        if obstacle:
+        if obstacle := _obstacle(name, workers, num_proposals):
             raise DataError(f"data.delivery: {obstacle}")
         return Choice("stream", "delivery stream: as asked")
     if asked == "resident":
@@ -52,21 +53,21 @@ def choose_delivery(
     sizes = f"{needed_bytes / 1e9:,.2f} GB of images, {free_bytes / 1e9:,.1f} GB free"
     if needed_bytes <= RESIDENT_SHARE * free_bytes:
         return Choice("resident", f"delivery resident: the set fits ({sizes})")
-    if obstacle:
+    if obstacle := _obstacle(name, workers, num_proposals):
         return Choice("resident", f"delivery resident: the set is large ({sizes}), but {obstacle}")
     return Choice("stream", f"delivery stream: the set is too large ({sizes})")
 
 
-def _obstacle(name: str, workers: int, num_proposals: int) -> str:
+def _obstacle(name: str, workers: int, num_proposals: Callable[[], int]) -> str:
     """Return why a dataset cannot be streamed; empty when it can."""
     if not name.startswith(("folder:", "parquet:")):
         return (
             f"a dataset of the catalogue is not streamed from its own files, got {name}; "
             f"run `ebclab data prepare {name} --to DIR` and set data.name=parquet:DIR"
         )
-    if num_proposals:
+    if wanted := num_proposals():
         return (
-            f"this method wants views of other images with each batch, got {num_proposals} a batch, and a stream "
+            f"this method wants views of other images with each batch, got {wanted} a batch, and a stream "
             "cannot look them up; set data.delivery=resident"
         )
     if workers == 0:
@@ -95,6 +96,17 @@ def cpu_reservation(cpus: float, workers: int, *, streamed: bool) -> float:
             f"cluster's CPUs, got {cpus:g}; add CPUs or set data.delivery=resident"
         )
     return float(int(each)) if each >= 1 else math.floor(each * 10_000) / 10_000  # Ray counts ten thousandths
+
+
+def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:
+    """Return how many workers a cluster can feed when each reserves ``reserved`` CPUs: one CPU is Ray Data's.
+
+    Args:
+        cpus: CPUs of the cluster.
+        reserved: CPUs of each worker, more than 0.
+        streamed: Whether Ray Data delivers the images.
+    """
+    return max(0, math.floor((cpus - (1 if streamed else 0)) / reserved + 1e-9))
 
 
 def require_cpus(cpus: float, workers: int, reserved: float, *, streamed: bool) -> None:

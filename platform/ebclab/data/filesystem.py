@@ -1,36 +1,52 @@
-"""Local folders and object stores behind one face: list the files below a place, read one of them."""
+"""Local folders and object stores behind one face: list the files below a place, read one of them, add one."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
 
+from ebclab.config.addresses import credentials_problem
 from ebclab.errors import DataError
+
+_COPIED_BYTES = 8 << 20  # at once
+_OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
+"""How pyarrow's object stores name what they complain of, in the text of an OSError."""
 
 
 class Place:
     """A folder or file, local or in an object store; small enough to be sent to other processes.
 
+    An address may say more about the store after a question mark, as pyarrow reads it:
+    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. What is sent holds no credentials: every process
+    finds its own.
+
     Args:
         path: A local path, or an address such as s3://bucket/folder or gs://bucket/folder.
+        setting: What the user calls it, for messages.
 
     Attributes:
-        path: The address, or the absolute local path.
+        path: The address without question mark and what follows, or the absolute local path.
 
     Raises:
-        DataError: The address is of no kind that can be opened.
+        DataError: The address is of no kind that can be opened, or holds credentials.
     """
 
-    def __init__(self, path: str) -> None:
-        self.is_local = "://" not in path
-        self.path = str(Path(path).expanduser().absolute()) if self.is_local else path.rstrip("/")
+    def __init__(self, path: str, setting: str = "data.name") -> None:
+        if problem := credentials_problem(path):
+            raise DataError(f"{setting}: {problem}")
+        self._setting = setting
+        self.is_local = not is_address(path)
+        address = str(Path(path).expanduser().absolute()) if self.is_local else path.rstrip("/")
+        self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
-            self.filesystem, self.inside = fs.FileSystem.from_uri(self.path)
+            self.filesystem, self.inside = fs.FileSystem.from_uri(address)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
-                f"data.name: not a place that can be read, got {path!r} ({_first_line(error)}); "
+                f"{setting}: not a place that can be opened, got {path!r} ({_first_line(error)}); "
                 "write a local path, s3://bucket/folder or gs://bucket/folder"
             ) from error
 
@@ -45,7 +61,10 @@ class Place:
         try:
             here = self.filesystem.get_file_info(self.inside)
             if here.type == fs.FileType.NotFound:
-                raise DataError(f"data.name: no such folder, got {self.path}; give the folder that holds the files")
+                kind = "folder" if self.is_local else "bucket or folder"
+                raise DataError(
+                    f"{self._setting}: no such {kind}, got {self.path}; give the folder that holds the files"
+                )
             if here.type == fs.FileType.File:
                 return [""] if here.path.lower().endswith(suffixes) else []
             found = self.filesystem.get_file_info(fs.FileSelector(self.inside, recursive=True))
@@ -84,10 +103,59 @@ class Place:
             raise self._unreadable(error, name) from error
         return size
 
-    def _unreadable(self, error: OSError, name: str = "") -> DataError:
+    def require_empty(self) -> None:
+        """Refuse a place in an object store that cannot be reached or holds something.
+
+        Raises:
+            DataError: There is no such bucket, it cannot be listed, or the folder is not empty.
+        """
+        try:
+            bucket = self.filesystem.get_file_info(self.inside.partition("/")[0])
+            found = self.filesystem.get_file_info(fs.FileSelector(self.inside, allow_not_found=True))
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if bucket.type == fs.FileType.NotFound:
+            raise DataError(f"{self._setting}: no such bucket, got {self.path}; make it first")
+        if found:
+            raise DataError(
+                f"{self._setting}: there is something already, got {self.path}; give a folder that is new or empty"
+            )
+
+    def upload(self, file: Path, name: str) -> None:
+        """Copy a local file into the file ``name`` below this place.
+
+        Raises:
+            DataError: It cannot be written.
+        """
+        try:
+            with file.open("rb") as source, self.filesystem.open_output_stream(self.inner_path(name)) as target:
+                shutil.copyfileobj(source, target, _COPIED_BYTES)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unwritable(error) from error
+
+    def storage_error(self, error: Exception, name: str) -> DataError | None:
+        """Return the error about the file ``name`` when ``error`` is the storage's, None when it is the content's."""
+        if isinstance(error, FileNotFoundError | PermissionError) or _OF_THE_STORE.search(str(error)):
+            return self._unreadable(error, name)
+        return None
+
+    def _unreadable(self, error: Exception, name: str = "") -> DataError:
         where = f"{self.path}/{name}" if name else self.path
-        kind = "permissions" if self.is_local else "the address, the network and your credentials"
-        return DataError(f"{where}: cannot be read, got {_first_line(error)}; check {kind}")
+        return DataError(f"{where}: cannot be read, got {_first_line(error)}; check {self._what_to_check}")
+
+    def _unwritable(self, error: Exception) -> DataError:
+        return DataError(
+            f"{self._setting}: cannot write {self.path}, got {_first_line(error)}; check {self._what_to_check}"
+        )
+
+    @property
+    def _what_to_check(self) -> str:
+        return "permissions" if self.is_local else "the address, the network and your credentials"
+
+
+def is_address(path: str) -> bool:
+    """Return whether ``path`` is the address of a store, not a local path."""
+    return "://" in path
 
 
 def _is_hidden(name: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -10,6 +13,34 @@ from ebclab.data.image_set import ImageSet
 
 _HOLDOUT_SALT = 0x686F6C646F7574  # two salts, so that which images are kept says nothing about which are held out
 _LIMIT_SALT = 0x6C696D6974
+
+
+@dataclass(frozen=True)
+class Split:
+    """The images of a run, those for training apart from those for selection.
+
+    Attributes:
+        train: Images that are trained on.
+        holdout: Images held out of training; may be empty.
+        digest: Short hash of ``train``, to notice data that changed under a run.
+    """
+
+    train: ImageSet
+    holdout: ImageSet
+    digest: str
+
+
+def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float) -> Split:
+    """Return the images of a run that uses at most ``train_limit`` of ``whole`` and holds ``holdout_rate`` out."""
+    train, holdout = split_holdout(limit(whole, train_limit), holdout_rate)
+    return Split(train, holdout, data_digest(train))
+
+
+def data_digest(data: ImageSet) -> str:
+    """Return a short hash of images and their keys."""
+    digest = hashlib.sha256(data.images.contiguous().numpy().tobytes())
+    digest.update(data.keys.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:

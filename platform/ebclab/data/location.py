@@ -7,6 +7,7 @@ import re
 from typing import Literal, NamedTuple
 
 from ebclab.data.catalogue import Split
+from ebclab.data.filesystem import is_address
 from ebclab.errors import DataError
 
 _KINDS = ("folder", "parquet")
@@ -40,7 +41,10 @@ def location_of(name: str) -> Location | None:
 def short_name(name: str) -> str:
     """Return a dataset's name as it may stand in the name of a file: ``folder:/data/birds`` becomes folder-birds."""
     location = location_of(name)
-    return name if location is None else f"{location.kind}-{re.split('[/:]+', location.path.rstrip('/'))[-1]}"
+    if location is None:
+        return name
+    path = location.path.partition("?")[0] if is_address(location.path) else location.path
+    return f"{location.kind}-{re.split('[/:]+', path.rstrip('/'))[-1]}"
 
 
 def files_of_split(files: list[str], split: Split, name: str, *, by_file_name: bool) -> dict[str, str]:

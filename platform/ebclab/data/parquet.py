@@ -100,13 +100,16 @@ class ParquetSource:
     def _where(self, file: str) -> str:
         return f"{self._place.path}/{file}" if file else self._place.path
 
+    def _unreadable(self, file: str, error: Exception) -> DataError:
+        return self._place.storage_error(error, file) or _damaged(self._where(file), error)
+
     def _read_columns(self, file: str, group: int, columns: list[str]) -> pa.Table:
         try:
             with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
                 opened = pq.ParquetFile(handle, page_checksum_verification=True)
                 return opened.read_row_group(group, columns=columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
-            raise _damaged(self._where(file), error) from error
+            raise self._unreadable(file, error) from error
 
     def _read_file_index(self, file: str, path_in_split: str) -> _File:
         try:
@@ -117,7 +120,7 @@ class ParquetSource:
                 table = opened.read(columns=sorted(known), use_threads=False)
                 rows_of_group = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
         except (OSError, pa.ArrowException) as error:
-            raise _damaged(self._where(file), error) from error
+            raise self._unreadable(file, error) from error
         count = sum(rows_of_group)
         labels = self._integers(file, table, self.reading.label_column, "data.label_column")
         keys = self._integers(file, table, INDEX_COLUMN, "data.name")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import torch
 
 from ebclab.data.catalogue import Split
+from ebclab.data.filesystem import Place, is_address
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet
 from ebclab.data.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
@@ -35,7 +37,7 @@ _ORDER_SALT = 0x7368617264  # names this use of the keys
 def prepare_dataset(
     splits: dict[Split, ImageSet], folder: str | Path, *, shards: int = 0, progress: Callable[[str], None] = print
 ) -> None:
-    """Write a dataset to ``folder`` as Parquet shards; the folder appears whole or not at all.
+    """Write a dataset to ``folder`` as Parquet shards; a local folder appears whole or not at all.
 
     Rows lie in the order of a hash of their keys, so that neighbours in a shard have nothing in common. Each split
     is a sub-folder of shards with the columns ``image`` (fixed-shape tensor (C, H, W) of unsigned bytes), ``label``
@@ -43,7 +45,7 @@ def prepare_dataset(
 
     Args:
         splits: The images of each split; "train" must be among them.
-        folder: A folder that does not exist, or is empty.
+        folder: A folder that does not exist, or is empty; or the address of one in an object store.
         shards: Files of each split; 0 means one for each 128 MB of images, at least eight, but none below one row
             group of 1,024 rows or 8 MB.
         progress: Called with one line a split.
@@ -51,6 +53,9 @@ def prepare_dataset(
     Raises:
         DataError: The folder is not empty or cannot be written.
     """
+    if is_address(str(folder)):
+        _prepare_in_store(splits, Place(str(folder), "--to"), shards, progress)
+        return
     target = Path(folder).expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"--to: there is something already, got {target}; give a folder that is new or empty")
@@ -68,6 +73,25 @@ def prepare_dataset(
         raise DataError(f"--to: cannot write {target}, got {error.strerror or error}; give another folder") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _prepare_in_store(
+    splits: dict[Split, ImageSet], place: Place, shards: int, progress: Callable[[str], None]
+) -> None:
+    """Write a dataset to a folder for the moment and copy it into an object store, where nothing can be renamed.
+
+    The list of shards goes first: whoever reads a copy that was broken off is told which shard is missing.
+    """
+    place.require_empty()
+    with tempfile.TemporaryDirectory(prefix="ebclab-") as aside:
+        prepare_dataset(splits, Path(aside) / "set", shards=shards, progress=progress)
+        files = sorted((path for path in Path(aside, "set").rglob("*") if path.is_file()), key=_list_first)
+        for path in files:
+            place.upload(path, path.relative_to(Path(aside, "set")).as_posix())
+
+
+def _list_first(path: Path) -> tuple[bool, bool, str]:
+    return path.name != CHECKSUMS, path.suffix == ".parquet", path.as_posix()
 
 
 def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:

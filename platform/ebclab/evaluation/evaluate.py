@@ -66,7 +66,7 @@ def evaluate_encoder(
     Raises:
         ConfigError: Unknown probe or linear protocol.
         DataError: A label is missing, a set is empty, or images and encoder do not fit.
-        TrainingError: The encoder gives NaN or infinity.
+        DivergedError: The encoder gives NaN or infinity.
     """
     probes = _chosen_probes(only, config)
     num_classes = _count_classes(train, test)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.errors import DataError, TrainingError
+from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.progress import OnProgress, silent
 
 Encoder = nn.Module | Callable[[Tensor], Tensor]
@@ -46,11 +46,11 @@ def compute_features(
 
     Raises:
         DataError: There are no images, or their channels are not the ones that the preprocessing expects.
-        TrainingError: The encoder gives NaN or infinity.
+        DivergedError: The encoder gives NaN or infinity.
     """
     _check_images(images, preprocessing)
     parts = []
-    with _frozen(encoder), torch.no_grad():
+    with frozen(encoder), torch.no_grad():
         for start in range(0, len(images), batch_size):
             batch = images[start : start + batch_size].to(device)
             parts.append(encoder(preprocessing(batch)).float().cpu())  # (B, D)
@@ -59,7 +59,7 @@ def compute_features(
     finite = features.isfinite().all(dim=1)
     if not finite.all():
         bad = int((~finite).sum())
-        raise TrainingError(
+        raise DivergedError(
             f"{what}: the encoder must give finite numbers, got NaN or infinity for {bad:,} of {len(images):,} images; "
             "its training has diverged, evaluate an earlier checkpoint"
         )
@@ -67,7 +67,7 @@ def compute_features(
 
 
 @contextmanager
-def _frozen(encoder: Encoder) -> Iterator[None]:
+def frozen(encoder: Encoder) -> Iterator[None]:
     """Hold the module behind ``encoder`` in eval mode; on leaving, give each submodule its own mode back."""
     module = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
     if not isinstance(module, nn.Module):

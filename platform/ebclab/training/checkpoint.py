@@ -18,9 +18,10 @@ import json
 import logging
 import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from safetensors.torch import load_file
@@ -33,6 +34,7 @@ from ebclab.training import atomic
 FORMAT = 1
 LAST_KEPT = 2
 Kind = Literal["last", "best", "kept"]
+T = TypeVar("T")
 
 _log = logging.getLogger("ebclab.training")
 
@@ -84,10 +86,27 @@ def load(folder: Path, kind: Kind = "last") -> Checkpoint | None:
     Raises:
         RunError: The newest one was written by a newer version, or all of them are damaged.
     """
+    return _newest_sound(folder, kind, _read)
+
+
+def newest_step(folder: Path) -> int:
+    """Return the step from which a resume goes on, 0 when there is no checkpoint.
+
+    It is the step that ``load`` would find. Every file is compared with its checksum, no tensor is loaded.
+
+    Raises:
+        RunError: As ``load``.
+    """
+    manifest = _newest_sound(folder, "last", _sound_manifest)
+    return manifest["step"] if manifest else 0
+
+
+def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path], T]) -> T | None:
+    """Return what ``read`` makes of the newest checkpoint that it can read."""
     paths = _of_kind(folder, kind)
     for path in paths:
         try:
-            return _read(path)
+            return read(path)
         except (OSError, ValueError, KeyError) as error:
             _log.warning("%s: damaged (%s); trying the one before", path, error)
     if paths:
@@ -119,8 +138,9 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     (aside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _read(path: Path) -> Checkpoint:
-    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+def _sound_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint whose files are what it says."""
+    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
     if manifest["format"] > FORMAT:
         raise RunError(
             f"{path}: written by a newer ebclab, got format {manifest['format']}; this version reads up to {FORMAT}"
@@ -128,6 +148,11 @@ def _read(path: Path) -> Checkpoint:
     for name, digest in manifest["files"].items():
         if _digest(path / name) != digest:
             raise ValueError(f"{name} does not match its checksum")
+    return manifest
+
+
+def _read(path: Path) -> Checkpoint:
+    manifest = _sound_manifest(path)
     state_path = path / "state.pt"
     memories = {p.stem.removeprefix("memory-"): load_file(p) for p in sorted(path.glob("memory-*.safetensors"))}
     return Checkpoint(

@@ -17,11 +17,10 @@ from typing import Any
 
 import ray
 import torch
+from ray.data import Dataset
 from ray.exceptions import RayError
 from ray.train import DataConfig
 from ray.train.torch import TorchConfig
-from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ScalingDecision
-from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScalingPolicy
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
@@ -33,14 +32,14 @@ from ebclab.training import checkpoint
 from ebclab.training.cluster_address import require_answer
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display
+from ebclab.training.elastic import ElasticPolicy
 from ebclab.training.follow import RunFollower, watch
 from ebclab.training.interrupt import StopFile
 from ebclab.training.one_rank import Job
 from ebclab.training.placement import Placement, allowed_sizes, even_share
 from ebclab.training.prepare import build_method
 from ebclab.training.ranks import raised_elsewhere
-from ebclab.training.run_folder import RunFolder
-from ebclab.training.streamed import delivery_of, newest_step
+from ebclab.training.streamed import delivery_of
 from ebclab.training.worker import REFUSAL, StreamPart, train_on_worker
 from energy_contrast.method import Method
 from energy_contrast.networks.batch_norm import GlobalBatchNorm
@@ -66,11 +65,11 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
     method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
     sizes = _sizes(job, method)
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
-    choice = delivery_of(job.config, method, job.images, here)
+    choice = delivery_of(job.config, lambda: method, job.images, here)
     display.note(choice.reason)
     (job.run.ray / REFUSAL).unlink(missing_ok=True)
     follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
-    with _joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+    with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
         streamed = choice.delivery == "stream"
         placement = _place(job, sizes, streamed=streamed)
         stream = plan_stream(job.config, num_views=method.num_views) if streamed else None
@@ -98,7 +97,7 @@ def _sizes(job: Job, method: Method) -> tuple[int, ...]:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[None]:
+def joined(address: str) -> Iterator[None]:
     """Be part of a cluster, or of one on this machine alone when ``address`` is "local".
 
     Raises:
@@ -124,6 +123,17 @@ def _joined(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
+def cluster_size() -> tuple[float, float]:
+    """Return the CPUs and GPUs that the joined cluster has, or may grow to."""
+    limit = ray._private.state.state.get_max_resources_from_cluster_config() or {}
+    cpus, gpus = (max(sum(node.get(unit, 0) for node in _nodes()), limit.get(unit, 0)) for unit in ("CPU", "GPU"))
+    return cpus, gpus
+
+
+def _nodes() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
 def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
     """Return what each worker reserves on the cluster that this process has joined.
 
@@ -131,15 +141,13 @@ def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
         UserError: The cluster can never hold the run.
     """
     resources = job.config.resources
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    limit = ray._private.state.state.get_max_resources_from_cluster_config() or {}  # where it can grow to, if it can
-    cpus, gpus = (max(sum(node.get(unit, 0) for node in nodes), limit.get(unit, 0)) for unit in ("CPU", "GPU"))
+    cpus, gpus = cluster_size()
     with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
     share = resources.cpus_per_worker
     if not share and streamed:
         share = cpu_reservation(cpus, sizes[-1], streamed=True)
     elif not share:
-        share = even_share([node.get("CPU", 0) for node in nodes], sizes[-1])
+        share = even_share([node.get("CPU", 0) for node in _nodes()], sizes[-1])
     placement = Placement(sizes, share, int(with_gpu))
     placement.require_room(cpus, gpus)
     require_cpus(cpus, sizes[0], share, streamed=streamed)
@@ -162,10 +170,12 @@ class _Trainer(TorchTrainer):
         if stream is not None:
             work = partial(_train_on_stream, job, placement, ray.put(stream))
             num_batches = len(stream.plan.train) // job.config.training.batch_size
-            # Called for every new group of workers, which begins where the newest checkpoint ends.
-            ingest["datasets"] = {
-                "train": lambda: build_dataset(stream.plan, first_epoch=newest_step(job.run) // max(1, num_batches))
-            }
+
+            def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint
+                step = checkpoint.newest_step(job.run.checkpoints)
+                return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
+
+            ingest["datasets"] = {"train": dataset}
             ingest["dataset_config"] = DataConfig(execution_options=execution_options())
         super().__init__(
             work,
@@ -187,28 +197,8 @@ class _Trainer(TorchTrainer):
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
         if self._placement.elastic:
             config = arguments["scaling_policy"].scaling_config
-            arguments["scaling_policy"] = _ElasticPolicy(config, self._placement, self._job.run)
+            arguments["scaling_policy"] = ElasticPolicy(config, self._placement, self._job.run, bool(self.datasets))
         return super()._initialize_and_run_controller(**arguments)
-
-
-class _ElasticPolicy(ElasticScalingPolicy):
-    """Ray's elastic policy, kept to numbers that split a batch evenly, and to the moment after a checkpoint."""
-
-    def __init__(self, scaling_config: ScalingConfig, placement: Placement, run: RunFolder) -> None:
-        super().__init__(scaling_config)
-        self._placement, self._run = placement, run
-        self._seen = checkpoint.latest_path(run.checkpoints)
-
-    def _count_possible_workers(self, reserved_resources: Any) -> int:
-        return self._placement.largest(super()._count_possible_workers(reserved_resources))
-
-    def make_decision_for_running_worker_group(self, *args: Any, **kwargs: Any) -> ScalingDecision:
-        """Resize only when a checkpoint has just been written: workers start anew from it and lose next to nothing."""
-        newest = checkpoint.latest_path(self._run.checkpoints)
-        if newest == self._seen:
-            return NoopDecision()
-        self._seen = newest
-        return super().make_decision_for_running_worker_group(*args, **kwargs)
 
 
 def _failure(job: Job, error: Exception) -> EbclabError:

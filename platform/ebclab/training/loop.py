@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
-from ebclab.errors import TrainingError
+from ebclab.errors import DivergedError
 from ebclab.optimization.schedules import set_learning_rate
 from ebclab.training.ranks import Ranks
 from ebclab.training.rate import RateMeter
@@ -81,7 +81,10 @@ class Training:
 
     def load_state(self, state: dict[str, Any], step: int) -> None:
         """Continue from ``state`` as saved after ``step`` steps."""
+        chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, own in zip(self.optimizer.param_groups, chosen, strict=True):
+            group.update(own)  # momenta come from the checkpoint, rates and decays from the settings
         self.generator.set_state(state["generator"])
         self.step = step
 
@@ -93,7 +96,7 @@ def train(training: Training, observer: Observer) -> bool:
         True when the run is complete, False when the observer asked to stop before.
 
     Raises:
-        TrainingError: A metric or a weight is no finite number.
+        DivergedError: A metric or a weight is no finite number.
     """
     training.method.train()
     training.images_per_second.restart()
@@ -137,7 +140,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any
 
 
 def check_weights(method: Method, step: int) -> None:
-    """Raise TrainingError when a weight or buffer of ``method`` is no finite number.
+    """Raise DivergedError when a weight or buffer of ``method`` is no finite number.
 
     One pass over the weights, one transfer from the device.
     """
@@ -145,7 +148,7 @@ def check_weights(method: Method, step: int) -> None:
     finite = torch.stack([torch.isfinite(value).all() for value in state.values()])
     if not finite.all():
         name = list(state)[int((~finite).nonzero()[0])]
-        raise TrainingError(f"step {step}: the weights hold numbers that are not finite, first in {name}")
+        raise DivergedError(f"step {step}: the weights hold numbers that are not finite, first in {name}")
 
 
 def _is_log_step(training: Training, step: int) -> bool:
@@ -163,7 +166,7 @@ def _read(training: Training, metrics: dict[str, Tensor]) -> dict[str, float]:
     plain = dict(zip(names, values, strict=True))
     wrong = [f"{name} = {value}" for name, value in plain.items() if not math.isfinite(value)]
     if wrong:
-        raise TrainingError(f"step {training.step}: {', '.join(wrong)}")
+        raise DivergedError(f"step {training.step}: {', '.join(wrong)}")
     plain["learning_rate"] = training.learning_rate(training.step - 1)
     plain["images_per_second"] = training.images_per_second.lap()
     return plain

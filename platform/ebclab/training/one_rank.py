@@ -11,9 +11,11 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
+from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
-from ebclab.errors import InterruptedRunError, TrainingError
-from ebclab.evaluation.monitor import holdout_knn
+from ebclab.errors import DivergedError, InterruptedRunError
+from ebclab.evaluation.monitor import holdout_scores
+from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.display import Display
 from ebclab.training.interrupt import Stop, stop_on_signals
@@ -34,14 +36,14 @@ class Job:
         run: The run folder, held by whoever launched the run.
         config: Resolved settings.
         method_class: The method to train.
-        images: The user's own training images, in place of the dataset that ``config`` names.
+        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
         command: What the user ran.
     """
 
     run: RunFolder
     config: ExperimentConfig
     method_class: type[Method]
-    images: ImageSet | None
+    images: ImageSet | Split | None
     command: tuple[str, ...]
 
 
@@ -73,7 +75,7 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
 
     Raises:
         UserError: The run cannot go on from what lies in its folder.
-        TrainingError: Numbers stopped being finite.
+        DivergedError: Numbers stopped being finite.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     training = prepared.training
@@ -124,20 +126,23 @@ def _recorder(
     )
 
 
-def _monitor(config: ExperimentConfig, prepared: Prepared, device: torch.device) -> Callable[[], float] | None:
-    """Return the held-out kNN score, or None when nothing is held out or nothing is labelled."""
-    if len(prepared.holdout) == 0 or bool((prepared.bank.labels < 0).any()):
+def _monitor(
+    config: ExperimentConfig, prepared: Prepared, device: torch.device
+) -> Callable[[], dict[str, float]] | None:
+    """Return what scores the encoder on held-out images, or None when none are held out or their labels are missing."""
+    needs_labels = config.evaluation.objective in NEED_LABELS
+    if len(prepared.holdout) == 0 or (needs_labels and bool((prepared.bank.labels < 0).any())):
         return None
 
-    def score() -> float:
-        return holdout_knn(
+    def score() -> dict[str, float]:
+        return holdout_scores(
             prepared.training.method.encoder,
             prepared.bank,
             prepared.holdout,
             prepared.preprocessing,
             config.evaluation,
+            config.views,
             device=device,
-            bank_limit=config.evaluation.knn_bank_limit,
         )
 
     return score
@@ -148,10 +153,10 @@ def _train(job: Job, prepared: Prepared, observer: Observer) -> None:
     run, training = job.run, prepared.training
     try:
         complete = train(training, observer)
-    except TrainingError as error:
+    except DivergedError as error:
         if training.ranks.rank == 0:
             run.metrics.append("event", training.step, event="failed", reason=str(error))
-        raise TrainingError(_advice(run, error)) from error
+        raise DivergedError(_advice(run, error)) from error
     if complete:
         return
     if training.ranks.rank == 0:
@@ -175,7 +180,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
         "batch_size": config.training.batch_size,
         "train_images": prepared.facts["train_images"],
         "holdout_images": prepared.facts["holdout_images"],
-        "holdout_knn": recorder.last_score,
+        "scores": recorder.last_scores,
         "best": recorder.best or None,
         "metrics": recorder.last_metrics,
         "images_per_second": training.images_per_second.summary(),
@@ -186,7 +191,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _advice(run: RunFolder, error: TrainingError) -> str:
+def _advice(run: RunFolder, error: DivergedError) -> str:
     good = checkpoint.latest_path(run.checkpoints)
     kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
     return (

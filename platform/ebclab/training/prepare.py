@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.config.sections import EncoderConfig
-from ebclab.data.holdout import limit, split_holdout
+from ebclab.data.holdout import Split, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.reading import Reading
@@ -51,7 +50,7 @@ class Prepared:
 def prepare(
     config: ExperimentConfig,
     device: torch.device,
-    images: ImageSet | None,
+    images: ImageSet | Split | None,
     method_class: type[Method],
     ranks: Ranks = ALONE,
 ) -> Prepared:
@@ -60,23 +59,20 @@ def prepare(
     Args:
         config: Resolved settings.
         device: Where the network and the images live.
-        images: The user's own training images, in place of the dataset that ``config`` names.
+        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
         method_class: The method to train.
         ranks: Which share of every batch is wanted.
 
     Raises:
         UserError: Settings, data and machine do not fit together.
     """
-    whole = images
-    if whole is None:
-        whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
-    train, holdout = split_holdout(limit(whole, config.data.train_limit), config.data.holdout_rate)
-    preprocessing = preprocessing_for(config.views, whole)
-    method = build_method(config, method_class, whole.images.shape[1], device)
+    split = images if isinstance(images, Split) else load_images(config, images)
+    preprocessing = preprocessing_for(config.views, split.train)
+    method = build_method(config, method_class, split.train.images.shape[1], device)
     method.pixel_range = preprocessing.pixel_range
-    memory_of(method, whole.images.shape[1], preprocessing.image_size)
+    memory_of(method, split.train.images.shape[1], preprocessing.image_size)
     data = ResidentData(
-        train,
+        split.train,
         config.views,
         preprocessing,
         seed=config.seed,
@@ -88,9 +84,21 @@ def prepare(
         rank=ranks.rank,
         world_size=ranks.world_size,
     )
-    facts = describe_data(whole, preprocessing, data_digest(train), len(train), len(holdout))
+    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(split.holdout))
     training = build_training(config, method, data, device, ranks)
-    return Prepared(training, data.draw, train, holdout, preprocessing, facts)
+    return Prepared(training, data.draw, split.train, split.holdout, preprocessing, facts)
+
+
+def load_images(config: ExperimentConfig, images: ImageSet | None = None) -> Split:
+    """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says.
+
+    Raises:
+        UserError: There are no such images.
+    """
+    whole = images
+    if whole is None:
+        whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
+    return split_images(whole, train_limit=config.data.train_limit, holdout_rate=config.data.holdout_rate)
 
 
 def describe_data(
@@ -168,13 +176,6 @@ def _require_groups(method: Method, batch_size: int, world_size: int) -> None:
             check_groups(groups, batch_size, world_size)
         except ValueError as error:
             raise ConfigError([f"method.{error}"]) from error
-
-
-def data_digest(data: ImageSet) -> str:
-    """Return a short hash of the training images and their keys, to notice data that changed under a run."""
-    digest = hashlib.sha256(data.images.contiguous().numpy().tobytes())
-    digest.update(data.keys.contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def build_training(

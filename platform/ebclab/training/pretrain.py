@@ -90,8 +90,11 @@ def _train_here(job: Job, display: Display) -> dict[str, Any]:
     resources = job.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     place = Place(device, set_threads(resources.threads))
-    method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
-    display.note(delivery_of(job.config, method, job.images, device).reason)
+
+    def new_method() -> Method:  # what is asked of it needs no images
+        return build_method(job.config, job.method_class, 3, torch.device("cpu"))
+
+    display.note(delivery_of(job.config, new_method, job.images, device).reason)
     prepared = prepare(job.config, device, job.images, job.method_class)
     with claim(job.run, job.config):
         return train_rank(job, prepared, place, display, StopFlag())

@@ -10,12 +10,12 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ebclab.errors import EbclabError, InterruptedRunError, TrainingError, UserError
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, UserError
 
 T = TypeVar("T")
 
 _BY_EXIT_CODE: dict[int, type[EbclabError]] = {
-    error.exit_code: error for error in (TrainingError, UserError, InterruptedRunError)
+    error.exit_code: error for error in (DivergedError, UserError, InterruptedRunError)
 }
 
 

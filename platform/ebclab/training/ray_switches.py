@@ -6,11 +6,15 @@ import os
 
 _SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",  # a box about Tune's own view of a sweep
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers on this machine keep the user's working folder
     "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # a page on the console for what we say in a line
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a sweep's own log says it all
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the first Ctrl-C saves
+    "TUNE_RESULT_BUFFER_LENGTH": "1",
 }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
@@ -26,11 +27,11 @@ class Recorder:
         config: Settings of the run.
         training: What is being trained; read when a checkpoint is due.
         facts: What describes the model in every checkpoint (input size, normalisation, data).
-        score: Returns the held-out kNN accuracy, or None when the run holds nothing out.
+        score: Returns what held-out images say of the encoder, by name; None when the run has nothing to ask them.
         display: What the user looks at.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
-        best: Best held-out score so far: {"holdout_knn", "epoch", "step"}; empty before the first.
+        best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty before it.
         seconds_before: Training time of earlier launches of this run.
     """
 
@@ -38,14 +39,14 @@ class Recorder:
     config: ExperimentConfig
     training: Training
     facts: dict[str, Any]
-    score: Callable[[], float] | None
+    score: Callable[[], dict[str, float]] | None
     display: Display
     stop: Stop
     writer: SummaryWriter
     best: dict[str, Any]
     seconds_before: float = 0.0
     last_metrics: dict[str, float] | None = None
-    last_score: float | None = None
+    last_scores: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._started = time.monotonic()
@@ -68,13 +69,17 @@ class Recorder:
         check_weights(self.training.method, step)
         final = epochs_done == self.config.training.epochs
         every = self.config.evaluation.knn_every
-        if self.score is not None and every and (final or epochs_done % every == 0):
-            self._record_score(step, epochs_done, self.score())
+        scored = self.score is not None and every and (final or epochs_done % every == 0)
+        if self.score is not None and scored:
+            self._record_scores(step, epochs_done, self.score())
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
             self._save("kept", epochs_done)
         if final or epochs_done % self.config.training.checkpoint_every == 0 or self.stop.is_set:
             self._save("last", epochs_done)
+        if scored:  # last, when all is on disk: whoever watches may end the run here
+            seconds = {"seconds": round(self.seconds, 3)}
+            self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
 
     def on_stop(self, step: int) -> None:
         """Save the step at which the run was asked to stop, unless the epoch's end has just saved it."""
@@ -93,21 +98,22 @@ class Recorder:
         self.best = state["best"]
         self.seconds_before = state["seconds"]
         self.last_metrics = state["metrics"]
-        self.last_score = found.facts["holdout_knn"]
+        self.last_scores = found.facts["scores"]
 
-    def _record_score(self, step: int, epochs_done: int, value: float) -> None:
-        self.last_score = value
-        self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), holdout_knn=value)
-        self.writer.add_scalar("holdout/knn", value, step)
+    def _record_scores(self, step: int, epochs_done: int, scores: dict[str, float]) -> None:
+        self.last_scores = scores
+        self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores)
+        for name, value in scores.items():
+            self.writer.add_scalar(f"holdout/{name.removeprefix('holdout_')}", value, step)
         self.writer.flush()
-        self.display.update(step, epochs_done, {**(self.last_metrics or {}), "holdout_knn": value})
-        if value > self.best.get("holdout_knn", -1.0):
-            self.best.update(holdout_knn=value, epoch=epochs_done, step=step)
+        objective = self.config.evaluation.objective
+        if objective in scores and scores[objective] > self.best.get("value", -math.inf):
+            self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
             self._save("best", epochs_done)
 
     def _save(self, kind: checkpoint.Kind, epochs_done: int) -> None:
         training = self.training
-        facts = {**self.facts, "epochs_done": epochs_done, "holdout_knn": self.last_score}
+        facts = {**self.facts, "epochs_done": epochs_done, "scores": self.last_scores}
         own = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
         state = {**training.state(), **own} if kind == "last" else None
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}

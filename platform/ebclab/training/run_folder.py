@@ -111,7 +111,7 @@ def find(
     if not run.config_path.exists():
         if resume:
             raise RunError(f"{run.path}: nothing to resume, no run of this name; leave --resume out to start one")
-        if run.path.exists() and any(entry.name != LOCK for entry in run.path.iterdir()):
+        if run.path.exists() and any(not entry.name.startswith(".") for entry in run.path.iterdir()):
             raise RunError(f"{run.path}: the folder holds something that is no run; choose another --name")
         return run, "new"
     changed = changed_settings(run.read_config(methods), config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,27 +12,28 @@ import torch
 from ebclab.config import ExperimentConfig
 from ebclab.data.catalogue import DATASETS
 from ebclab.data.delivery import Choice, choose_delivery
+from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import location_of
 from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import open_source
-from ebclab.training import checkpoint
 from ebclab.training.prepare import Prepared, build_method, build_training, describe_data, memory_of, proposals_of
 from ebclab.training.ranks import Ranks
-from ebclab.training.run_folder import RunFolder
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
     from ebclab.data.streaming import Stream
 
 
-def delivery_of(config: ExperimentConfig, method: Method, images: ImageSet | None, device: torch.device) -> Choice:
+def delivery_of(
+    config: ExperimentConfig, new_method: Callable[[], Method], images: ImageSet | Split | None, device: torch.device
+) -> Choice:
     """Return how the images of a run reach its workers, and why.
 
     Args:
         config: Resolved settings.
-        method: The method to train; only asked how many proposals it wants.
+        new_method: Returns the method to train, which is asked how many proposals it wants when that matters.
         images: The user's own images, which are always resident.
         device: Where images would stay.
 
@@ -47,14 +49,8 @@ def delivery_of(config: ExperimentConfig, method: Method, images: ImageSet | Non
         needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
         free_bytes=_free_bytes(device),
         workers=workers,
-        num_proposals=proposals_of(config, method),
+        num_proposals=lambda: proposals_of(config, new_method()),
     )
-
-
-def newest_step(run: RunFolder) -> int:
-    """Return the step from which a launch goes on: that of the newest sound checkpoint, or 0."""
-    found = checkpoint.load(run.checkpoints)
-    return found.step if found else 0
 
 
 def prepare_streamed(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebclab.errors import DataError, EbclabError, UserError
-from ebclab.training import atomic
+from ebclab.training import atomic, checkpoint
 from ebclab.training.device import resolve_device
 from ebclab.training.display import SilentDisplay
 from ebclab.training.interrupt import StopFile
@@ -18,7 +18,7 @@ from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.placement import Placement
 from ebclab.training.prepare import Prepared, prepare
 from ebclab.training.ranks import Ranks
-from ebclab.training.streamed import newest_step, prepare_streamed
+from ebclab.training.streamed import prepare_streamed
 from ebclab.training.threads import set_threads
 
 if TYPE_CHECKING:
@@ -94,5 +94,5 @@ def _prepared(job: Job, placement: Placement, ranks: Ranks, part: StreamPart | N
     place = Place(device, set_threads(resources.threads or placement.threads))
     if part is None:
         return place, prepare(job.config, device, job.images, job.method_class, ranks)
-    step = newest_step(job.run)
+    step = checkpoint.newest_step(job.run.checkpoints)
     return place, prepare_streamed(job.config, device, job.method_class, ranks, part.stream, part.shard, step)

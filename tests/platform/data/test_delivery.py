@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebclab.data.delivery import choose_delivery, cpu_reservation, require_cpus
+from ebclab.data.delivery import choose_delivery, cpu_reservation, fed_workers, require_cpus
 from ebclab.errors import DataError, UserError
 
 SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "workers": 2}
@@ -26,7 +26,7 @@ def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
     [
         ({"workers": 0}, "a stream needs Ray, got resources.workers=0"),
         ({"name": "cifar10"}, "run `ebclab data prepare cifar10 --to DIR` and set data.name=parquet:DIR"),
-        ({"num_proposals": 8}, "wants views of other images with each batch, got 8 a batch"),
+        ({"num_proposals": lambda: 8}, "wants views of other images with each batch, got 8 a batch"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused_and_auto_keeps_it(changes: dict, reason: str) -> None:
@@ -72,3 +72,13 @@ def test_a_reservation_that_starves_the_stream_is_refused_with_the_sum() -> None
     with pytest.raises(UserError, match=r"got 2 for 2 workers x 1 \+ 1 for Ray Data = 3; use fewer workers"):
         require_cpus(2, 2, 1, streamed=True)
     require_cpus(2, 2, 1, streamed=False)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "reserved", "streamed", "workers"),
+    [(3, 1, True, 2), (2, 1, True, 1), (1, 1, True, 0), (0, 1, True, 0), (2, 0.3333, True, 3), (2, 1, False, 2)],
+)
+def test_as_many_workers_are_fed_as_leave_ray_data_a_cpu(
+    cpus: float, reserved: float, streamed: bool, workers: int
+) -> None:
+    assert fed_workers(cpus, reserved, streamed=streamed) == workers

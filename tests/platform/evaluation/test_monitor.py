@@ -1,22 +1,34 @@
 """The score watched during training."""
 
-import dataclasses
+from dataclasses import replace
+from typing import get_args, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from ebclab.config.sections import EvaluationConfig
+from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
-from ebclab.evaluation.monitor import holdout_knn
+from ebclab.evaluation.monitor import holdout_scores
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))
 CONFIG = EvaluationConfig(knn_neighbours=1)
+VIEWS = ViewsConfig(recipe="none", crop_scale_min=0.5)
+
+
+def holdout_knn(encoder: nn.Module, train: ImageSet, holdout: ImageSet, config: EvaluationConfig) -> float:
+    return holdout_scores(encoder, train, holdout, PLAIN, config, VIEWS, device="cpu")["holdout_knn"]
+
+
+OBJECTIVES = get_args(get_type_hints(EvaluationConfig)["objective"])
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +48,7 @@ def test_the_monitor_is_knn_of_held_out_images_against_the_bank(
     assert len(bank) == (300 if bank_limit == 300 else 1400)
     model = KNeighborsClassifier(1, metric="cosine").fit(bank.images.flatten(1).double().numpy(), bank.labels.numpy())
     expected = model.score(holdout.images.flatten(1).double().numpy(), holdout.labels.numpy())
-    measured = holdout_knn(nn.Flatten(), train, holdout, PLAIN, CONFIG, device="cpu", bank_limit=bank_limit)
+    measured = holdout_knn(nn.Flatten(), train, holdout, replace(CONFIG, knn_bank_limit=bank_limit))
     assert measured == pytest.approx(expected, abs=1 / 397)
 
 
@@ -44,8 +56,7 @@ def test_the_bank_does_not_depend_on_the_order_of_the_images(parts: tuple[ImageS
     train, holdout = parts
     shuffled = train.rows(torch.randperm(1400, generator=torch.Generator().manual_seed(0)))
     scores = [
-        holdout_knn(nn.Flatten(), images, holdout, PLAIN, CONFIG, device="cpu", bank_limit=100)
-        for images in (train, shuffled)
+        holdout_knn(nn.Flatten(), images, holdout, replace(CONFIG, knn_bank_limit=100)) for images in (train, shuffled)
     ]
     assert scores[0] == scores[1] < 1.0
 
@@ -53,15 +64,62 @@ def test_the_bank_does_not_depend_on_the_order_of_the_images(parts: tuple[ImageS
 def test_the_encoder_goes_on_training(parts: tuple[ImageSet, ImageSet]) -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten()).train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    holdout_knn(net, *parts, PLAIN, CONFIG, device="cpu", bank_limit=50)
+    for objective in OBJECTIVES:
+        config = replace(CONFIG, knn_bank_limit=50, objective=objective)
+        holdout_scores(net, *parts, PLAIN, config, VIEWS, device="cpu")
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in before.items())
     assert net.training
 
 
 def test_missing_labels_and_too_few_images_are_one_sentence(parts: tuple[ImageSet, ImageSet]) -> None:
     train, holdout = parts
-    unlabelled = dataclasses.replace(train, labels=torch.full_like(train.labels, -1))
+    unlabelled = replace(train, labels=torch.full_like(train.labels, -1))
     with pytest.raises(DataError, match=r"digits: .* label for every image, got 1,400 of 1,400 without"):
-        holdout_knn(nn.Flatten(), unlabelled, holdout, PLAIN, CONFIG, device="cpu")
+        holdout_knn(nn.Flatten(), unlabelled, holdout, CONFIG)
     with pytest.raises(DataError, match="must not exceed the 5 training images at hand, got 20"):
-        holdout_knn(nn.Flatten(), train, holdout, PLAIN, EvaluationConfig(), device="cpu", bank_limit=5)
+        holdout_knn(nn.Flatten(), train, holdout, EvaluationConfig(knn_bank_limit=5))
+
+
+def test_the_linear_objective_is_scikit_learns_logistic_regression(parts: tuple[ImageSet, ImageSet]) -> None:
+    train, holdout = parts
+    config = replace(CONFIG, objective="holdout_linear", linear_l2=1e-2, knn_bank_limit=0)
+    scores = holdout_scores(nn.Flatten(), train, holdout, PLAIN, config, VIEWS, device="cpu")
+    x, held = (part.images.flatten(1).double().numpy() for part in (train, holdout))
+    scaler = StandardScaler().fit(x)
+    model = LogisticRegression(C=1 / (1400 * 1e-2), tol=1e-6, max_iter=1000)
+    expected = model.fit(scaler.transform(x), train.labels.numpy()).score(scaler.transform(held), holdout.labels)
+    assert scores["holdout_linear"] == pytest.approx(expected, abs=1 / 397)
+    assert set(scores) == {"holdout_knn", "holdout_linear"}
+
+
+def test_the_effective_rank_is_that_of_the_held_out_embeddings_and_needs_no_labels(
+    parts: tuple[ImageSet, ImageSet],
+) -> None:
+    unlabelled = [replace(part, labels=torch.full_like(part.labels, -1)) for part in parts]
+    config = replace(CONFIG, objective="effective_rank")
+    scores = holdout_scores(nn.Flatten(), *unlabelled, PLAIN, config, VIEWS, device="cpu")
+    sigma = np.linalg.svd(unlabelled[1].images.flatten(1).double().numpy() / 255, compute_uv=False)
+    share = sigma[sigma > 1e-9] / sigma.sum()
+    assert scores == {"effective_rank": pytest.approx(np.exp(-(share * np.log(share)).sum()), rel=1e-4)}
+
+
+def test_alignment_and_uniformity_are_better_where_views_agree_and_images_do_not(
+    parts: tuple[ImageSet, ImageSet],
+) -> None:
+    config = replace(CONFIG, objective="alignment_uniformity")
+
+    def measure(encoder: nn.Module, views: ViewsConfig) -> float:
+        return holdout_scores(encoder, *parts, PLAIN, config, views, device="cpu")["alignment_uniformity"]
+
+    class Constant(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.ones(len(images), 4)
+
+    still = ViewsConfig(recipe="none")
+    assert measure(Constant(), VIEWS) == pytest.approx(0.0, abs=1e-5)  # all agree: both terms vanish
+    unit = torch.nn.functional.normalize(parts[1].images.flatten(1).double(), dim=1)
+    distances = torch.cdist(unit, unit).square()[~torch.eye(397, dtype=torch.bool)]
+    expected = -float(torch.exp(-2 * distances).mean().log())  # views that do not move leave uniformity alone
+    assert measure(nn.Flatten(), still) == pytest.approx(expected, rel=1e-4)
+    assert measure(nn.Flatten(), VIEWS) < expected
+    assert measure(nn.Flatten(), VIEWS) == measure(nn.Flatten(), VIEWS)

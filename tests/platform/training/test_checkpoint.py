@@ -21,7 +21,7 @@ def _checkpoint(step: int) -> Checkpoint:
     weight = torch.randn(4, 3, 3, 3, generator=generator).to(memory_format=torch.channels_last)
     return Checkpoint(
         step=step,
-        facts={"epochs_done": step // 10, "holdout_knn": 0.5},
+        facts={"epochs_done": step // 10, "scores": {"holdout_knn": 0.5}},
         model={"encoder.weight": weight, "counter": torch.tensor(step)},
         state={"optimizer": {"momentum": weight[0]}, "generator": generator.get_state(), "best": {"epoch": 1}},
         memories={"buffer": {"images": torch.arange(12, dtype=torch.uint8).reshape(3, 4), "counts": torch.ones(3)}},
@@ -56,6 +56,16 @@ def test_two_last_and_one_best_are_kept_and_every_kept_one(tmp_path: Path) -> No
     assert names == ["best-0030", "kept-0010", "kept-0020", "kept-0030", "last-0020", "last-0030"]
 
 
+def test_the_newest_step_is_told_without_loading_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkpoint.newest_step(tmp_path / "nothing") == 0
+    for step in (10, 20):
+        checkpoint.save(tmp_path, "last", _checkpoint(step))
+    checkpoint.save(tmp_path, "best", _checkpoint(30))
+    for loader in ("load_file", "_read_state"):
+        monkeypatch.setattr(checkpoint, loader, lambda path: pytest.fail(f"{path} was loaded"))
+    assert checkpoint.newest_step(tmp_path) == 20
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "state.pt", "memory-buffer.safetensors", "manifest.json"])
 def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(
     tmp_path: Path, file: str, caplog: pytest.LogCaptureFixture
@@ -69,6 +79,7 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(
     assert found is not None
     assert found.step == 10
     assert newest.name in caplog.text
+    assert checkpoint.newest_step(tmp_path) == 10
 
 
 def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
@@ -76,8 +87,9 @@ def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(RunError, match="every last checkpoint is damaged"):
-        checkpoint.load(tmp_path)
+    for read in (checkpoint.load, checkpoint.newest_step):
+        with pytest.raises(RunError, match="every last checkpoint is damaged"):
+            read(tmp_path)
 
 
 def test_a_checkpoint_from_a_newer_version_is_refused_and_not_skipped(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ from ebclab.training.display import SilentDisplay
 from ebclab.training.recorder import Recorder
 from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
 from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.simclr import Simclr
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,20 @@ def test_own_images_without_labels_and_an_own_method_make_a_run(tmp_path: Path) 
     steps = 2 * (found.facts["train_images"] // 16)
     assert found.step == steps
     assert found.memories["bank"]["rows"].shape == (5 + steps,)  # five from start, one from each step
-    assert found.facts["holdout_knn"] is None  # nothing is labelled, so nothing is scored
+    assert found.facts["scores"] == {}  # nothing is labelled, so nothing is scored
+
+
+def test_a_run_in_this_process_builds_its_method_once(tmp_path: Path) -> None:
+    built: list[Simclr] = []
+
+    class Counted(Simclr):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            built.append(self)
+
+    config = compose("simclr", overrides=["data.train_limit=64", "training.batch_size=32", "training.epochs=1"])
+    ebclab.pretrain(config, runs=tmp_path, name="run", method=Counted, display=SilentDisplay())
+    assert len(built) == 1
 
 
 def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_path: Path) -> None:
@@ -183,7 +197,9 @@ def test_the_public_names_come_from_their_homes() -> None:
         "compose",
         "evaluate",
         "load_encoder",
+        "make_plan",
         "pretrain",
+        "sweep",
     }
     for name in ebclab.__all__:
         assert getattr(ebclab, name) is not None

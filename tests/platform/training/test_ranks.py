@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ebclab.errors import InterruptedRunError, RunError, TrainingError, UserError
+from ebclab.errors import DivergedError, InterruptedRunError, RunError, UserError
 from ebclab.training.ranks import ALONE, Ranks, raised_elsewhere
 
 
@@ -67,7 +67,7 @@ def test_one_rank_talks_to_nobody() -> None:
         ALONE.together(_refuse)
 
 
-@pytest.mark.parametrize("kind", [TrainingError, UserError, InterruptedRunError])
+@pytest.mark.parametrize("kind", [DivergedError, UserError, InterruptedRunError])
 def test_an_error_of_another_process_keeps_its_sentence_and_its_exit_code(kind: type[UserError]) -> None:
     error = raised_elsewhere(kind.exit_code, "a sentence")
     assert type(error) is kind

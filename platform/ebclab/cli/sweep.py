@@ -1,0 +1,145 @@
+"""``ebclab sweep``: search settings, confirm the best, or show what would be searched."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ebclab.cli import sweep_options as options
+from ebclab.errors import UserError
+
+if TYPE_CHECKING:
+    from ebclab.sweeps.limits import Limits
+    from ebclab.sweeps.plan import SweepPlan
+
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def sweep(
+    method: options.Method,
+    space: options.Space = None,
+    recipe: options.Recipe = None,
+    config: options.Config = None,
+    dataset: options.Dataset = None,
+    data_root: options.DataRoot = None,
+    assignments: options.Assignments = None,
+    objective: options.Objective = None,
+    trials: options.Trials = None,
+    epochs: options.Epochs = None,
+    limit: options.Limit = None,
+    scheduler: options.Scheduler = None,
+    search: options.Search = None,
+    interval: options.Interval = None,
+    rules: options.Rules = None,
+    gpus_per_trial: options.GpusPerTrial = None,
+    concurrent: options.Concurrent = "auto",
+    top: options.Top = None,
+    seeds: options.Seeds = None,
+    baseline: options.Baseline = None,
+    name: options.Name = None,
+    sweeps: options.Sweeps = Path("sweeps"),
+    resume: options.Resume = False,
+    warm_start: options.WarmStart = None,
+    show: options.Show = False,
+    price_per_hour: options.PricePerHour = None,
+) -> None:
+    """Search a method's settings with early stopping, then confirm the best with several seeds.
+
+    Repeating a command continues an unfinished sweep and prints the result of a finished one.
+    """
+    layers = (method, recipe, config, _overrides(dataset, data_root, objective, assignments))
+    budgets = _given(trials=trials, epochs=epochs, top=top, seeds=seeds, baseline=baseline, interval_epochs=interval)
+    choices = _given(space=space, search=search, scheduler=scheduler, rules=rules)
+    own = resume and name and recipe is None and config is None
+    plan = _plan(*layers, budgets | choices, sweeps / name if own and name else None)
+    limits = _limits(gpus_per_trial, concurrent, limit)
+    if show:
+        return _show(plan, limits, price_per_hour)
+    _run(plan, limits, sweeps=sweeps, name=name, resume=resume, warm_start=warm_start)
+
+
+def _overrides(
+    dataset: str | None, data_root: Path | None, objective: str | None, assignments: list[str] | None
+) -> list[str]:
+    """Return the short options as assignments, before the user's own so that these win."""
+    named = {"data.name": dataset, "data.root": data_root, "evaluation.objective": objective}
+    return [f"{key}={value}" for key, value in named.items() if value is not None] + (assignments or [])
+
+
+def _given(**asked: Any) -> dict[str, Any]:
+    """Return what was asked for, without what was left out."""
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+def _limits(gpus_per_trial: float | None, concurrent: str, limit: str | None) -> Limits:
+    from ebclab.sweeps.limits import Limits
+
+    return Limits(gpus_per_trial, _concurrent(concurrent), seconds_of(limit) if limit else None)
+
+
+def _show(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
+    from ebclab.cli.sweep_report import print_forecast
+
+    print_forecast(plan, limits, price_per_hour)
+
+
+def _run(plan: SweepPlan, limits: Limits, **where: Any) -> None:
+    from ebclab.cli.sweep_report import print_result
+    from ebclab.sweeps.sweep import sweep as run_sweep
+
+    print_result(run_sweep(plan, limits=limits, **where))
+
+
+def _plan(
+    method: str,
+    recipe: str | None,
+    config: Path | None,
+    overrides: list[str],
+    given: dict[str, Any],
+    saved: Path | None,
+) -> SweepPlan:
+    """Return the plan of this command; what it leaves out has its default, or that of the ``saved`` sweep."""
+    from dataclasses import asdict
+
+    from ebclab.config import compose, load_yaml_file, to_mapping
+    from ebclab.sweeps.folder import SweepFolder
+    from ebclab.sweeps.make_plan import make_plan
+    from ebclab.sweeps.plan import read_plan
+
+    if saved is None or not (saved / "sweep.yaml").is_file():
+        settings = compose(method, recipe, load_yaml_file(config) if config else None, overrides)
+        return make_plan(settings, **given)
+    before = read_plan(SweepFolder(saved.absolute()).plan)
+    rules = asdict(before.rules)
+    kept = {
+        "space": before.space,
+        "search": before.search,
+        "scheduler": rules.pop("scheduler"),
+        "rules": [f"{key}={value}" for key, value in rules.items()],
+        "interval_epochs": before.population.interval_epochs,
+        **{key: getattr(before, key) for key in ("trials", "epochs", "top", "seeds", "baseline")},
+    }
+    return make_plan(compose(method, config=to_mapping(before.config), overrides=overrides), **(kept | given))
+
+
+def seconds_of(text: str) -> float:
+    """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds.
+
+    Raises:
+        UserError: It is none.
+    """
+    parts = re.fullmatch(r"((?:\d+(?:\.\d+)?[dhms])+)", text.strip())
+    seconds = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)) if parts else 0
+    if seconds <= 0:
+        raise UserError(f"--time: not a duration, got {text!r}; write 8h, 45m or 1h30m")
+    return seconds
+
+
+def _concurrent(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise UserError(f"--concurrent: not a number of trials, got {text!r}; write auto or a number from 1")
+    return int(text)

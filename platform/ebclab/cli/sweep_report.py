@@ -1,0 +1,107 @@
+"""What ``ebclab sweep`` prints: a forecast before, and what was found after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ebclab.sweeps.limits import Limits
+    from ebclab.sweeps.plan import SweepPlan
+
+
+def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
+    """Print what would be searched, with what, and how long that can take at most."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.sweeps.describe_space import describe_space
+    from ebclab.sweeps.forecast import forecast
+    from ebclab.sweeps.requirements import require_judgeable, require_trainable
+    from ebclab.training.display import clock
+    from ebclab.training.prepare import load_images
+    from ebclab.training.ray_switches import set_ray_switches
+    from energy_contrast.catalog import METHODS
+
+    split = load_images(plan.config)
+    require_judgeable(plan, split)
+    require_trainable(plan, split, METHODS)
+    set_ray_switches()
+    from ebclab.sweeps.launch import slots_of
+    from ebclab.training.launch import joined
+
+    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+        slots = slots_of(plan, limits)
+    table = Table(title=f"searched ({plan.space.where})", title_justify="left")
+    for column in ("setting", "range", "now"):
+        table.add_column(column, overflow="fold")
+    for row in describe_space(plan.space, plan.config):
+        table.add_row(*row)
+    Console().print(table, markup=False)
+    bound = forecast(plan, slots, split, METHODS)
+    cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
+    facts = {
+        "search": f"{plan.trials} trials of at most {plan.epochs} epochs, {plan.search}, {plan.rules.scheduler}",
+        "confirm": _confirm(plan),
+        "objective": plan.config.evaluation.objective,
+        "resources": slots.in_words(),
+        "one epoch": f"about {bound.epoch_seconds:,.1f} s with the settings of now, from a few steps measured here",
+        "longest time": f"{clock(bound.seconds)}, {bound.trial_hours:,.2f} trial-hours{cost}; less with early stopping",
+    }
+    _print_facts(facts)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """Print the confirmed settings, the test score of the winner and where everything lies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+    from ebclab.training.display import clock
+
+    objective, path = result["objective"], Path(result["path"])
+
+    def shown(entry: dict[str, Any]) -> str:
+        if entry.get("low") is None:
+            return shown_score(objective, entry["values"][0])
+        interval = f"{shown_score(objective, entry['low'])} to {shown_score(objective, entry['high'])}"
+        return f"{shown_score(objective, entry['mean'])} ({interval})"
+
+    if result["candidates"]:
+        table = Table(title="confirmed with other seeds", title_justify="left")
+        table.add_column("settings of trial")
+        table.add_column(f"{OBJECTIVES[objective]}, mean (95 %)", justify="right")
+        table.add_column("seeds", justify="right")
+        for entry in result["candidates"]:
+            table.add_row(entry["trial"], shown(entry), f"{len(entry['values'])}/{entry['seeds_asked']}")
+        Console().print(table, markup=False)
+    winner, saved = result["winner"], result["saved"]
+    facts = {
+        "winner": f"{winner['trial']}: " + ", ".join(f"{k}={_short(v)}" for k, v in winner["settings"].items()),
+        "trials": ", ".join(f"{count} {state}" for state, count in result["trials"].items()),
+        "time": f"{clock(result['seconds'])} of trials; early stopping saved about {clock(saved['seconds'])}",
+    }
+    if result["test"]:
+        facts["test set"] = ", ".join(f"{name} {score['mean']:.1%}" for name, score in result["test"].items())
+    facts |= {"sweep": str(path), "next": f"ebclab pretrain {result['method']} --config {path / 'best.yaml'}"}
+    _print_facts(facts)
+
+
+def _confirm(plan: SweepPlan) -> str:
+    if not plan.top:
+        return "nothing"
+    also = " and of the settings it starts from" if plan.baseline else ""
+    return f"{plan.seeds} seeds of the best {plan.top}{also}, {plan.config.training.epochs} epochs each"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _print_facts(facts: dict[str, str]) -> None:
+    width = max(map(len, facts))
+    for key, value in facts.items():
+        typer.echo(f"{key:>{width}}: {value}")

@@ -1,0 +1,81 @@
+"""How long a sweep can take at most on this machine, from a few measured steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ebclab.data.holdout import Split
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.slots import Slots
+from ebclab.training.device import resolve_device
+from ebclab.training.loop import train_step
+from ebclab.training.prepare import prepare
+from ebclab.training.threads import set_threads
+from energy_contrast.method import Method
+
+_MEASURE_SECONDS = 3.0
+_FORWARD_SHARE = 1 / 6  # of a step with two views and a backward pass: one image forward
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Upper bounds of a sweep, as if no trial were stopped.
+
+    Attributes:
+        epoch_seconds: One epoch of one trial with the run's own settings, its scoring included.
+        search_epochs: Epochs of all trials of the search.
+        confirm_epochs: Epochs of all confirming runs.
+        concurrent: Trials at once.
+        gpus: GPUs of a trial.
+    """
+
+    epoch_seconds: float
+    search_epochs: int
+    confirm_epochs: int
+    concurrent: int
+    gpus: float
+
+    @property
+    def seconds(self) -> float:
+        """The longest possible time."""
+        return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / self.concurrent
+
+    @property
+    def trial_hours(self) -> float:
+        """Hours of trials, one after the other: what is paid for."""
+        return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / 3600
+
+
+def forecast(plan: SweepPlan, slots: Slots, split: Split, methods: Mapping[str, type[Method]]) -> Forecast:
+    """Measure a few steps with the run's own settings in this process and return what a whole sweep takes at most.
+
+    Trials with other batch sizes or memories may be slower or faster.
+
+    Args:
+        plan: The sweep.
+        slots: What trials get.
+        split: The images.
+        methods: Methods by name.
+    """
+    config = plan.config
+    device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
+    set_threads(slots.threads)
+    prepared = prepare(config, device, split, methods[config.method_name])
+    prepared.training.method.start(prepared.draw)
+    train_step(prepared.training)  # the first one allocates
+    steps, started = 0, time.perf_counter()
+    while steps < 20 and (steps == 0 or time.perf_counter() - started < _MEASURE_SECONDS):
+        train_step(prepared.training)
+        steps += 1
+    step_seconds = (time.perf_counter() - started) / steps
+    scored = min(len(split.train), config.evaluation.knn_bank_limit or len(split.train)) + len(split.holdout)
+    score_seconds = step_seconds / config.training.batch_size * _FORWARD_SHARE * scored
+    return Forecast(
+        epoch_seconds=step_seconds * prepared.training.data.num_batches + score_seconds,
+        search_epochs=plan.trials * plan.epochs,
+        confirm_epochs=(plan.top + (plan.baseline and plan.top > 0)) * plan.seeds * config.training.epochs,
+        concurrent=slots.concurrent,
+        gpus=slots.gpus,
+    )

@@ -1,0 +1,54 @@
+"""What a sweep may use, and what its launch needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ebclab.data.holdout import Split
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.table import SweepDisplay
+from energy_contrast.method import Method
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sweep may use; may differ when it is resumed.
+
+    Attributes:
+        gpus_per_trial: GPUs of a trial, fractions allowed; None means a whole one where there are any.
+        concurrent: Trials at once; None means as many as fit.
+        seconds: Time for the search; None means no limit.
+    """
+
+    gpus_per_trial: float | None = None
+    concurrent: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A sweep that was found fit to start.
+
+    Attributes:
+        folder: Where everything lies.
+        plan: What is searched, and how.
+        split: The images of all trials.
+        methods: Methods by name.
+        limits: What may be used.
+        warm_start: Folder of a sweep before this one to learn from.
+        earlier: Its points and objectives.
+        display: Where progress is shown.
+    """
+
+    folder: SweepFolder
+    plan: SweepPlan
+    split: Split
+    methods: Mapping[str, type[Method]]
+    limits: Limits
+    warm_start: Path | None
+    earlier: Sequence[tuple[dict[str, Any], float]]
+    display: SweepDisplay

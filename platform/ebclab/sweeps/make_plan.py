@@ -1,0 +1,128 @@
+"""From what a person asks for to a plan, with every mistake reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from ebclab.config import ExperimentConfig, did_you_mean
+from ebclab.config.check import Findings, check_section
+from ebclab.config.experiment import settings_of
+from ebclab.config.yaml_text import from_yaml
+from ebclab.errors import ConfigError
+from ebclab.sweeps.plan import Population, SweepPlan
+from ebclab.sweeps.space import Space, load_space
+from ebclab.sweeps.space_check import check_space, why_not_live
+from ebclab.sweeps.stopping import StopRules
+from ebclab.sweeps.suggest import Search
+
+TRIALS = 16
+SEARCHES: tuple[str, ...] = get_args(Search)
+
+
+def make_plan(
+    config: ExperimentConfig,
+    *,
+    space: Space | str | Path | None = None,
+    search: str | None = None,
+    scheduler: str = "asha",
+    trials: int | None = None,
+    epochs: int | None = None,
+    top: int | None = None,
+    seeds: int = 3,
+    baseline: bool = True,
+    interval_epochs: int | None = None,
+    rules: Iterable[str] = (),
+) -> SweepPlan:
+    """Return the plan of a sweep.
+
+    Args:
+        config: Settings of every trial but for those searched; ``training.epochs`` is the full budget.
+        space: What is searched: a space, a path, or None for the one shipped for the method.
+        search: tpe, random or grid; None means tpe, or random under population based training.
+        scheduler: asha, median, pbt or none.
+        trials: Trials of the search; None means 16, or all points of a grid.
+        epochs: Budget of a trial of the search; None means the full budget.
+        top: How many of the best settings are run again; None means 3, or all where there are fewer trials.
+        seeds: How many seeds each of them is run with.
+        baseline: Also run the settings that the search starts from with these seeds.
+        interval_epochs: Epochs between exchanges of a population; None means a fifth of the budget.
+        rules: Other stopping rules, ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    findings = Findings()
+    stop_rules = _rules(scheduler, rules, findings)
+    search = search or ("random" if scheduler == "pbt" else "tpe")
+    if search not in SEARCHES:
+        findings.add("--search", f"no such search, got {search}; {did_you_mean(search, SEARCHES)}")
+    found = _fitting_space(space, config, stop_rules, findings)
+    if search == "grid" and trials is not None and trials != found.grid_size:
+        findings.add("--trials", f"the grid has {found.grid_size} points, got {trials}; leave --trials out or thin it")
+    count = found.grid_size if search == "grid" else TRIALS if trials is None else trials
+    budget = config.training.epochs if epochs is None else epochs
+    plan = SweepPlan(
+        config=config,
+        space=found,
+        search=cast(Search, search),
+        rules=stop_rules,
+        population=Population(max(1, budget // 5) if interval_epochs is None else interval_epochs),
+        trials=count,
+        epochs=budget,
+        top=min(3, count) if top is None else top,
+        seeds=seeds,
+        baseline=baseline,
+    )
+    problems = findings.problems + plan.problems()
+    if problems:
+        raise ConfigError(problems)
+    return plan
+
+
+def _fitting_space(
+    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, findings: Findings
+) -> Space:
+    """Return the space, and record where it does not fit the run."""
+    try:
+        found = space if isinstance(space, Space) else load_space(space, config.method_name)
+    except ConfigError as error:
+        raise ConfigError(findings.problems + error.problems) from error
+    if space is None and rules.scheduler == "pbt":
+        found = _live_part(found, config)
+    try:
+        check_space(found, config, searched_live_only=rules.scheduler == "pbt")
+    except ConfigError as error:
+        findings.problems += error.problems
+    return found
+
+
+def _live_part(space: Space, config: ExperimentConfig) -> Space:
+    """Return a shipped space without what cannot change in mid-run, and say so in its name."""
+    fixed = [parameter.name for parameter in space.parameters if why_not_live(parameter, config)]
+    return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
+
+
+def _rules(scheduler: str, rules: Iterable[str], findings: Findings) -> StopRules:
+    """Return the stopping rules, and record what is wrong with them."""
+    known = settings_of(StopRules)
+    schedulers = ("asha", "median", "pbt", "none")
+    given: dict[str, Any] = {}
+    if scheduler in schedulers:
+        given["scheduler"] = scheduler
+    else:
+        findings.add("--scheduler", f"no such scheduler, got {scheduler}; {did_you_mean(scheduler, schedulers)}")
+    for text in rules:
+        key, equals, value = text.partition("=")
+        if not equals:
+            findings.add("--rule", f"no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE")
+            continue
+        given[key.strip()] = from_yaml(value, where=f"--rule {key.strip()}")
+    own = Findings()
+    unknown = "--rule.{0}: no such rule; {1}"
+    read: StopRules = check_section(
+        "--rule", StopRules, given, lambda name: unknown.format(name, did_you_mean(name, known)), own
+    )
+    findings.problems += [line.replace("--rule.", "--rule ", 1) for line in own.problems]
+    return read

@@ -1,0 +1,99 @@
+"""A phase of a sweep while it trains: search or confirmation, shown, timed, and stopped when somebody asks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from ebclab.errors import InterruptedRunError
+from ebclab.sweeps.clone import clone_run
+from ebclab.sweeps.course import Course
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.on_tune import run_course
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
+from ebclab.sweeps.slots import Slots
+from ebclab.sweeps.table import SweepDisplay
+from ebclab.sweeps.worker import TrialSetup
+from ebclab.training.interrupt import StopFile, StopFlag, stop_on_signals
+from ebclab.training.run_folder import RunFolder
+
+
+@dataclass
+class Phase:
+    """Trials that are trained together.
+
+    Attributes:
+        folder: The sweep's folder.
+        plan: What the sweep is.
+        log: Its log.
+        setup: What all trials share.
+        slots: What each of them gets.
+        display: Where progress is shown.
+        proposals: Where the trials come from.
+        seconds: Time for the phase; None means no limit.
+    """
+
+    folder: SweepFolder
+    plan: SweepPlan
+    log: SweepLog
+    setup: TrialSetup
+    slots: Slots
+    display: SweepDisplay
+    proposals: SearchProposals | ConfirmProposals
+    seconds: float | None = None
+
+    def run(self) -> None:
+        """Train all that is left to train.
+
+        Raises:
+            InterruptedRunError: Somebody asked to stop.
+        """
+        self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
+        self._course = course = Course(
+            self.log,
+            self.proposals,
+            self.plan.rules,
+            self.plan.population,
+            concurrent=self.slots.concurrent,
+            failures_allowed=self.plan.config.resources.max_failures,
+            stop=self._stop,
+            clone=partial(clone_run, self.folder.trials, self.plan),
+        )
+        if course.is_over:
+            return
+        for trial in course.trials:
+            self._stop_file(trial.id).clear()
+        total = len(course.trials) + self.proposals.left(course.trials)
+        name = f"{self.folder.path.name}, {self.proposals.kind}"
+        self.display.start(name, self.plan.config.evaluation.objective, total)
+        try:
+            with stop_on_signals(self._stop):
+                run_course(course, self.setup, self.slots, self.folder.path / ".ray", self._on_step)
+        finally:
+            self.display.show(course.trials)
+            self.display.stop()
+        if self._stop.is_set and not self._over_time:
+            left = sum(not trial.is_over for trial in course.trials) + self.proposals.left(course.trials)
+            raise InterruptedRunError(
+                f"stopped with {left} trials to go; everything is saved in {self.folder.path}; "
+                "the same command goes on from there"
+            )
+
+    def _on_step(self) -> None:
+        self.display.show(self._course.trials)
+        elapsed = time.monotonic() - self._started
+        if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
+            self._over_time = True
+            self.display.note("the time for the search is over: trials that train now save and stop")
+            self._stop.set()
+        if self._stop.is_set:
+            for trial_id in self._course.active:
+                self._stop_file(trial_id).set()
+
+    def _stop_file(self, trial_id: str) -> StopFile:
+        run = RunFolder(self.folder.trials / self.log.trials[trial_id].run_name)
+        run.path.mkdir(parents=True, exist_ok=True)
+        return StopFile(run.stop)

@@ -1,0 +1,96 @@
+"""How many trials run at once and what each of them gets: plain numbers in, plain numbers out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ebclab.errors import UserError
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What a sweep asks of a cluster.
+
+    Attributes:
+        concurrent: Trials at once.
+        cpus: CPUs that Ray reserves for a trial's own process; 0 where its workers reserve theirs.
+        gpus: GPUs, or the share of one, likewise.
+        threads: CPU threads of a trial.
+    """
+
+    concurrent: int
+    cpus: float
+    gpus: float
+    threads: int
+
+    def in_words(self) -> str:
+        """Return what runs at once and what each gets."""
+        each = f"{self.threads} CPU thread{'s' if self.threads > 1 else ''}"
+        return f"{self.concurrent} at once, {each}" + (f" and {self.gpus:g} GPU" if self.gpus else "") + " each"
+
+
+def share_out(
+    *,
+    cpus: float,
+    gpus: float,
+    num_trials: int,
+    threads: int,
+    workers: int,
+    cpus_per_worker: float,
+    gpus_per_trial: float,
+    concurrent: int | None,
+) -> Slots:
+    """Return how the trials of a sweep share a cluster.
+
+    Args:
+        cpus: CPUs the cluster has.
+        gpus: GPUs the cluster has.
+        num_trials: Trials there will ever be at once, at most.
+        threads: CPU threads that a trial (a worker, where a trial has workers) uses; 0 means 1.
+        workers: Ray workers of each trial; 0 where a trial is one process.
+        cpus_per_worker: CPUs that each of these workers reserves; 0 where nothing is said.
+        gpus_per_trial: GPUs of a trial, fractions allowed.
+        concurrent: Trials at once, or None for as many as fit.
+
+    Raises:
+        UserError: The cluster has not what is asked for, so that trials would wait for ever; the text shows the sum.
+    """
+    threads = max(1, threads)
+    if workers and not cpus_per_worker and (concurrent or 1) > 1:
+        raise UserError(
+            f"--concurrent: each trial's {workers} workers share all CPUs, got {concurrent} trials at once; "
+            "set resources.cpus_per_worker, or leave --concurrent out"
+        )
+    needed = (workers * cpus_per_worker or cpus) if workers else threads
+    _require_room_for_one(needed, cpus, gpus_per_trial, gpus)
+    fit = int(cpus / needed + 1e-9)
+    if gpus_per_trial:
+        per_gpu = math.floor(1 / gpus_per_trial + 1e-9)  # a share lies on one card; Ray never splits it over two
+        fit = min(fit, int(gpus) * per_gpu if gpus_per_trial <= 1 else int(gpus // gpus_per_trial))
+    if concurrent is not None and concurrent < 1:
+        raise UserError(f"--concurrent: at least one trial at once, got {concurrent}; leave it out for as many as fit")
+    if concurrent is not None and concurrent > fit:
+        shares = ", and a share lies on one card" if 0 < gpus_per_trial < 1 else ""
+        raise UserError(
+            f"--concurrent: {concurrent} x {needed:g} CPUs = {concurrent * needed:g} and "
+            f"{concurrent} x {gpus_per_trial:g} GPUs = {concurrent * gpus_per_trial:g}, "
+            f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs{shares}; use at most {fit}"
+        )
+    own = (0.0, 0.0) if workers else (float(threads), gpus_per_trial)
+    return Slots(min(concurrent or fit, num_trials), *own, threads)
+
+
+def _require_room_for_one(needed: float, cpus: float, gpus_per_trial: float, gpus: float) -> None:
+    """Refuse a cluster that can never hold a single trial."""
+    if gpus_per_trial < 0 or (gpus_per_trial > 1 and gpus_per_trial != int(gpus_per_trial)):
+        raise UserError(f"--gpus-per-trial: a share of one GPU or a whole number, got {gpus_per_trial:g}")
+    if needed > cpus:
+        raise UserError(
+            f"resources: a trial needs {needed:g} CPUs, the cluster has {cpus:g}; use fewer workers or threads"
+        )
+    if gpus_per_trial > gpus:
+        raise UserError(
+            f"--gpus-per-trial: a trial needs {gpus_per_trial:g}, the cluster has {gpus:g}; "
+            "ask for less or use --set resources.device=cpu"
+        )

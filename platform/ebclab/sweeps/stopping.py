@@ -1,0 +1,237 @@
+"""When a trial has seen enough: decisions on plain values, with no clock and no memory of their own.
+
+Every rule reads curves (values by epochs done) as the trial log tells them, judges the newest epoch of the trial's own
+curve, and returns a reason to stop or None to go on. So a resumed sweep decides as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from statistics import median as middle
+from typing import ClassVar, Literal
+
+from ebclab.sweeps.trial import Trial
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+Curve = Mapping[int, float]
+Metrics = Mapping[int, Mapping[str, float]]
+
+ENERGIES = ("energy_data", "energy_chains", "energy_gap")
+_SMALL_ENERGY = 1.0  # nats; the energies of a new network may be near zero, and any ratio to that is large
+_SHARES = {2: "half", 3: "third", 4: "quarter"}
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """When trials of a sweep end before their budget."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    scheduler: Literal["asha", "median", "pbt", "none"] = setting(
+        "asha",
+        "asha: at each rung only the best go on; median: stop below the median of the others; pbt: bad trials go on "
+        "from good ones' weights; none: only collapse and divergence end a trial.",
+    )
+    grace_epochs: int = setting(
+        0, "No comparison before; 0 means a fifth of the budget, at least 1.", unit="epochs", minimum=0
+    )
+    reduction_factor: int = setting(
+        3, "asha: one in so many goes on from a rung, and each rung is so many times higher.", minimum=2
+    )
+    min_others: int = setting(3, "median: no comparison with fewer others.", unit="trials", minimum=1)
+    plateau_epochs: int = setting(
+        0, "Stop after so many epochs without a better objective; 0 means never.", unit="epochs", minimum=0
+    )
+    plateau_min_change: float = setting(0.0, "A gain of the objective up to this counts as none.", minimum=0.0)
+    min_effective_rank: float = setting(
+        1.5,
+        "Below it an encoder counts as collapsed: 128 dimensions that all vary by 0.5 % of their mean have 1.6, the "
+        "untrained small encoder has 16. 0 means never.",
+        unit="dimensions",
+        minimum=0.0,
+    )
+    min_spread: float = setting(
+        0.005,
+        "Below it too: embedding_spread, the standard deviation of unit vectors over images, mean of the D dimensions "
+        "times sqrt(D). 1 when spread evenly, 0 when all agree. 0 means never.",
+        minimum=0.0,
+    )
+    collapse_epochs: int = setting(3, "How long a collapse must last.", unit="epochs", minimum=1)
+    max_energy_ratio: float = setting(
+        100.0, "An energy so many times those of the trial's first epochs has diverged; 0 means never.", minimum=0.0
+    )
+
+    def grace(self, epochs: int) -> int:
+        """Return the first epoch of a trial of ``epochs`` epochs in which it is compared with others."""
+        return self.grace_epochs or max(1, epochs // 5)
+
+
+def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | None:
+    """Return why ``trial`` should stop after its newest epoch, or None.
+
+    In this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch finishes, whatever it
+    measured. Confirming trials stop for divergence and collapse alone, and nobody is compared with them.
+
+    Args:
+        trial: The trial that has just told an epoch.
+        others: The trials of the sweep; ``trial`` itself may be among them.
+        rules: Which rules, with which numbers.
+    """
+    if trial.epochs_done >= trial.epochs:
+        return None
+    metrics = {epoch: {"objective": point.objective, **point.metrics} for epoch, point in trial.curve.items()}
+    reason = diverged(metrics, max_energy_ratio=rules.max_energy_ratio) or collapsed(
+        metrics,
+        min_effective_rank=rules.min_effective_rank,
+        min_spread=rules.min_spread,
+        patience_epochs=rules.collapse_epochs,
+    )
+    if reason or trial.kind == "confirm":
+        return reason
+    rivals = [other.objectives for other in others if other.kind == "search" and other.id != trial.id]
+    return _scheduled(trial, rivals, rules) or plateau(
+        trial.objectives, patience_epochs=rules.plateau_epochs, min_change=rules.plateau_min_change
+    )
+
+
+def _scheduled(trial: Trial, rivals: Sequence[Curve], rules: StopRules) -> str | None:
+    own, grace = trial.objectives, rules.grace(trial.epochs)
+    match rules.scheduler:
+        case "asha":
+            factor = rules.reduction_factor
+            return asha(own, rivals, grace_epochs=grace, reduction_factor=factor, max_epochs=trial.epochs)
+        case "median":
+            return median(own, rivals, grace_epochs=grace, min_others=rules.min_others)
+        case "pbt" | "none":
+            return None
+
+
+def asha(
+    own: Curve, others: Sequence[Curve], *, grace_epochs: int, reduction_factor: int, max_epochs: int
+) -> str | None:
+    """Asynchronous successive halving, stopping variant (Li et al. 2020, as in Ray Tune).
+
+    Rungs are ``grace_epochs * reduction_factor^k`` below ``max_epochs``. A trial is judged once at each, in the first
+    epoch measured at or after it, by what the others had in that same epoch: it stops when it is below the
+    ``1 - 1/reduction_factor`` quantile of theirs, linear between two neighbours. The first to come goes on.
+
+    Args:
+        own: Objective by epochs done; higher is better.
+        others: The same of every other trial, stopped ones included.
+        grace_epochs: The lowest rung, at least 1.
+        reduction_factor: One in so many goes on, at least 2.
+        max_epochs: Budget; in its last epoch no trial stops.
+
+    Raises:
+        ValueError: There would be no end of rungs.
+    """
+    if grace_epochs < 1 or reduction_factor < 2:
+        raise ValueError(f"asha: rungs do not rise, got grace_epochs {grace_epochs}, factor {reduction_factor}")
+    epoch = max(own, default=0)
+    before = max((earlier for earlier in own if earlier < epoch), default=0)
+    rung, reached = grace_epochs, 0
+    while rung <= epoch:
+        rung, reached = rung * reduction_factor, rung
+    values = sorted(_finite(other.get(epoch, math.nan) for other in others), reverse=True)
+    if reached <= before or epoch >= max_epochs or not values:
+        return None
+    place, rest = divmod(len(values) - 1, reduction_factor)  # from the best
+    bound = values[place]
+    if rest:
+        bound += (values[place + 1] - bound) * rest / reduction_factor
+    if own[epoch] >= bound:
+        return None
+    share = _SHARES.get(reduction_factor, f"1/{reduction_factor}")
+    return f"rung {reached}: {own[epoch]:.4g} is below {bound:.4g}, the best {share} of {_trials(len(values))}"
+
+
+def median(own: Curve, others: Sequence[Curve], *, grace_epochs: int, min_others: int) -> str | None:
+    """Median stopping rule (Golovin et al. 2017).
+
+    The trial stops when its best value so far is below the median of the others' means up to the same epoch.
+
+    Args:
+        own: Objective by epochs done; higher is better.
+        others: The same of every other trial; those that never came so far do not count.
+        grace_epochs: No comparison before this epoch.
+        min_others: No comparison with fewer others.
+    """
+    epoch = max(own, default=0)
+    so_far = [
+        _finite(value for at, value in other.items() if at <= epoch)
+        for other in others
+        if max(other, default=0) >= epoch
+    ]
+    means = [fmean(values) for values in so_far if values]
+    best = max(_finite(own.values()), default=math.nan)
+    if epoch < grace_epochs or len(means) < max(min_others, 1) or not best < middle(means):
+        return None
+    return f"epoch {epoch}: its best, {best:.4g}, is below {middle(means):.4g}, the median of {_trials(len(means))}"
+
+
+def plateau(own: Curve, *, patience_epochs: int, min_change: float) -> str | None:
+    """Stop when the best of the last ``patience_epochs`` exceeds the best before by no more than ``min_change``.
+
+    Args:
+        own: Objective by epochs done; higher is better.
+        patience_epochs: How long to wait for a gain; 0 never stops.
+        min_change: A gain up to this counts as none.
+    """
+    last = max(own, default=0) - patience_epochs
+    past = _finite(value for epoch, value in own.items() if epoch <= last)
+    recent = _finite(value for epoch, value in own.items() if epoch > last)
+    if not past or not recent or max(recent) - max(past) > min_change:
+        return None
+    return f"no gain in {patience_epochs} epochs: {max(recent):.4g} after {max(past):.4g}"
+
+
+def collapsed(
+    metrics_by_epoch: Metrics, *, min_effective_rank: float, min_spread: float, patience_epochs: int
+) -> str | None:
+    """Stop when the encoder has mapped all images to nearly one point for ``patience_epochs`` in a row.
+
+    Args:
+        metrics_by_epoch: Metrics by epochs done; ``effective_rank`` and ``embedding_spread`` count where they exist.
+        min_effective_rank: Smallest healthy effective rank, in dimensions.
+        min_spread: Smallest healthy spread.
+        patience_epochs: How long the metric must have been below.
+    """
+    for name, least in (("effective_rank", min_effective_rank), ("embedding_spread", min_spread)):
+        curve = {epoch: metrics[name] for epoch, metrics in metrics_by_epoch.items() if name in metrics}
+        epoch = max(curve, default=0)
+        healthy = max((at for at, value in curve.items() if not value < least), default=0)
+        if curve and epoch - healthy >= patience_epochs:
+            return f"collapsed: {name} {curve[epoch]:.3g}, below {least:g} for {epoch - healthy} epochs"
+    return None
+
+
+def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs: int = 2) -> str | None:
+    """Stop when a metric is no finite number or an energy has left the scale of the trial's own first epochs.
+
+    Args:
+        metrics_by_epoch: Metrics by epochs done; energies are those named in ``ENERGIES``.
+        max_energy_ratio: Largest ``|energy|`` as a multiple of the largest of the first epochs, which counts as 1 nat
+            when it is smaller; above 1, or 0 to leave energies alone.
+        first_epochs: How many measured epochs set the scale.
+    """
+    epoch = max(metrics_by_epoch, default=0)
+    newest = metrics_by_epoch.get(epoch, {})
+    for name, value in newest.items():
+        if not math.isfinite(value):
+            return f"diverged: {name} is {value} after epoch {epoch}"
+    for name in ENERGIES if max_energy_ratio else ():
+        curve = [abs(metrics_by_epoch[at][name]) for at in sorted(metrics_by_epoch) if name in metrics_by_epoch[at]]
+        scale = max([_SMALL_ENERGY, *_finite(curve[:first_epochs])])
+        if name in newest and curve[-1] > max_energy_ratio * scale:
+            return f"diverged: {name} {newest[name]:.3g}, over {max_energy_ratio:g} times the {scale:.3g} of the start"
+    return None
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
+
+
+def _trials(count: int) -> str:
+    return f"{count} other" if count == 1 else f"{count} others"

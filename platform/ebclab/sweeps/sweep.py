@@ -1,0 +1,83 @@
+"""A whole sweep: what can be known without Ray is checked first, then trials are launched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ebclab.data.image_set import ImageSet
+from ebclab.data.location import short_name
+from ebclab.sweeps.folder import SweepFolder, finished_result
+from ebclab.sweeps.limits import Launch, Limits
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.requirements import require_judgeable, require_trainable
+from ebclab.sweeps.table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.warm_start import earlier_results
+from ebclab.training.prepare import load_images
+from ebclab.training.ray_switches import set_ray_switches
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Method
+
+
+def sweep(
+    plan: SweepPlan,
+    *,
+    sweeps: str | Path = "sweeps",
+    name: str | None = None,
+    resume: bool = False,
+    limits: Limits | None = None,
+    warm_start: str | Path | None = None,
+    images: ImageSet | None = None,
+    method: type[Method] | None = None,
+    display: SweepDisplay | None = None,
+) -> dict[str, Any]:
+    """Search settings, or continue, or return what an equal sweep has already found.
+
+    Args:
+        plan: What is searched, and how.
+        sweeps: Folder that holds sweep folders.
+        name: Name of the sweep; None makes one of method and dataset.
+        resume: Insist on continuing: a missing sweep is then an error.
+        limits: What may be used.
+        warm_start: Folder of an earlier sweep to learn from.
+        images: Own training images in place of the dataset that the plan names.
+        method: Own Method class in place of the catalogue's.
+        display: Where progress is shown; None chooses by the terminal.
+
+    Returns:
+        What result.json says, with ``path``, the sweep's folder.
+
+    Raises:
+        UserError: The sweep cannot be made as asked.
+        TrainingError: No trial measured anything.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    folder = SweepFolder((Path(sweeps) / (name or default_name(plan))).absolute())
+    methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
+    result = finished_result(folder, plan, methods, resume=resume)
+    if result is not None:
+        return result
+    warm_start = warm_start or _recorded_warm_start(folder)
+    earlier = earlier_results(Path(warm_start).absolute(), plan, methods) if warm_start else []
+    split = load_images(plan.config, images)
+    require_judgeable(plan, split)
+    require_trainable(plan, split, methods)
+    set_ray_switches()
+    from ebclab.sweeps.launch import launch_sweep
+
+    before = Path(warm_start).absolute() if warm_start else None
+    shown = display or choose_sweep_display()
+    return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown))
+
+
+def _recorded_warm_start(folder: SweepFolder) -> str | None:
+    """Return which sweep this one began to learn from, when it is resumed."""
+    started = SweepLog(folder.log).last_event("started") or {}
+    return started.get("warm_start")
+
+
+def default_name(plan: SweepPlan) -> str:
+    """Return the name of a sweep that was given none: method and dataset."""
+
+    return f"{plan.config.method_name}-{short_name(plan.config.data.name)}"

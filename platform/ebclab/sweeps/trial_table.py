@@ -1,0 +1,170 @@
+"""Trials as a table that fits the width and height of whoever prints it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from ebclab.sweeps.trial import State, Trial
+
+_GAP = 2  # characters between columns
+_WIDEST_WORD = 8  # characters of a header's line
+_LEAST_REASON = 20  # characters that a reason keeps when there are many settings
+_STYLES: Mapping[State, str] = {
+    "running": "cyan",
+    "finished": "green",
+    "stopped": "yellow",
+    "diverged": "red",
+    "failed": "red",
+    "waiting": "dim",
+}
+
+
+class Column(NamedTuple):
+    """A column before it is drawn: one text a row, the lines of its header apart."""
+
+    header: list[str]
+    cells: list[str]
+    justify: JustifyMethod = "right"
+
+    @property
+    def width(self) -> int:
+        """Characters that it needs."""
+        return max(map(cell_len, [*self.header, *self.cells]))
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """Something that rich prints: trial, the settings that vary (as many as fit), epoch, objective, state, reason.
+
+    Attributes:
+        trials: All trials; a setting in which they agree is not shown.
+        rows: Those to show, in order.
+        objective: Its name.
+        best: The trial to mark; it is shown even when not all rows fit.
+        height: Lines at most; None for no limit.
+    """
+
+    trials: Sequence[Trial]
+    rows: Sequence[Trial]
+    objective: str
+    best: Trial | None = None
+    height: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the table and, below it, what did not fit."""
+        settings = varying_settings(self.trials)
+        header_lines = max(len(_stacked(name)) for name in (self.objective, *settings.values()))
+        rows = list(self.rows) if self.height is None else self._fitting_rows(self.height - header_lines - 1)
+        columns, num_hidden = self._columns(rows, settings, options.max_width)
+        yield _drawn(columns, rows, self.best)
+        more = [(len(self.rows) - len(rows), "trials"), (num_hidden, "settings")]
+        if text := ", ".join(f"{count} more {what if count > 1 else what[:-1]}" for count, what in more if count):
+            yield Text(f"… {text}", style="dim", no_wrap=True, overflow="ellipsis")
+
+    def _fitting_rows(self, room: int) -> list[Trial]:
+        rows = list(self.rows[: max(room, 1)])
+        if self.best is not None and self.best.id in {trial.id for trial in self.rows[len(rows) :]}:
+            rows[-1] = self.best
+        return rows
+
+    def _columns(self, rows: list[Trial], settings: Mapping[str, str], width: int) -> tuple[list[Column], int]:
+        """Return the columns that fit into ``width`` characters, and how many settings do not."""
+        first = Column(["trial"], [("*" if trial is self.best else " ") + trial.id for trial in rows], "left")
+        facts = [
+            Column(["epoch"], [epochs_of(trial) for trial in rows]),
+            Column(_stacked(self.objective), [f"{value(trial):.4f}" if trial.curve else "" for trial in rows]),
+            Column(["state"], [trial.state for trial in rows], "left"),
+        ]
+        reason = Column(["reason"], [plain(trial.reason) for trial in rows], "left")
+        least = min(reason.width, _LEAST_REASON) + _GAP if any(reason.cells) else 0
+        room = width - sum(column.width + _GAP for column in (first, *facts)) + _GAP - least
+        shown = []
+        for key, name in settings.items():
+            column = Column(_stacked(name), [short(trial.settings.get(key, "")) for trial in rows])
+            if column.width + _GAP <= room:
+                shown.append(column)
+                room -= column.width + _GAP
+        return [first, *shown, *facts, *([reason] if least else [])], len(settings) - len(shown)
+
+
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    """Return the finished searching trial with the highest objective; while there is none, any with the highest."""
+    able = (trial for trial in trials if trial.kind == "search" and counts(trial))
+    return max(able, key=lambda trial: (trial.state == "finished", value(trial)), default=None)
+
+
+def counts(trial: Trial) -> bool:
+    """Return whether a trial may be the best: it has a value and went well."""
+    return bool(trial.curve) and math.isfinite(value(trial)) and trial.state not in ("diverged", "failed")
+
+
+def value(trial: Trial) -> float:
+    """Return the newest objective of a trial, nan before there is one."""
+    return trial.last.objective if trial.last else math.nan
+
+
+def epochs_of(trial: Trial) -> str:
+    """Return epochs done of how many: ``3/10``."""
+    return f"{trial.epochs_done}/{trial.epochs}"
+
+
+def varying_settings(trials: Sequence[Trial]) -> dict[str, str]:
+    """Return the dotted keys in whose values trials differ, each with a short name; all keys when none differs."""
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
+    differing = [key for key in keys if len({short(trial.settings.get(key)) for trial in trials}) > 1]
+    return short_names(differing or keys)
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each dotted key, or the whole key where two end alike."""
+    lasts = [key.rpartition(".")[2] for key in keys]
+    return {key: plain(last if lasts.count(last) == 1 else key) for key, last in zip(keys, lasts, strict=True)}
+
+
+def short(setting: Any) -> str:
+    """Return a setting's value with three significant digits."""
+    if isinstance(setting, float):
+        return f"{setting:.0f}" if 1000 <= abs(setting) < 1e6 else f"{setting:.3g}"
+    words = {None: "null", True: "true", False: "false"}
+    return words[setting] if setting is None or isinstance(setting, bool) else plain(str(setting))
+
+
+def plain(text: str) -> str:
+    """Return ``text`` on one line, without the control characters that would confuse a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _stacked(name: str) -> list[str]:
+    """Return the words of a name, those that would make a column wide cut in two."""
+    lines = []
+    for word in plain(name).replace(".", ". ").replace("_", " ").split():
+        half = (len(word) + 1) // 2
+        lines += [word] if len(word) <= _WIDEST_WORD else [f"{word[:half]}-", word[half:]]
+    return lines
+
+
+def _drawn(columns: list[Column], rows: list[Trial], best: Trial | None) -> Table:
+    """Return columns as rich draws them; the last one is cut off where the line ends."""
+    titles = [column.header[0] for column in columns]
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
+    for column, title in zip(columns, titles, strict=True):
+        table.add_column(
+            Text("\n".join(column.header)),
+            justify=column.justify,
+            vertical="bottom",
+            no_wrap=title != "reason",  # rich takes what is missing from the others
+            width=None if title == "reason" else column.width,
+        )
+    for place, trial in enumerate(rows):
+        cells = [Text(column.cells[place], no_wrap=True, overflow="ellipsis") for column in columns]
+        cells[titles.index("state")].stylize(_STYLES.get(trial.state, ""))
+        table.add_row(*cells, style="bold" if trial is best else "")
+    return table

@@ -1,0 +1,61 @@
+"""What an earlier sweep found, as far as a new one may learn from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ebclab.config import to_mapping
+from ebclab.errors import RunError, UserError
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.space_check import own_settings
+from energy_contrast.method import Method
+
+_MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.holdout_rate")
+
+
+def earlier_results(
+    path: Path, plan: SweepPlan, methods: Mapping[str, type[Method]] | None = None
+) -> list[tuple[dict[str, Any], float]]:
+    """Return points of this sweep's space and their objectives, from the finished trials of the sweep at ``path``.
+
+    Settings that the earlier sweep did not search have the value it ran with. Points outside the space are left out.
+
+    Args:
+        path: Folder of the earlier sweep.
+        plan: The sweep that is about to begin.
+        methods: Methods by name.
+
+    Raises:
+        UserError: There is no such sweep, it measured something else, or none of its trials lies in the space.
+    """
+    folder = SweepFolder(path)
+    before = read_plan(folder.plan, methods)
+    old, new = to_mapping(before.config), to_mapping(plan.config)
+    differ = [
+        f"{key}: {old[section][name]} there, {new[section][name]} here"
+        for key in _MUST_AGREE
+        for section, name in [key.split(".")]
+        if old[section][name] != new[section][name]
+    ]
+    if before.config.method_name != plan.config.method_name:
+        differ.append(f"method.name: {before.config.method_name} there, {plan.config.method_name} here")
+    if before.epochs != plan.epochs:
+        differ.append(f"--epochs: {before.epochs} there, {plan.epochs} here")
+    if differ:
+        lines = "".join(f"\n  {line}" for line in differ)
+        raise UserError(f"--warm-start: {path} measured something else; leave it out, or make these agree:{lines}")
+    fixed = own_settings(plan.space, before.config)
+    found = []
+    for trial in SweepLog(folder.log).of_kind("search"):
+        point = plan.space.point_of({**fixed, **trial.settings})
+        last = trial.last.objective if trial.last else math.nan
+        if trial.state == "finished" and point is not None and math.isfinite(last):
+            found.append((point, last))
+    if not found:
+        raise RunError(f"--warm-start: {path} has no finished trial inside this space; leave it out or widen the space")
+    return found

@@ -1,0 +1,226 @@
+"""One turn of a trial in a process that Ray Tune keeps warm: an ordinary run whose display reports to the sweep."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ray import tune
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.holdout import Split
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError
+from ebclab.sweeps.course import Order
+from ebclab.sweeps.plan import trial_config
+from ebclab.training import atomic
+from ebclab.training.device import resolve_device
+from ebclab.training.interrupt import StopFile
+from ebclab.training.one_rank import Job, Place, train_rank
+from ebclab.training.prepare import prepare
+from ebclab.training.run_folder import RunFolder, claim, find
+from ebclab.training.threads import set_threads
+from energy_contrast.method import Method
+
+_LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder for a moment longer
+
+
+@dataclass(frozen=True)
+class SharedImages:
+    """Images as arrays in Ray's object store: all trials of a node read the same memory.
+
+    Attributes:
+        arrays: Pixels, labels and keys of the training part, then of the held-out part.
+        facts: The other fields of an ``ImageSet``.
+        digest: Hash of the training part.
+    """
+
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    facts: tuple[Any, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, split: Split) -> SharedImages:
+        """Return ``split`` as arrays, without copying."""
+        tensors = [t for part in (split.train, split.holdout) for t in (part.images, part.labels, part.keys)]
+        one = split.train
+        return cls(
+            tuple(t.contiguous().numpy() for t in tensors),
+            (one.name, one.class_names, one.mean, one.std),
+            split.digest,
+        )
+
+    def split(self) -> Split:
+        """Return tensors over the same memory, which nobody may write to."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            tensors = [torch.from_numpy(array) for array in self.arrays]
+        name, class_names, mean, std = self.facts
+        train, holdout = (
+            ImageSet(name, images, labels, keys, class_names, mean, std)
+            for images, labels, keys in (tensors[:3], tensors[3:])
+        )
+        return Split(train, holdout, self.digest)
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What all trials of a sweep have in common.
+
+    Attributes:
+        folder: Holds the run folders.
+        config: Settings that are not searched.
+        methods: Methods by name.
+        images: Images of all trials; None where workers of a trial load their own.
+        threads: CPU threads of a trial.
+        gpus: Share of a GPU that a trial has.
+        command: What the user ran.
+    """
+
+    folder: Path
+    config: ExperimentConfig
+    methods: Mapping[str, type[Method]]
+    images: SharedImages | None
+    threads: int
+    gpus: float
+    command: tuple[str, ...]
+
+
+def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
+    """Train one trial until it is over or told to end its turn; its end is the last thing it reports.
+
+    Args:
+        config: {"order": an ``Order`` as JSON}.
+        setup: What all trials share.
+    """
+    order = Order.from_json(config["order"])
+    state, reason = "finished", ""
+    try:
+        _train(order, setup)
+    except InterruptedRunError as error:
+        state, reason = "interrupted", str(error)
+    except DivergedError as error:
+        state, reason = "diverged", str(error).splitlines()[0]
+    except Exception as error:  # recorded, so that it ends this trial alone
+        state, reason = "failed", _reason(error)
+        _keep_traceback(setup.folder / order.run_name)
+    tune.report({"outcome": state, "reason": reason})
+
+
+def _train(order: Order, setup: TrialSetup) -> None:
+    config = trial_config(setup.config, order.settings, seed=order.seed, epochs=order.epochs)
+    run, state = find(setup.folder / order.run_name, config, setup.methods, resume=False)
+    report = TurnReport(run, config.evaluation.objective)
+    if state == "finished":
+        report.replay()
+        return
+    job = Job(run, config, setup.methods[config.method_name], None, setup.command)
+    with ExitStack() as stack:
+        stack.enter_context(_no_warnings())
+        _claim_patiently(stack, run, config)
+        if config.resources.workers:
+            from ebclab.training.launch import launch
+
+            launch(job, report)
+            return
+        device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
+        if device.type == "cuda" and 0 < setup.gpus < 1:
+            torch.cuda.set_per_process_memory_fraction(setup.gpus)
+        place = Place(device, set_threads(setup.threads))
+        images = setup.images.split() if setup.images else None
+        job = replace(job, images=images)
+        prepared = prepare(config, device, images, job.method_class)
+        train_rank(job, prepared, place, report, StopFile(run.stop))
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Keep warnings off the console: what a trial warns of is in its run folder."""
+    log = logging.getLogger("ebclab")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig) -> None:
+    """Hold the run folder, waiting for a moment while a dying process still does."""
+    give_up = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            stack.enter_context(claim(run, config))
+            return
+        except RunError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.2)
+
+
+class TurnReport:
+    """The display of a trial: shows nothing, and tells the sweep the scores of every epoch.
+
+    Reporting is where a turn may end: Tune raises SystemExit there. All that an epoch leaves is on disk by then.
+
+    Args:
+        run: The trial's run folder.
+        objective: Name of the score that the sweep maximises.
+    """
+
+    def __init__(self, run: RunFolder, objective: str) -> None:
+        self._run, self._objective = run, objective
+        self._told = 0
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None:
+        """Tell what earlier turns measured: the sweep may have died before it heard of it."""
+        self.replay()
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Report an epoch's end; all other measurements stay in the run folder."""
+        if self._objective in metrics and epoch > self._told:
+            self._told = epoch
+            tune.report({"epoch": epoch, "objective": metrics[self._objective], "metrics": metrics})
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+    def replay(self) -> None:
+        """Report every epoch that the run's log holds."""
+        metrics: dict[str, float] = {}
+        for record in self._run.metrics.records():
+            measured = {name: float(value) for name, value in record.items() if _is_measured(value)}
+            if record["kind"] == "train":
+                metrics = measured
+            elif record["kind"] == "epoch":
+                self.update(record["step"], record["epoch"], metrics | measured)
+
+
+def _is_measured(value: Any) -> bool:
+    """Return whether a log's value is a measurement; those that JSON cannot hold are written as text."""
+    return isinstance(value, float) or value in ("nan", "inf", "-inf")
+
+
+def _reason(error: Exception) -> str:
+    """Return in one line why a trial failed."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else "no text"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in text or "can't allocate" in text:
+        return f"out of memory: {text}"
+    return text if isinstance(error, EbclabError) else f"{type(error).__name__}: {text}"
+
+
+def _keep_traceback(run: Path) -> None:
+    run.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(run / "error.txt", traceback.format_exc())

@@ -1,0 +1,239 @@
+"""Sets in an S3 store: prepared there, read from there, streamed from there; a server on loopback that checks keys."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from PIL import Image
+from pyarrow import fs
+
+import ebclab
+from ebclab.cli import main
+from ebclab.data.filesystem import Place
+from ebclab.data.prepare import prepare_dataset
+from ebclab.data.sources import load_split
+from ebclab.errors import DataError
+from ebclab.training.display import SilentDisplay
+
+TINY = ["data.train_limit=96", "data.holdout_rate=0.2", "training.batch_size=32", "training.epochs=2"]
+ALLOW_ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+
+
+class Store(NamedTuple):
+    """A server with the bucket ``sets`` and a user."""
+
+    url: str
+    key: str
+    secret: str
+
+    def query(self) -> str:
+        return f"endpoint_override={self.url.removeprefix('http://')}&scheme=http"
+
+
+def _start_store() -> tuple[Callable[[], None], Store]:
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    owner = {"endpoint_url": url, "region_name": "us-east-1", "aws_access_key_id": "o", "aws_secret_access_key": "o"}
+    iam = boto3.client("iam", **owner)
+    iam.create_user(UserName="user")
+    iam.put_user_policy(UserName="user", PolicyName="all", PolicyDocument=json.dumps(ALLOW_ALL))
+    made = iam.create_access_key(UserName="user")["AccessKey"]
+    boto3.client("s3", **owner).create_bucket(Bucket="sets")
+    check_keys = urllib.request.Request(f"{url}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"})
+    urllib.request.urlopen(check_keys).close()  # from now on every request must be signed
+    return server.stop, Store(url, made["AccessKeyId"], made["SecretAccessKey"])
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    """The server; this process has the user's keys and no other way to find any."""
+    stop, store = _start_store()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_REGION"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_ENDPOINT_URL", store.url)
+        patch.setenv("AWS_ACCESS_KEY_ID", store.key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", store.secret)
+        yield store
+    stop()
+
+
+@pytest.fixture(scope="module")
+def digits(store: Store, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digits as a prepared set, made in a local folder and copied into the bucket by pyarrow."""
+    local = tmp_path_factory.mktemp("set") / "digits"
+    assert main(["data", "prepare", "digits", "--to", str(local)]) == 0
+    there = fs.S3FileSystem(
+        access_key=store.key, secret_key=store.secret, endpoint_override=store.url, region="us-east-1"
+    )
+    fs.copy_files(str(local), "sets/digits", destination_filesystem=there)
+    return "s3://sets/digits"
+
+
+def _assert_same_as_digits(name: str) -> None:
+    for split in ("train", "test"):
+        found, wanted = load_split(name, None, split), load_split("digits", None, split)
+        order, wanted_order = found.keys.argsort(), wanted.keys.argsort()
+        for part in ("keys", "labels", "images"):
+            assert torch.equal(getattr(found, part)[order], getattr(wanted, part)[wanted_order]), (split, part)
+        assert (found.class_names, found.mean, found.std) == (wanted.class_names, wanted.mean, wanted.std)
+
+
+def test_a_set_in_a_bucket_is_the_set_by_endpoint_variable_or_by_address(
+    digits: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _assert_same_as_digits(f"parquet:{digits}")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    _assert_same_as_digits(f"parquet:{digits}/?{store.query()}")
+
+
+def test_a_folder_of_images_in_a_bucket_has_the_keys_of_a_local_one(store: Store, tmp_path: Path) -> None:
+    for number in range(4):
+        path = tmp_path / "train" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 5), (number, 2 * number, 200)).save(path)
+    fs.copy_files(str(tmp_path), "s3://sets/pictures")
+    found, local = (load_split(f"folder:{where}", None, "train") for where in ("s3://sets/pictures", tmp_path))
+    assert torch.equal(found.keys, local.keys)
+    assert torch.equal(found.images, local.images)
+    assert found.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_prepare_writes_into_a_bucket_and_never_over_something(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "prepare", "digits", "--to", "s3://sets/made"]) == 0
+    assert "--dataset 'parquet:s3://sets/made'" in capsys.readouterr().out
+    _assert_same_as_digits("parquet:s3://sets/made")
+    assert main(["data", "prepare", "digits", "--to", "s3://sets/made"]) == 2
+    assert "--to: there is something already, got s3://sets/made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [(1, "no Parquet files in"), (3, r"/train/part-.*the set is not complete, the file is missing")],
+)
+def test_a_copy_that_was_broken_off_is_noticed_whatever_had_arrived(
+    count: int, sentence: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload, arrived = Place.upload, []
+
+    def break_off(place: Place, file: Path, name: str) -> None:
+        if len(arrived) == count:
+            raise DataError("--to: the line is dead")
+        upload(place, file, name)
+        arrived.append(name)
+
+    monkeypatch.setattr(Place, "upload", break_off)
+    with pytest.raises(DataError, match="the line is dead"):
+        prepare_dataset({"train": load_split("digits", None, "train")}, f"s3://sets/half-{count}", shards=2)
+    assert arrived[:2] == ["checksums.json", "dataset.json"][:count]
+    with pytest.raises(DataError, match=sentence):
+        load_split(f"parquet:s3://sets/half-{count}", None, "train")
+
+
+def test_a_worker_streams_from_a_bucket_and_no_file_of_the_run_knows_the_keys(
+    digits: str, store: Store, cluster: str, tmp_path: Path
+) -> None:
+    stream = [f"data.name=parquet:{digits}", "data.delivery=stream", "views.recipe=digits", "resources.workers=1"]
+    config = ebclab.compose("simclr", overrides=[*stream, *TINY])
+    run = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+    assert run.result["steps"] == 2 * (run.result["train_images"] // 32) > 0
+    assert run.result["scores"]["holdout_knn"] > 0.3  # ten classes: chance is 0.1
+    files = [path for path in run.path.rglob("*") if path.is_file()]
+    assert {"config.yaml", "environment.json", "metrics.jsonl"} <= {path.name for path in files}
+    for path in files:
+        assert store.secret.encode() not in path.read_bytes(), path
+        assert store.key.encode() not in path.read_bytes(), path
+
+
+WRONG = {
+    "no such bucket": ("s3://nothing/digits", {}, "data.name: no such bucket or folder, got s3://nothing/digits; "),
+    "no such key": ("s3://sets/nothing", {}, "data.name: no such bucket or folder, got s3://sets/nothing; "),
+    "unknown user": (
+        "s3://sets/digits",
+        {"AWS_ACCESS_KEY_ID": "AKIAUNKNOWN"},
+        "s3://sets/digits: cannot be read, got ",
+    ),
+    "wrong secret": ("s3://sets/digits", {"AWS_SECRET_ACCESS_KEY": "hush"}, "s3://sets/digits: cannot be read, got "),
+    "wrong option": ("s3://sets/digits?colour=red", {}, "data.name: not a place that can be opened, got "),
+    "secret in the address": (
+        "s3://AKIAME:hush/hush@sets/digits",
+        {},
+        "data.name: an address is written into run folders and must hold no credentials, got parquet:s3://***@sets/",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_one_sentence_without_keys(
+    case: str,
+    digits: str,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    address, variables, sentence = WRONG[case]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    capsys.readouterr()
+    dataset = ["--dataset", f"parquet:{address}", "--set", "views.recipe=digits"]
+    assert main(["pretrain", "simclr", *dataset, "--runs", str(tmp_path)]) == 2
+    text = capsys.readouterr().err
+    assert sentence in text.replace("\n", " ")
+    assert "Traceback" not in text
+    for hidden in ("hush", store.secret, store.key, "AKIAUNKNOWN"):
+        assert hidden not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "variables", "sentence"),
+    [
+        ("s3://nothing/set", {}, "--to: no such bucket, got s3://nothing/set; make it first"),
+        ("s3://sets/set", {"AWS_SECRET_ACCESS_KEY": "hush"}, "--to: cannot write s3://sets/set, got "),
+        ("s3://me:hush@sets/set", {}, "--to: an address is written into run folders and must hold no credentials"),
+    ],
+)
+def test_what_cannot_be_written_is_one_sentence_without_keys(
+    to: str,
+    variables: dict[str, str],
+    sentence: str,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["data", "prepare", "digits", "--to", to]) == 2
+    text = capsys.readouterr().err
+    assert sentence in text.replace("\n", " ")
+    assert "hush" not in text
+
+
+def test_a_shard_that_vanishes_is_named_as_missing_and_not_as_damaged(digits: str, store: Store) -> None:
+    from ebclab.data.image_source import read_rows
+    from ebclab.data.parquet import ParquetSource
+    from ebclab.data.reading import Reading
+
+    fs.copy_files("s3://sets/digits", "s3://sets/vanishing")
+    source = ParquetSource("set", "s3://sets/vanishing", "train", Reading())
+    place, inside = fs.FileSystem.from_uri("s3://sets/vanishing/train")
+    place.delete_dir_contents(inside)
+    with pytest.raises(DataError, match=r"s3://sets/vanishing/train/part-.*parquet: cannot be read, got .*not exist"):
+        read_rows(source, source.index)

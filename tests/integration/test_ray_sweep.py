@@ -1,0 +1,358 @@
+"""Sweeps on real Ray: trials end for their own reasons, nothing ends the sweep, a killed sweep goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+import ebclab
+from ebclab.config import parse_yaml
+from ebclab.errors import TrainingError, UserError
+from ebclab.sweeps.limits import Limits
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.table import choose_sweep_display
+from ebclab.sweeps.trial import Trial
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+TINY = ["data.train_limit=320", "training.batch_size=32", "optimizer.name=adam", "optimizer.learning_rate=0.003"]
+SPACE = {
+    "optimizer.learning_rate": {"loguniform": [1e-6, 1e-1]},
+    "method.temperature": {"loguniform": [0.05, 1.0]},
+}
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def start(self, name: str, objective: str, num_trials: int) -> None: ...
+
+    def show(self, trials: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def _plan(*settings: str, space: dict[str, Any] | None = None, **asked: Any) -> SweepPlan:
+    config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=4", *settings])
+    return ebclab.make_plan(config, space=parse_space({"parameters": space or SPACE}, "test"), **asked)
+
+
+def _log(sweep: Path) -> list[dict[str, Any]]:
+    if not (sweep / "trials.jsonl").exists():
+        return []
+    lines = (sweep / "trials.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _trials(sweep: Path) -> dict[str, Trial]:
+    return SweepLog(sweep / "trials.jsonl").trials
+
+
+def _until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_the_test_set_for_one(
+    cluster: str, tmp_path: Path
+) -> None:
+    result = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=Silent())
+    folder = tmp_path / "asha"
+    trials = _trials(folder)
+    searched = [trial for trial in trials.values() if trial.kind == "search"]
+    assert [trial.id for trial in searched] == [f"{number:04d}" for number in range(9)]
+    assert searched[0].settings == {"optimizer.learning_rate": 0.003, "method.temperature": 0.2}  # where it starts
+    stopped = [trial for trial in searched if trial.state == "stopped"]
+    assert stopped
+    assert all(trial.epochs_done < 4 and trial.reason.startswith("rung") for trial in stopped)
+    for trial in stopped:  # each keeps its last checkpoint, and no result
+        assert list((folder / "trials" / trial.id / "checkpoints").glob("last-*"))
+        assert not (folder / "trials" / trial.id / "result.json").exists()
+    confirmed = [trial for trial in trials.values() if trial.kind == "confirm"]
+    assert {trial.seed for trial in confirmed} == {1, 2}
+    assert all(trial.state == "finished" and trial.epochs_done == 4 for trial in confirmed)
+    best = max(result["candidates"], key=lambda entry: entry["mean"])
+    assert result["winner"] == best
+    told = [trial.last.objective for trial in confirmed if trial.id.startswith(f"confirm-{best['trial']}-")]
+    assert best["mean"] == pytest.approx(sum(told) / 2)
+    (tested,) = [record for record in _log(folder) if record["event"] == "tested"]
+    assert tested["trial"] == best["trial"]
+    read = {path.parent.name for path in folder.glob("trials/*/evaluation.json")}
+    assert read == {f"confirm-{best['trial']}-seed{seed}" for seed in (1, 2)}
+    taken = parse_yaml((folder / "best.yaml").read_text(), "best.yaml")
+    assert taken.optimizer.learning_rate == best["settings"]["optimizer.learning_rate"]
+    assert sorted(path.name for path in (folder / "tensorboard").iterdir()) == [trial.id for trial in searched]
+    lines = len(_log(folder))
+    again = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=Silent())
+    assert again == json.loads((folder / "result.json").read_text())
+    assert len(_log(folder)) == lines  # a finished sweep only tells
+
+
+def test_trials_that_fail_diverge_or_run_out_of_memory_are_recorded_and_never_end_the_sweep(
+    cluster: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "own_method.py"
+    script.write_text(
+        """
+import os, signal, sys
+from functools import partial
+from pathlib import Path
+import ebclab
+from ebclab.sweeps.space import parse_space
+from energy_contrast.simclr import Simclr
+
+class Fragile(Simclr):
+    def forward(self, batch, generator):
+        t = self.config.temperature
+        if t == 0.2:
+            raise RuntimeError("a bug in a method")
+        if t == 0.3:
+            raise MemoryError("out of memory: 3 TB wanted")
+        if t == 0.4 and not Path(sys.argv[1], "died").exists():
+            Path(sys.argv[1], "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if t == 0.6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        output = super().forward(batch, generator)
+        return output._replace(loss=output.loss * float("nan")) if t == 0.7 else output
+
+if __name__ == "__main__":
+    folder = sys.argv[1]
+    config = ebclab.compose("simclr", overrides=[
+        "data.train_limit=320", "training.batch_size=32", "training.epochs=2", "resources.max_failures=1"])
+    space = parse_space({"parameters": {"method.temperature": {"choice": [0.5, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8]}}}, "own")
+    plan = ebclab.make_plan(config, space=space, search="grid", scheduler="none", top=1, seeds=1, baseline=False)
+    ebclab.sweep(plan, sweeps=folder, name="own", method=Fragile)
+""",
+        encoding="utf-8",
+    )
+    text = script.read_text().replace('sys.argv[1], "died"', repr(str(tmp_path)) + ', "died"')
+    script.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "RAY_ADDRESS": cluster},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    by_temperature = {
+        trial.settings["method.temperature"]: trial
+        for trial in _trials(tmp_path / "own").values()
+        if trial.kind == "search"
+    }
+    states = {temperature: trial.state for temperature, trial in by_temperature.items()}
+    assert states == {
+        0.5: "finished",
+        0.2: "failed",
+        0.3: "failed",
+        0.4: "finished",  # begun again
+        0.6: "failed",  # begun again once, and given up
+        0.7: "diverged",
+        0.8: "finished",
+    }
+    assert by_temperature[0.2].reason == "RuntimeError: a bug in a method"
+    assert by_temperature[0.3].reason.startswith("out of memory")
+    assert by_temperature[0.6].reason == "its process died, 1 restarts allowed"
+    assert "step 1" in by_temperature[0.7].reason
+    failed = tmp_path / "own" / "trials" / by_temperature[0.2].id
+    assert "a bug in a method" in (failed / "error.txt").read_text()
+    restarted = [record["trial"] for record in _log(tmp_path / "own") if record["event"] == "restarted"]
+    assert sorted(restarted) == sorted([by_temperature[0.4].id, by_temperature[0.6].id])
+
+
+def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp_path: Path) -> None:
+    config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.learning_rate=1e29", "training.epochs=1"])
+    space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e28, 1e30]}}}, "test")
+    plan = ebclab.make_plan(config, space=space, search="random", trials=2, top=1)
+    with pytest.raises(TrainingError, match=r"no trial measured anything: step \d.*\(2 times\)"):
+        ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", display=Silent())
+
+
+def test_a_population_goes_on_from_its_best_and_every_member_reaches_the_end(cluster: str, tmp_path: Path) -> None:
+    plan = _plan(scheduler="pbt", trials=4, top=1, seeds=1, baseline=False, interval_epochs=1)
+    ebclab.sweep(plan, sweeps=tmp_path, name="pbt", display=Silent())
+    trials = [trial for trial in _trials(tmp_path / "pbt").values() if trial.kind == "search"]
+    assert [trial.state for trial in trials] == ["finished"] * 4
+    cloned = [record for record in _log(tmp_path / "pbt") if record["event"] == "cloned"]
+    assert cloned
+    for record in cloned:
+        run = tmp_path / "pbt" / "trials" / f"{record['trial']}-g{record['generation']}"
+        assert yaml.safe_load((run / "config.yaml").read_text())["method"]["temperature"] == pytest.approx(
+            record["settings"]["method.temperature"]
+        )
+        begun = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        resumed = [entry for entry in begun if entry.get("event") == "resumed"]
+        assert resumed[0]["step"] == record["epoch"] * len(range(0, 320 - 32, 32))  # the donor's weights, not new ones
+
+
+def _command(folder: Path, space: Path, *arguments: str) -> list[str]:
+    settings = [part for assignment in TINY for part in ("--set", assignment)]
+    own = ["--space", str(space), "--sweeps", str(folder), "--name", "s", "--epochs", "4", "--concurrent", "1"]
+    return [sys.executable, "-m", "ebclab", "sweep", "simclr", *own, *settings, *arguments]
+
+
+CONFIRM = ["--set", "training.epochs=4", "--top", "1", "--seeds", "1", "--no-baseline"]
+
+
+@pytest.fixture
+def space_file(tmp_path: Path) -> Path:
+    path = tmp_path / "space.yaml"
+    path.write_text(yaml.safe_dump({"parameters": SPACE}), encoding="utf-8")
+    return path
+
+
+def _has_lines_or_ended(sweep: Path, lines: int, process: subprocess.Popen[bytes]) -> bool:
+    return len(_log(sweep)) >= lines or process.poll() is not None
+
+
+def _outcome(sweep: Path) -> dict[str, Any]:
+    return {
+        trial.id: (trial.settings, trial.state, trial.objectives, trial.reason) for trial in _trials(sweep).values()
+    }
+
+
+def test_a_sweep_whose_driver_is_killed_ends_as_the_undisturbed_one_and_may_grow(
+    cluster: str, tmp_path: Path, space_file: Path
+) -> None:
+    environment = {**os.environ, "RAY_ADDRESS": cluster, "OMP_NUM_THREADS": "1"}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    trials = ["--trials", "10", *CONFIRM]
+    subprocess.run(_command(whole, space_file, *trials), env=environment, check=True, capture_output=True, timeout=250)
+    begun = ["--trials", "7", *CONFIRM]
+    for lines in (14, 24):  # somewhere in a trial, twice
+        process = subprocess.Popen(
+            _command(broken, space_file, *begun), env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        _until(partial(_has_lines_or_ended, broken / "s", lines, process))
+        process.kill()
+        process.wait()
+    before = {trial.id for trial in _trials(broken / "s").values() if trial.is_over}
+    kept = {name: (broken / "s" / "trials" / name / "metrics.jsonl").read_bytes() for name in before}
+    assert before
+    resumed = subprocess.run(
+        _command(broken, space_file, *trials, "--resume"), env=environment, capture_output=True, text=True, timeout=250
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert _outcome(broken / "s") == _outcome(whole / "s")
+    assert all((broken / "s" / "trials" / name / "metrics.jsonl").read_bytes() == text for name, text in kept.items())
+    results = [json.loads((folder / "s" / "result.json").read_text()) for folder in (whole, broken)]
+    assert results[0]["winner"] == results[1]["winner"]
+
+
+def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(tmp_path: Path, space_file: Path) -> None:
+    command = _command(tmp_path, space_file, "--trials", "3", "--top", "0")
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    _until(lambda: any(record["event"] == "epoch" for record in _log(tmp_path / "s")) or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its own instance of Ray must not die of it
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "everything is saved" in errors
+    states = {trial.state for trial in _trials(tmp_path / "s").values()}
+    assert "interrupted" in states
+    assert "failed" not in states
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert again.returncode == 0, again.stderr
+    assert {trial.state for trial in _trials(tmp_path / "s").values()} <= {"finished", "stopped"}
+
+
+def test_a_trial_of_several_workers_is_a_run_on_ray_train(cluster: str, tmp_path: Path) -> None:
+    plan = _plan(
+        "resources.workers=2",
+        "resources.cpus_per_worker=1",
+        "training.epochs=2",
+        trials=2,
+        top=0,
+        scheduler="none",
+    )
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="wide", display=Silent())
+    assert result["trials"] == {"finished": 2}
+    for trial in _trials(tmp_path / "wide").values():
+        started = json.loads((tmp_path / "wide" / "trials" / trial.id / "metrics.jsonl").read_text().splitlines()[0])
+        assert started["ranks"] == 2
+        assert trial.epochs_done == 2
+
+
+def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_from_it(
+    cluster: str, tmp_path: Path
+) -> None:
+    space = {"method.temperature": {"choice": [0.1, 0.2, 0.5]}, "optimizer.beta1": {"uniform": [0.8, 0.9], "points": 2}}
+    label_free = ("evaluation.objective=effective_rank", "training.epochs=2")
+    plan = _plan(*label_free, space=space, search="grid", scheduler="median", top=0)
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", display=Silent())
+    trials = list(_trials(tmp_path / "grid").values())
+    points = [(trial.settings["method.temperature"], trial.settings["optimizer.beta1"]) for trial in trials]
+    assert points == [(0.1, 0.8), (0.1, 0.9), (0.2, 0.8), (0.2, 0.9), (0.5, 0.8), (0.5, 0.9)]
+    assert {trial.state for trial in trials} <= {"finished", "stopped"}
+    assert all(1 <= point.objective <= 64 for trial in trials for point in trial.curve.values())  # a rank, not a rate
+    wider = {**space, "method.temperature": {"choice": [0.1, 0.2, 0.5, 0.7]}}
+    more = _plan(*label_free, space=wider, trials=1, top=0)
+    ebclab.sweep(more, sweeps=tmp_path, name="more", warm_start=tmp_path / "grid", display=Silent())
+    (first,) = _trials(tmp_path / "more").values()
+    assert first.settings == result["winner"]["settings"]
+
+
+def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clock() -> float:  # an hour passes when the first epoch is over, however slow this machine is
+        told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
+        return time.monotonic() + 3600 * told
+
+    monkeypatch.setattr("ebclab.sweeps.phase.time", SimpleNamespace(monotonic=clock))
+    plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
+    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=Silent())
+    trials = _trials(tmp_path / "short").values()
+    assert {trial.state for trial in trials} <= {"interrupted", "waiting"}
+    assert any(0 < trial.epochs_done < 5000 for trial in trials)
+    assert (tmp_path / "short" / "best.yaml").exists()
+
+
+def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()  # Ray pickles what it is given, and a terminal cannot be pickled
+    with os.fdopen(inside, "w") as stream:
+        plan = _plan("training.epochs=1", trials=2, top=0, scheduler="none")
+        display = choose_sweep_display(stream)
+        ebclab.sweep(plan, sweeps=tmp_path, name="seen", display=display)
+        seen = b""
+        while select.select([terminal], [], [], 0.2)[0]:
+            seen += os.read(terminal, 65_536)
+    os.close(terminal)
+    assert b"0001" in seen
+    assert b"2 finished" in seen
+
+
+def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(cluster: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"3 x 1 CPUs = 3 .* the cluster has 2 CPUs"):
+        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(concurrent=3), display=Silent())
+    with pytest.raises(UserError, match=r"--gpus-per-trial: a trial needs 0.5, the cluster has 0"):
+        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=Silent())
+    assert list(tmp_path.iterdir()) == []

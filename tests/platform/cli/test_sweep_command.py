@@ -1,0 +1,127 @@
+"""``ebclab sweep`` at the keyboard: every mistake is a sentence and exit code 2, before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import ebclab
+from ebclab.cli import main
+from ebclab.cli.sweep import seconds_of
+from ebclab.errors import UserError
+from ebclab.sweeps.folder import SweepFolder, claim_sweep
+from ebclab.sweeps.space import parse_space
+
+BASE = ["sweep", "simclr"]
+RATE = {"optimizer.learning_rate": {"loguniform": [1e-4, 1.0]}}
+
+
+def _refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> str:
+    assert main([*BASE, "--sweeps", str(folder), "--name", "s", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    assert not (folder / "s").exists() or not (folder / "s" / "result.json").exists()
+    return shown.err
+
+
+def _space(folder: Path, parameters: dict[str, object]) -> str:
+    path = folder / "space.yaml"
+    path.write_text(yaml.safe_dump({"parameters": parameters}), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"method.temprature": {"uniform": [0.1, 1]}}, "method.temperature"),
+        ({"method.tau": {"uniform": [0.1, 1]}}, "method.temperature (tau in the paper)"),
+        ({"method.temperature": {"uniform": [1, 0.1]}}, "empty range"),
+        ({"method.temperature": {"loguniform": [0, 1]}}, "a log range must not reach zero"),
+        ({"method.temperature": {"uniform": [0.6, 1]}}, "outside the range, got 0.2"),
+        ({"optimizer.warmup_epochs": {"uniform": [0, 30]}}, "corner optimizer.warmup_epochs=30"),
+        ({"data.holdout_rate": {"uniform": [0, 0.5]}}, "not for a sweep"),
+        ({"training.batch_size": {"choice": [256, 2000]}}, "training images, got 2000"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused_and_named(
+    parameters: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in _refused(capsys, tmp_path, "--space", _space(tmp_path, parameters))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--objective", "test_accuracy"], "evaluation.objective: no such choice, got 'test_accuracy'"),
+        (["--scheduler", "hyperband"], "--scheduler: no such scheduler, got hyperband"),
+        (["--search", "bohb"], "--search: no such search, got bohb"),
+        (["--scheduler", "pbt", "--search", "tpe"], "population based training changes settings in mid-run"),
+        (["--scheduler", "pbt", "--interval", "0"], "--interval: at least one epoch, got 0"),
+        (["--trials", "4", "--top", "5"], "--top: more settings than trials, got 5 of 4; use at most 4"),
+        (["--trials", "0", "--top", "0"], "--trials: at least one, got 0"),
+        (["--seeds", "0"], "--seeds: at least one, got 0"),
+        (["--time", "8 hours"], "--time: not a duration, got '8 hours'; write 8h"),
+        (["--concurrent", "many"], "--concurrent: not a number of trials, got 'many'"),
+        (["--rule", "plateau=3"], "--rule plateau: no such rule; did you mean plateau_epochs?"),
+        (["--rule", "reduction_factor=1"], "--rule reduction_factor: out of range, got 1"),
+        (["--set", "data.holdout_rate=0"], "data.holdout_rate: a sweep chooses by held-out images, got 0"),
+        (["--resume"], "nothing to resume"),
+        (["--warm-start", "nowhere"], "no sweep here"),
+        (["--search", "grid", "--trials", "5"], "points, got 5; leave --trials out"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_sentence(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in _refused(capsys, tmp_path, *arguments)
+
+
+def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_one_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ebclab.make_plan(ebclab.compose("simclr"), scheduler="pbt")
+    assert "training.batch_size" not in plan.space.by_name
+    assert "without training.batch_size" in plan.space.where
+    own = _space(tmp_path, {"training.batch_size": {"choice": [128, 256]}, **RATE})
+    assert "training.batch_size: cannot change in mid-run" in _refused(
+        capsys, tmp_path, "--scheduler", "pbt", "--space", own
+    )
+
+
+def test_all_mistakes_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = _space(tmp_path, {"method.temprature": {"uniform": [0.1, 1]}, "optimizer.beta1": {"uniform": [0, 2]}})
+    said = _refused(capsys, tmp_path, "--space", space, "--scheduler", "ashaa", "--rule", "graces=1")
+    assert all(word in said for word in ("did you mean asha", "temprature", "beta1", "graces"))
+
+
+def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ebclab.compose("simclr")
+    plan = ebclab.make_plan(config, space=parse_space({"parameters": RATE}, "test"))
+    with claim_sweep(SweepFolder(tmp_path / "s"), plan):
+        pass
+    wider = _space(tmp_path, {"optimizer.learning_rate": {"loguniform": [1e-5, 1.0]}})
+    said = _refused(capsys, tmp_path, "--resume", "--space", wider)
+    assert "space.parameters.optimizer.learning_rate.loguniform: [0.0001, 1.0] in the sweep, [1e-05, 1.0] now" in said
+    said = _refused(capsys, tmp_path, "--resume", "--trials", "8")
+    assert "--trials: a resumed sweep may grow, not shrink, got 8; it has 16" in said
+
+
+def test_a_folder_that_is_no_sweep_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "thesis.tex").touch()
+    assert "holds something that is no sweep" in _refused(capsys, tmp_path)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("8h", 28_800), ("1h30m", 5_400), ("90s", 90), ("1.5d", 129_600)])
+def test_durations_are_read_as_written(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "8", "h", "-1h", "8h later", "0s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="not a duration"):
+        seconds_of(text)

@@ -1,0 +1,169 @@
+"""Sweeps without Ray or networks: a trial's objective is a formula, and the machine that trains it can die anywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.config import compose
+from ebclab.sweeps.course import Course, Order
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.make_plan import make_plan
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.population import explore
+from ebclab.sweeps.proposals import SearchProposals
+from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.trial import Trial
+from ebclab.training.interrupt import StopFlag
+
+SPACE = {
+    "optimizer.learning_rate": {"loguniform": [1e-5, 0.1]},
+    "method.temperature": {"uniform": [0.1, 1.0]},
+}
+FAILURES_ALLOWED = 2
+
+
+class KilledError(Exception):
+    """The driver's process is gone."""
+
+
+class MortalLog(SweepLog):
+    """A log whose process is killed right after it has written ``lifetime`` events."""
+
+    def __init__(self, path: Path, lifetime: float) -> None:
+        super().__init__(path)
+        self._lifetime = lifetime
+
+    def append(self, event: str, **values: Any) -> None:
+        super().append(event, **values)
+        self._lifetime -= 1
+        if self._lifetime <= 0:
+            raise KilledError
+
+
+@dataclass
+class Run:
+    """A run folder: what has been learnt, in how many epochs, and what was measured since the folder was made."""
+
+    skill: float = 0.0
+    epochs: int = 0
+    measured: dict[int, float] = field(default_factory=dict)
+
+    def train(self, settings: dict[str, Any]) -> None:
+        """One epoch: what is not known yet shrinks, fastest near a learning rate of 0.01."""
+        self.epochs += 1
+        rate = 0.5 * math.exp(-((math.log10(settings["optimizer.learning_rate"]) + 2) ** 2))
+        self.skill += (1 - self.skill) * rate
+        self.measured[self.epochs] = self.skill - 0.01 * settings["method.temperature"]
+
+
+class Machine:
+    """Trains what a course orders, a turn as many epochs as the course lets it go on; run folders survive kills.
+
+    ``faults`` holds, by trial and epoch, what goes wrong there, each once: failed, diverged or death.
+    """
+
+    def __init__(self, log: Path, *, concurrent: int = 1, seed: int = 0, **faults: Any) -> None:
+        self.log, self.concurrent, self.faults = log, concurrent, faults.get("faults", {})
+        self.runs: dict[str, Run] = {}
+        self.stop = StopFlag()
+        self.most_at_once = 0
+        self._random = random.Random(seed)
+
+    def work(self, plan: SweepPlan, lifetime: float = math.inf) -> dict[str, Trial]:
+        """Train until the course is over, or die after ``lifetime`` events; return the trials of the log on disk."""
+        course = Course(
+            MortalLog(self.log, lifetime),
+            SearchProposals(plan),
+            plan.rules,
+            plan.population,
+            concurrent=self.concurrent,
+            failures_allowed=FAILURES_ALLOWED,
+            stop=self.stop,
+            clone=partial(self._clone, plan),
+        )
+        turns: dict[str, Iterator[None]] = {}
+        while not course.is_over:
+            while (order := course.next_order()) is not None:
+                assert order.trial not in turns
+                turns[order.trial] = self._turn(course, order)
+                self.most_at_once = max(self.most_at_once, len(turns))
+            assert turns, "nothing is in work and nothing is ordered"
+            name = self._random.choice(sorted(turns))
+            if next(turns[name], "over") == "over":
+                del turns[name]
+                course.on_turn_over(name)
+        assert course.next_order() is None
+        return SweepLog(self.log).trials
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        """The log's events, all or those with these names."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [event for event in map(json.loads, lines) if not names or event["event"] in names]
+
+    def _turn(self, course: Course, order: Order) -> Iterator[None]:
+        run = self.runs.setdefault(order.run_name, Run())
+        for epoch, value in list(run.measured.items()):  # the driver may have died before it heard of them
+            if course.on_epoch(order.trial, epoch, value, 0.0, {}):
+                return
+        seconds = 0.0
+        while run.epochs < order.epochs:
+            if self.stop.is_set:
+                return course.on_outcome(order.trial, "interrupted", "told to stop", seconds)
+            faults = self.faults.get((order.trial, run.epochs + 1))
+            if faults:
+                fault = faults.pop(0)
+                if fault == "death":
+                    return course.on_death(order.trial, "its process died")
+                return course.on_outcome(order.trial, fault, "made up", seconds)
+            run.train(order.settings)
+            seconds += 1.0
+            yield
+            if course.on_epoch(order.trial, run.epochs, run.measured[run.epochs], seconds, {}):
+                return
+        course.on_outcome(order.trial, "finished", "", seconds)
+
+    def _clone(self, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
+        weights = self.runs[donor.run_name]
+        self.runs[f"{trial.id}-g{trial.generation + 1}"] = Run(weights.skill, weights.epochs)
+        facts: dict[str, Any] = {"seed": plan.config.seed, "trial_id": trial.id, "epoch": trial.epochs_done}
+        point = explore(donor.point, plan.space, resample_rate=plan.population.resample_rate, **facts)
+        return point, plan.space.settings(point)
+
+
+@pytest.fixture
+def sweep_plan() -> Callable[..., SweepPlan]:
+    """Make a plan of two live settings of SimCLR on digits; keywords are those of ``make_plan``."""
+
+    def make(*overrides: str, space: dict[str, Any] | None = None, **asked: Any) -> SweepPlan:
+        small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=6", "encoder.width=4"]
+        config = compose("simclr", overrides=[*small, "resources.threads=1", *overrides])
+        return make_plan(config, space=parse_space({"parameters": space or SPACE}, "test"), **asked)
+
+    return make
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
+    """Make a machine with a log of its own. Its driver dies, but nobody cuts the power: no disk need be waited for."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+    def make(name: str = "trials", **options: Any) -> Machine:
+        return Machine(tmp_path / f"{name}.jsonl", **options)
+
+    return make
+
+
+@pytest.fixture
+def killed() -> type[KilledError]:
+    """What a machine raises when its driver is killed."""
+    return KilledError

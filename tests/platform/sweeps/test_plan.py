@@ -1,0 +1,189 @@
+"""A plan says what is wrong with it, survives its file, and is compared when a sweep is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ebclab.errors import ConfigError, RunError, UserError
+from ebclab.sweeps.plan import Population, SweepPlan, read_plan, require_same, trial_config, write_plan
+
+Plans = Callable[..., SweepPlan]
+DERIVED = {
+    "optimizer.learning_rate": {"loguniform": [1e-5, 0.1]},
+    "method.temperature": {"quantised": [0.1, 1.0, 0.1]},
+    "training.batch_size": {"choice": [32, 64]},
+    "optimizer.weight_decay": {"uniform": [0.0, 0.1], "times": "optimizer.learning_rate"},
+    "method.projection_size": {"int": [16, 256], "log": True, "points": 4},
+}
+
+
+def test_a_sound_plan_has_no_problems(sweep_plan: Plans) -> None:
+    assert sweep_plan().problems() == []
+    assert sweep_plan(scheduler="pbt", trials=4).problems() == []
+    assert replace(sweep_plan(), top=0, seeds=0).problems() == []
+    assert replace(sweep_plan(), trials=1, top=1, seeds=1, epochs=1).problems() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"trials": 0, "top": 0}, "--trials: at least one, got 0"),
+        ({"top": 17}, "--top: more settings than trials, got 17 of 16; use at most 16"),
+        ({"top": -1}, "--top: at least 0, got -1"),
+        ({"seeds": 0}, "--seeds: at least one, got 0; or confirm nothing with --top 0"),
+        ({"epochs": 0}, "--epochs: at least one, got 0"),
+        ({"epochs": -3}, "--epochs: at least one, got -3"),
+    ],
+)
+def test_a_number_out_of_range_is_one_line(sweep_plan: Plans, changes: dict[str, Any], problem: str) -> None:
+    (found,) = replace(sweep_plan(), **changes).problems()
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize("search", ["tpe", "grid"])
+def test_population_based_training_does_not_go_with_a_search_that_chooses_settings(
+    sweep_plan: Plans, search: Any
+) -> None:
+    (found,) = replace(sweep_plan(scheduler="pbt"), search=search).problems()
+    assert found.startswith("--search: population based training changes settings in mid-run by itself")
+    assert f"got {search}" in found
+
+
+def test_a_population_has_at_least_four_members(sweep_plan: Plans) -> None:
+    (found,) = replace(sweep_plan(scheduler="pbt"), trials=3).problems()
+    assert found == "--trials: a population needs at least 4 members to choose among, got 3"
+
+
+def test_a_sweep_needs_held_out_images(sweep_plan: Plans) -> None:
+    plan = sweep_plan()
+    config = replace(plan.config, data=replace(plan.config.data, holdout_rate=0.0))
+    (found,) = replace(plan, config=config).problems()
+    assert found.startswith("data.holdout_rate: a sweep chooses by held-out images, got 0")
+
+
+def test_all_problems_come_at_once(sweep_plan: Plans) -> None:
+    assert len(replace(sweep_plan(), trials=0, top=3, seeds=0, epochs=0).problems()) == 4
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"search": "grid", "top": 2, "baseline": False},
+        {"scheduler": "pbt", "trials": 5, "interval_epochs": 2},
+        {"scheduler": "median", "rules": ["plateau_epochs=3", "plateau_min_change=1e-5", "min_spread=0"], "epochs": 3},
+        {"space": DERIVED, "search": "random"},
+    ],
+    ids=str,
+)
+def test_a_plan_comes_back_from_its_file(sweep_plan: Plans, tmp_path: Path, asked: dict[str, Any]) -> None:
+    overrides = ["optimizer.weight_decay=0.003", "seed=11", "data.root=/somewhere", "optimizer.learning_rate=0.06"]
+    plan, path = sweep_plan(*overrides, **asked), tmp_path / "sweep.yaml"
+    write_plan(path, plan)
+    back = read_plan(path)
+    assert replace(back, space=plan.space) == plan
+    assert back.space.parameters == plan.space.parameters
+    assert back.to_mapping() == plan.to_mapping()
+    require_same(back, plan, tmp_path)
+    assert yaml.safe_load(path.read_text()) == yaml.safe_load(yaml.safe_dump(plan.to_mapping()))
+
+
+def test_a_folder_without_a_plan_is_no_sweep(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no sweep here, sweep\.yaml is missing"):
+        read_plan(tmp_path / "sweep.yaml")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rules": None},
+        {"rules": {"scheduler": "asha", "no_such_rule": 1}},
+        {"population": []},
+        {"space": {"parameters": {}}},
+        {"space": ["a"]},
+        {"config": {"method": {"name": "simclr"}, "nothing": 1}},
+        {"config": 3},
+        {"trials": ...},
+        {"space": ...},
+    ],
+    ids=str,
+)
+def test_a_damaged_plan_is_one_sentence_with_its_place(
+    sweep_plan: Plans, tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    saved = {**sweep_plan().to_mapping(), **damage}
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in saved.items() if value is not ...}))
+    with pytest.raises(UserError):
+        read_plan(path)
+
+
+@pytest.mark.parametrize("text", ["{", "", "- 1", "a: 1\na: 2"])
+def test_a_plan_that_is_no_mapping_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sweep.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"sweep\.yaml"):
+        read_plan(tmp_path / "sweep.yaml")
+
+
+def test_trials_confirmation_and_resources_may_change(sweep_plan: Plans, tmp_path: Path) -> None:
+    before = sweep_plan()
+    now = sweep_plan("resources.threads=2", "resources.max_failures=9", "data.root=/elsewhere")
+    require_same(before, replace(now, trials=30, top=5, seeds=9, baseline=False), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "difference"),
+    [
+        (["method.temperature=0.3"], {}, "config.method.temperature: 0.2 in the sweep, 0.3 now"),
+        (["seed=1"], {}, "config.seed: 0 in the sweep, 1 now"),
+        (["data.holdout_rate=0.2"], {}, "config.data.holdout_rate: 0.1 in the sweep, 0.2 now"),
+        ([], {"epochs": 5}, "epochs: 6 in the sweep, 5 now"),
+        ([], {"search": "random"}, "search: tpe in the sweep, random now"),
+        ([], {"population": Population(3)}, "population.interval_epochs: 1 in the sweep, 3 now"),
+    ],
+)
+def test_any_other_difference_is_shown_and_refused(
+    sweep_plan: Plans, tmp_path: Path, overrides: list[str], changes: dict[str, Any], difference: str
+) -> None:
+    with pytest.raises(RunError) as caught:
+        require_same(sweep_plan(), replace(sweep_plan(*overrides), **changes), tmp_path)
+    first, *lines = str(caught.value).splitlines()
+    assert first.startswith(f"{tmp_path}: this sweep was begun otherwise")
+    assert lines == [f"  {difference}"]
+
+
+def test_another_space_or_method_is_shown_range_by_range(sweep_plan: Plans, tmp_path: Path) -> None:
+    other = sweep_plan(space={"optimizer.learning_rate": {"loguniform": [1e-4, 0.1]}}, rules=["min_others=4"])
+    with pytest.raises(RunError) as caught:
+        require_same(sweep_plan(), other, tmp_path)
+    assert str(caught.value).splitlines()[1:] == [
+        "  rules.min_others: 3 in the sweep, 4 now",
+        "  space.parameters.method.temperature.uniform: [0.1, 1.0] in the sweep, absent now",
+        "  space.parameters.optimizer.learning_rate.loguniform: [1e-05, 0.1] in the sweep, [0.0001, 0.1] now",
+    ]
+
+
+def test_a_sweep_does_not_shrink(sweep_plan: Plans, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--trials: a resumed sweep may grow, not shrink, got 15; it has 16"):
+        require_same(sweep_plan(), sweep_plan(trials=15), tmp_path)
+
+
+def test_a_trials_run_is_scored_and_saved_after_every_epoch_with_its_own_settings(sweep_plan: Plans) -> None:
+    config = sweep_plan("training.checkpoint_every=5", "evaluation.knn_every=0").config
+    found = trial_config(config, {"method.temperature": 0.7}, seed=4, epochs=2)
+    assert (found.method.temperature, found.seed, found.training.epochs) == (0.7, 4, 2)
+    assert (found.training.checkpoint_every, found.evaluation.knn_every) == (1, 1)
+    back = replace(found, seed=0, method=config.method, training=config.training, evaluation=config.evaluation)
+    assert back == config
+
+
+def test_settings_that_contradict_each_other_make_no_trial(sweep_plan: Plans) -> None:
+    config = sweep_plan("optimizer.warmup_epochs=3").config
+    with pytest.raises(ConfigError, match=r"optimizer\.warmup_epochs: must not exceed training\.epochs"):
+        trial_config(config, {}, seed=0, epochs=2)

@@ -1,0 +1,129 @@
+"""What a new sweep may learn from an earlier one, and when it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.config import compose
+from ebclab.errors import RunError, UserError
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan, write_plan
+from ebclab.sweeps.warm_start import earlier_results
+
+Plans = Callable[..., SweepPlan]
+
+
+def sweep(path: Path, plan: SweepPlan, *told: tuple[dict[str, Any], float, str], kind: str = "search") -> Path:
+    """Write the folder of a sweep whose trials had these settings, last values and states."""
+    folder = SweepFolder(path)
+    folder.trials.mkdir(parents=True)
+    write_plan(folder.plan, plan)
+    log = SweepLog(folder.log)
+    for number, (settings, value, state) in enumerate(told):
+        name = f"{number:04d}"
+        log.append("trial", trial=name, kind=kind, number=number, point=settings, settings=settings, seed=0, epochs=6)
+        for epoch, objective in [(1, 0.01), (6, value)]:
+            log.append("epoch", trial=name, epoch=epoch, objective=objective, seconds=1.0, metrics={})
+        log.append("ended", trial=name, state=state, reason="", seconds=1.0)
+    return path
+
+
+def at(learning_rate: float, temperature: float) -> dict[str, float]:
+    return {"optimizer.learning_rate": learning_rate, "method.temperature": temperature}
+
+
+def test_finished_trials_tell_their_points_and_last_values(sweep_plan: Plans, tmp_path: Path) -> None:
+    plan = sweep_plan()
+    states = ["finished", "stopped", "failed", "diverged", "finished"]
+    told = [(at(0.01, 0.2 + number / 10), number / 10, state) for number, state in enumerate(states)]
+    found = earlier_results(sweep(tmp_path / "old", plan, *told), plan)
+    assert found == [(at(0.01, 0.2), 0.0), (at(0.01, 0.2 + 4 / 10), 0.4)]
+
+
+def test_points_outside_the_new_space_are_left_out(sweep_plan: Plans, tmp_path: Path) -> None:
+    told = [(at(0.01, 0.95), 0.9, "finished"), (at(0.01, 0.2), 0.5, "finished")]
+    narrow = {"optimizer.learning_rate": {"loguniform": [1e-3, 0.1]}, "method.temperature": {"uniform": [0.1, 0.5]}}
+    old = sweep(tmp_path / "old", sweep_plan(), *told)
+    assert earlier_results(old, sweep_plan(space=narrow)) == [(at(0.01, 0.2), 0.5)]
+
+
+def test_a_setting_that_was_not_searched_has_the_value_it_ran_with(sweep_plan: Plans, tmp_path: Path) -> None:
+    before = sweep_plan("method.temperature=0.3", space={"optimizer.learning_rate": {"loguniform": [1e-3, 0.1]}})
+    old = sweep(tmp_path / "old", before, ({"optimizer.learning_rate": 0.01}, 0.5, "finished"))
+    assert earlier_results(old, sweep_plan()) == [(at(0.01, 0.3), 0.5)]
+    outside = {"method.temperature": {"uniform": [0.15, 0.25]}}
+    with pytest.raises(RunError, match="has no finished trial inside this space"):
+        earlier_results(old, sweep_plan(space=outside))
+
+
+def test_a_derived_setting_becomes_its_factor(sweep_plan: Plans, tmp_path: Path) -> None:
+    space = {
+        "optimizer.learning_rate": {"loguniform": [1e-3, 0.1]},
+        "optimizer.weight_decay": {"uniform": [0.0, 1.0], "times": "optimizer.learning_rate"},
+    }
+    old = sweep(tmp_path / "old", sweep_plan("optimizer.weight_decay=0.005"), (at(0.02, 0.2), 0.5, "finished"))
+    ((point, _),) = earlier_results(old, sweep_plan(space=space))
+    assert point == {"optimizer.learning_rate": 0.02, "optimizer.weight_decay": pytest.approx(0.25)}
+
+
+def test_confirming_runs_are_no_points_of_the_search(sweep_plan: Plans, tmp_path: Path) -> None:
+    old = sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"), kind="confirm")
+    with pytest.raises(RunError, match="has no finished trial inside this space; leave it out or widen the space"):
+        earlier_results(old, sweep_plan())
+
+
+def test_a_value_that_is_no_number_teaches_nothing(sweep_plan: Plans, tmp_path: Path) -> None:
+    told = [(at(0.01, 0.3), float("nan"), "finished"), (at(0.01, 0.2), 0.5, "finished")]
+    assert earlier_results(sweep(tmp_path / "old", sweep_plan(), *told), sweep_plan()) == [(at(0.01, 0.2), 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("evaluation.objective=effective_rank", "evaluation.objective: effective_rank there, holdout_knn here"),
+        ("data.train_limit=64", "data.train_limit: 64 there, 128 here"),
+        ("data.holdout_rate=0.2", "data.holdout_rate: 0.2 there, 0.1 here"),
+        ("data.name=fashion-mnist", "data.name: fashion-mnist there, digits here"),
+    ],
+)
+def test_values_that_cannot_be_compared_are_refused(
+    sweep_plan: Plans, tmp_path: Path, override: str, line: str
+) -> None:
+    old = sweep(tmp_path / "old", sweep_plan(override), (at(0.01, 0.2), 0.5, "finished"))
+    with pytest.raises(UserError) as caught:
+        earlier_results(old, sweep_plan())
+    assert str(caught.value).splitlines()[0].startswith(f"--warm-start: {old} measured something else")
+    assert str(caught.value).splitlines()[1:] == [f"  {line}"]
+
+
+def test_all_differences_come_at_once(sweep_plan: Plans, tmp_path: Path) -> None:
+    before = sweep_plan("data.holdout_rate=0.2", "evaluation.objective=effective_rank", epochs=3)
+    before = replace(before, config=replace(before.config, method_name="moco", method=compose("moco").method))
+    with pytest.raises(UserError) as caught:
+        earlier_results(sweep(tmp_path / "old", before, (at(0.01, 0.2), 0.5, "finished")), sweep_plan())
+    assert str(caught.value).splitlines()[1:] == [
+        "  evaluation.objective: effective_rank there, holdout_knn here",
+        "  data.holdout_rate: 0.2 there, 0.1 here",
+        "  method.name: moco there, simclr here",
+        "  --epochs: 3 there, 6 here",
+    ]
+
+
+def test_a_folder_that_is_no_sweep_is_one_sentence(sweep_plan: Plans, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no sweep here"):
+        earlier_results(tmp_path / "nothing", sweep_plan())
+
+
+def test_the_earlier_sweep_is_only_read(sweep_plan: Plans, tmp_path: Path) -> None:
+    old = SweepFolder(sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished")))
+    with old.log.open("ab") as file:
+        file.write(b'{"event": "ep')  # its driver is writing at this moment
+    before = old.log.read_bytes()
+    assert len(earlier_results(old.path, sweep_plan())) == 1
+    assert old.log.read_bytes() == before
