@@ -19,12 +19,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: install ## FlatCLR on real handwritten digits: train, measure, export. About two minutes.
+demo: install ## FlatCLR on real digits: train, measure, export; a small sweep and its report. Three minutes.
 	@mkdir -p $(DEMO)
 	$(BIN)/ebclab data show digits --recipe digits-demo --views $(DEMO)/views.png
 	$(BIN)/ebclab pretrain flatclr --recipe digits-demo --name digits --runs $(DEMO)/runs
 	$(BIN)/ebclab evaluate $(DEMO)/runs/digits --references
 	$(BIN)/ebclab export $(DEMO)/runs/digits --to $(DEMO)/encoder --overwrite
+	$(BIN)/ebclab sweep flatclr --recipe digits-demo --space search_spaces/examples/digits.yaml --trials 8 --epochs 3 \
+	    --set training.epochs=20 --top 1 --seeds 2 --name digits --sweeps $(DEMO)/sweeps
+	$(BIN)/ebclab report $(DEMO)/sweeps/digits --to $(DEMO)/report.html
+	$(BIN)/ebclab export $(DEMO)/sweeps/digits --to $(DEMO)/best --overwrite
 
 test: install ## The whole test suite.
 	$(BIN)/python -m pytest

@@ -49,7 +49,7 @@ def commit() -> str:
     folder = Path(__file__).parent
     status, head = (
         subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
-        for words in (["status", "--porcelain", "--", "methods", "platform"], ["rev-parse", "--short", "HEAD"])
+        for words in (["status", "--porcelain", "--", ":/methods", ":/platform"], ["rev-parse", "--short", "HEAD"])
     )
     return head.stdout.strip() + ("+" if status.stdout.strip() else "") if head.returncode == 0 else "unknown"
 

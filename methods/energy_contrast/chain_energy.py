@@ -5,15 +5,19 @@ Shapes: b chains, M references, C channels, H x W pixels, P projection size, w x
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from energy_contrast.energies import marginal_energy
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.networks.resnet import ResNet
+
+_log = logging.getLogger(__name__)
 
 
 class ChainEnergy:
@@ -56,12 +60,16 @@ class ChainEnergy:
     def __call__(self, position: Tensor, context: Tensor) -> Tensor:
         """Return the energies (b,), up to a constant where they are those of the first layer."""
         if not self._num_inner_steps:
-            with self._autocast(position.device):
-                projection = at_least_float32(self._head(self._encoder(position)))
-            return self._compare(projection, context)
+            return self.whole(position, context)
         with self._autocast(position.device):
             activated = cast(ResNet, self._encoder).stem(position)
         return (activated * context).flatten(1).sum(dim=1, dtype=position.dtype)
+
+    def whole(self, position: Tensor, references: Tensor) -> Tensor:
+        """Return the energies (b,) of images against references (M, P), by all layers."""
+        with self._autocast(position.device):
+            projection = at_least_float32(self._head(self._encoder(position)))
+        return self._compare(projection, references)
 
     def context(self, references: Tensor) -> Callable[[int, Tensor], Tensor]:
         """Return ``context(step, position)``: the references (M, P), or p (b, w, H', W') of every n-th position."""
@@ -92,3 +100,9 @@ class ChainEnergy:
 
     def _autocast(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._bfloat16)
+
+
+def warn_of_batch_norm(encoder: nn.Module, why: str) -> None:
+    """Log ``why`` when an encoder of chains has batch norm."""
+    if any(isinstance(module, _BatchNorm) for module in encoder.modules()):
+        _log.warning(why)

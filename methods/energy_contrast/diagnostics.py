@@ -124,6 +124,25 @@ def effective_rank(z: Tensor) -> Tensor:
     return torch.where(finite.all(), rank, torch.nan).to(z.dtype)
 
 
+def embedding_spread(z: Tensor) -> Tensor:
+    """Return how far vectors vary over images on the unit sphere.
+
+    ``sqrt(D) mean_d std_i(z_i / |z_i|)_d``
+
+    Args:
+        z: (N, D) vectors of different images, of any length, N at least 2.
+
+    Returns:
+        () spread in [0, sqrt(N / (N - 1))]; 0 when all vectors agree, near 1 when they are spread evenly.
+
+    >>> embedding_spread(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    tensor(1.0000)
+
+    Source: SimSiam (arXiv:2011.10566), section 4.1, there without the factor sqrt(D).
+    """
+    return math.sqrt(z.shape[1]) * F.normalize(z, dim=1).std(dim=0).mean()
+
+
 def diagnose(
     projection: Tensor, positive: Tensor, negatives: Tensor, *, temperature: float | Tensor
 ) -> dict[str, Tensor]:
@@ -137,10 +156,11 @@ def diagnose(
 
     Returns:
         ``ess`` over the negatives and ``ess_with_positive`` over all candidates (means over anchors);
-        ``alignment``, ``uniformity`` (mean of both views) and ``effective_rank`` of the projections.
+        ``alignment``, ``uniformity`` and ``embedding_spread`` (means of both views) and ``effective_rank`` of the
+        projections.
 
     >>> sorted(diagnose(torch.eye(4), torch.zeros(4), torch.zeros(4, 2), temperature=1.0))
-    ['alignment', 'effective_rank', 'ess', 'ess_with_positive', 'uniformity']
+    ['alignment', 'effective_rank', 'embedding_spread', 'ess', 'ess_with_positive', 'uniformity']
 
     Source: the functions of this file.
     """
@@ -153,4 +173,5 @@ def diagnose(
             "alignment": alignment(z0, z1),
             "uniformity": (uniformity(z0) + uniformity(z1)) / 2,
             "effective_rank": effective_rank(projection),
+            "embedding_spread": (embedding_spread(z0) + embedding_spread(z1)) / 2,
         }

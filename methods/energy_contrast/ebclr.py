@@ -5,28 +5,25 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from energy_contrast.chain_energy import ChainEnergy
+from energy_contrast.chain_energy import ChainEnergy, warn_of_batch_norm
+from energy_contrast.chain_trace import trace_chains
 from energy_contrast.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
 from energy_contrast.diagnostics import diagnose, log_k_saturation
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
+from energy_contrast.method import Batch, ChainTrace, Draw, Progress, SamplingMethod, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.restarts import Restarts
 from energy_contrast.samplers import Sampler, multistage_sgld
 from energy_contrast.settings import FORBID_UNKNOWN, setting
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class EbclrConfig:
         return found
 
 
-class Ebclr(Method):
+class Ebclr(SamplingMethod):
     """EBCLR.
 
     ``L = L_dis + lambda (mean E(v) - mean E(x) + w sum |f|^2)`` with views v, chains x, and the energy
@@ -130,11 +127,11 @@ class Ebclr(Method):
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
         self._moved: Chains | None = None
         self._chain_energy()  # refuses an encoder whose first layer it needs and does not know
-        if any(isinstance(module, _BatchNorm) for module in encoder.modules()):
-            _log.warning(
-                "ebclr: the encoder has batch norm, so that an image's energy depends on its neighbours in the batch "
-                "and running statistics mix images with chains; set encoder.batch_norm=none"
-            )
+        warn_of_batch_norm(
+            encoder,
+            "ebclr: the encoder has batch norm, so that an image's energy depends on its neighbours in the batch "
+            "and running statistics mix images with chains; set encoder.batch_norm=none",
+        )
 
     def num_proposals(self, batch_size: int) -> int:
         """Return how many views of other training images a global batch needs for chains that start anew."""
@@ -187,6 +184,13 @@ class Ebclr(Method):
             store_chains(self.buffer, self._moved)
             self._moved = None
 
+    @torch.no_grad()
+    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
+        """Let chains start from the first views of ``batch``, against the references of its images."""
+        references = self._references(torch.stack([self._project(views) for views in batch.views]))
+        energy = self._chain_energy()
+        return trace_chains(self._sampler(energy), energy, batch.views[0], references, generator, num_steps)
+
     def _contrast(self, projection: Tensor, chain_projection: Tensor) -> StepOutput:
         config, (z, _) = self.config, projection
         # discriminative term, eq. 18: which of the other 2B - 1 views shows the same image?
@@ -235,7 +239,7 @@ class Ebclr(Method):
         config = self.config
         return multistage_sgld(
             energy,
-            step_size=config.step_size,
+            step_size=config.step_size * self.step_scale,
             gradient_clamp=config.gradient_clamp,
             sigma_min=config.sigma_min,
             sigma_max=config.sigma_max,

@@ -132,7 +132,52 @@ class Method(nn.Module, ABC):
     def after_step(self, progress: Progress) -> None:
         """Update what does not learn by gradient (averages, queues, controllers) after a step."""
 
+    def scale_step(self, factor: float) -> None:
+        """Multiply the step of the method's sampler by ``factor``; nothing happens where there is no sampler."""
+
     def embed(self, images: Tensor) -> Tensor:
         """Return the embeddings (B, D) that downstream tasks use, of images (B, C, H, W)."""
         embedding: Tensor = self.encoder(images)
         return embedding
+
+
+class ChainTrace(NamedTuple):
+    """Chains of images at some moments of their way.
+
+    Attributes:
+        steps: Steps that each moment lies behind the start.
+        positions: (moments, N, C, H, W).
+        energies: (moments, N) in nats.
+    """
+
+    steps: tuple[int, ...]
+    positions: Tensor
+    energies: Tensor
+
+
+class SamplingMethod(Method):
+    """A method whose negatives are samples: something moves by steps whose size may be changed while it trains.
+
+    Attributes:
+        step_scale: () multiplies the step size of the settings; saved with the weights, the same on every rank.
+    """
+
+    step_scale: Tensor
+
+    def __init__(self, config: Any, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        self.register_buffer("step_scale", torch.ones(()))
+
+    def scale_step(self, factor: float) -> None:
+        """Multiply the step of the sampler by ``factor``."""
+        self.step_scale.mul_(factor)
+
+    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace | None:
+        """Let chains start from the first views of ``batch`` and watch them; None where no images move.
+
+        Args:
+            batch: On the method's device.
+            generator: Source of the noise.
+            num_steps: How many steps of the method's own sampler.
+        """
+        return None

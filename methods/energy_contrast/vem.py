@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from energy_contrast.diagnostics import diagnose, log_k_saturation
 from energy_contrast.losses import info_nce
-from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.method import Batch, Progress, SamplingMethod, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.settings import FORBID_UNKNOWN, setting
@@ -60,7 +60,7 @@ class Negatives(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-class Vem(Method):
+class Vem(SamplingMethod):
     """VEM; what moves, and how, is the subclass's.
 
     ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i b_j / tau)) )`` with unit vectors

@@ -57,7 +57,6 @@ class VemBank(Vem):
     def __init__(self, config: VemBankConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         self.bank = ParticleBank(config.bank_size, config.projection_size)
-        self.sampler = self.new_sampler()
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
         self._moved: Tensor | None = None
 
@@ -81,9 +80,10 @@ class VemBank(Vem):
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
         """Let all particles make ``num_steps`` moves among the queries (B, P), on every rank the same."""
         with torch.autocast(query.device.type, enabled=False):
-            state = self.sampler.init(self.bank.particles)
+            sampler = self.new_sampler()
+            state = sampler.init(self.bank.particles)
             for _ in range(self.config.num_steps):
-                state, _ = self.sampler.step(state, query, self.draw_noise(generator))
+                state, _ = sampler.step(state, query, self.draw_noise(generator))
             self._moved = state.position
             return Negatives(state.position, self._measure_bank(query, state.position) if self.diagnosing else {})
 
@@ -139,7 +139,7 @@ class VemLangevin(VemBank):
         """Return Langevin dynamics with the method's settings."""
         return feature_langevin(
             temperature=self.config.bank_temperature,
-            step_size=self.config.step_size,
+            step_size=self.config.step_size * self.step_scale,
             step_schedule=self.config.step_schedule,
             noise_intensity=self.config.noise_intensity,
             noise_schedule=self.config.noise_schedule,
@@ -183,7 +183,7 @@ class VemSvgd(VemBank):
         """Return Stein variational gradient descent with the method's settings."""
         return svgd(
             temperature=self.config.bank_temperature,
-            step_size=self.config.step_size,
+            step_size=self.config.step_size * self.step_scale,
             step_schedule=self.config.step_schedule,
             kernel=self.config.kernel,
             update=self.config.update,

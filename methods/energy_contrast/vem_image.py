@@ -5,25 +5,22 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from energy_contrast.chain_energy import ChainEnergy
+from energy_contrast.chain_energy import ChainEnergy, warn_of_batch_norm
+from energy_contrast.chain_trace import trace_chains
 from energy_contrast.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Progress
+from energy_contrast.method import Batch, ChainTrace, Draw, Progress
 from energy_contrast.parallel import gather
 from energy_contrast.restarts import Restarts
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
 from energy_contrast.settings import setting
 from energy_contrast.vem import Negatives, Vem, VemConfig, unit
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,10 +72,11 @@ class VemImage(Vem):
         self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=0)
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
         self._moved: Chains | None = None
-        if config.key_encoder == "shared" and any(isinstance(module, _BatchNorm) for module in encoder.modules()):
-            _log.warning(
+        if config.key_encoder == "shared":
+            warn_of_batch_norm(
+                encoder,
                 "vem-image: the encoder has batch norm and makes the chains' vectors too, so that running statistics "
-                "mix images with chains; set key_encoder=momentum or encoder.batch_norm=none"
+                "mix images with chains; set key_encoder=momentum or encoder.batch_norm=none",
             )
 
     def num_proposals(self, batch_size: int) -> int:
@@ -126,16 +124,25 @@ class VemImage(Vem):
             store_chains(self.bank, self._moved)
             self._moved = None
 
-    def _sampler(self) -> Sampler:
+    @torch.no_grad()
+    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
+        """Let chains start from the first views of ``batch`` and move towards its queries."""
+        query = unit(self.head(self.encoder(batch.views[0])))
+        return trace_chains(self._sampler(), self._chain_energy(), batch.views[0], query, generator, num_steps)
+
+    def _chain_energy(self) -> ChainEnergy:
         # On unit vectors |u - q|^2 / (2 tau) = (1 - <u, q>) / tau.
-        energy = ChainEnergy(*self.key_networks(), temperature=2 * self.config.bank_temperature)
+        return ChainEnergy(*self.key_networks(), temperature=2 * self.config.bank_temperature)
+
+    def _sampler(self) -> Sampler:
+        energy = self._chain_energy()
 
         def energy_of_chains(position: Tensor, staged: Staged) -> Tensor:
             return energy(position, staged.context)
 
         return proximal_sgld(
             energy_of_chains,
-            step_size=self.config.step_size,
+            step_size=self.config.step_size * self.step_scale,
             gradient_clamp=self.config.gradient_clamp,
             noise_std=self.config.noise_std,
         )

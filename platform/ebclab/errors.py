@@ -43,6 +43,10 @@ class DivergedError(TrainingError):
     """Numbers stopped being finite."""
 
 
+class ExportError(EbclabError):
+    """An exported file does not do what the encoder does; it was not kept."""
+
+
 class InterruptedRunError(EbclabError):
     """The user (or the machine's scheduler) asked to stop; the text says what was saved and how to go on."""
 

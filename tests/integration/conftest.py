@@ -20,6 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         if here in item.path.parents and on_ray:
             item.add_marker(pytest.mark.ray)
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(900))  # on a busy machine a worker takes a minute to start
             for category in RAYS_OWN:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
 

@@ -11,6 +11,7 @@ from energy_contrast.diagnostics import (
     diagnose,
     effective_rank,
     effective_sample_size,
+    embedding_spread,
     log_k_saturation,
     uniformity,
 )
@@ -130,3 +131,13 @@ def test_diagnose_reports_detached_float32_scalars_that_match_the_single_functio
     torch.testing.assert_close(found["alignment"], (2 - 2 * positive).mean().detach())
     torch.testing.assert_close(found["uniformity"], (uniformity(z0) + uniformity(z1)).detach() / 2)
     torch.testing.assert_close(found["effective_rank"], effective_rank(projection).detach())
+    torch.testing.assert_close(found["embedding_spread"], (embedding_spread(z0) + embedding_spread(z1)).detach() / 2)
+
+
+def test_embedding_spread_is_that_of_unit_vectors_from_none_to_an_even_sphere() -> None:
+    z = random_vectors(4000, 16)
+    assert embedding_spread(z[:1].expand(5, -1) * torch.arange(1, 6)[:, None]) == pytest.approx(0, abs=1e-6)
+    assert embedding_spread(z) == pytest.approx(1, abs=0.01)
+    unit = z[:7] / z[:7].norm(dim=1, keepdim=True)
+    slow = sum(math.sqrt(sum((x - sum(column) / 7) ** 2 for x in column) / 6) for column in unit.T.tolist()) / 16
+    assert embedding_spread(z[:7]) == pytest.approx(slow * 4)

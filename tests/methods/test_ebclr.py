@@ -20,7 +20,9 @@ SIZE = 5
 SMALL = {"buffer_size": 12, "num_steps": 3, "projection_size": 4, "reinit_rate": 0.6}
 ALWAYS = {"info_nce", "energy_data", "energy_chains", "energy_gap"}
 CHAINS = {"chain_movement", "chain_gradient_norm", "chain_saturation", "buffer_age", "reinit_share"}
-DIAGNOSTICS = {"log_k_saturation", "ess", "ess_with_positive", "alignment", "uniformity", "effective_rank"}
+DIAGNOSTICS = {"log_k_saturation", "ess", "ess_with_positive", "alignment", "uniformity", "effective_rank"} | {
+    "embedding_spread"
+}
 
 
 def draw(count: int, generator: torch.Generator) -> Tensor:

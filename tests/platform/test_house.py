@@ -17,6 +17,7 @@ SCIENCE_FLOORS = [
     {"method", "ess_control", "chain_energy"},
     {"restarts"},
     {"chains", "vem"},
+    {"chain_trace"},
     {"simclr", "moco", "flatclr", "ebclr", "vem_bank", "vem_image"},
     {"catalog"},
 ]

@@ -29,7 +29,7 @@ class Staged(NamedTuple):
     context: Any
 
 
-def proximal_sgld(energy: Energy, *, step_size: float, gradient_clamp: float, noise_std: float) -> Sampler:
+def proximal_sgld(energy: Energy, *, step_size: float | Tensor, gradient_clamp: float, noise_std: float) -> Sampler:
     """Return Langevin dynamics whose gradient is clamped, number by number.
 
     ``x <- x - alpha clamp(grad E(x), -delta, delta) + sigma n`` with standard normal n.
@@ -60,7 +60,7 @@ def proximal_sgld(energy: Energy, *, step_size: float, gradient_clamp: float, no
 def multistage_sgld(
     energy: Energy,
     *,
-    step_size: float,
+    step_size: float | Tensor,
     gradient_clamp: float,
     sigma_min: float,
     sigma_max: float,
@@ -133,7 +133,12 @@ def _differentiate(energy: Energy, position: Tensor, context: Any) -> tuple[Tens
 
 
 def _move(
-    state: SamplerState, energies: Tensor, gradient: Tensor, step_size: float, gradient_clamp: float, noise: Tensor
+    state: SamplerState,
+    energies: Tensor,
+    gradient: Tensor,
+    step_size: float | Tensor,
+    gradient_clamp: float,
+    noise: Tensor,
 ) -> tuple[SamplerState, SamplerInfo]:
     """Return the state after one step whose noise has its standard deviation already."""
     moved = noise - step_size * gradient.clamp(-gradient_clamp, gradient_clamp)

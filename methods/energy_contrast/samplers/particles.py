@@ -64,7 +64,7 @@ def sphere_drift(particles: Tensor, queries: Tensor, *, temperature: float) -> t
 def feature_langevin(
     *,
     temperature: float,
-    step_size: float = 0.01,
+    step_size: float | Tensor = 0.01,
     step_schedule: str = "inverse",
     noise_intensity: float = 0.03,
     noise_schedule: str = "step",
@@ -120,14 +120,14 @@ def feature_langevin(
 def svgd(
     *,
     temperature: float,
-    step_size: float = 1.0,
+    step_size: float | Tensor = 1.0,
     step_schedule: str = "inverse",
     kernel: str = "linear",
     update: str = "calibrated",
 ) -> Sampler:
     """Return Stein variational gradient descent of unit vectors among queries.
 
-    ``b_j <- (b_j + alpha_i phi_j) / |...|`` with ``phi_j = 1/M sum_i k(b_i, b_j) g_i + grad_{b_i} k(b_i, b_j)``;
+    ``b_j <- (b_j + alpha_i phi_j) / |...|`` with ``phi_j = 1/M sum_i (k(b_i, b_j) g_i + grad_i k(b_i, b_j))``;
     g = t / tau of ``sphere_drift``, or t / N if ``printed``, and the kernels
 
     - ``linear``: ``k(b_i, b_j) = <b_i, b_j>``, so that ``phi = B (B^T G) / M + B`` costs O(M P^2). The repulsion B is
@@ -212,9 +212,9 @@ def _rbf_direction(particles: Tensor, gradient: Tensor) -> Tensor:
     return (shared + repulsion) / len(particles)
 
 
-def _scheduled(step_size: float, schedule: str, state: SamplerState) -> Tensor:
+def _scheduled(step_size: float | Tensor, schedule: str, state: SamplerState) -> Tensor:
     """Return alpha_i, (), of the step that follows ``state``."""
-    alpha = torch.full_like(state.num_steps, step_size, dtype=state.position.dtype)
+    alpha = torch.ones_like(state.num_steps, dtype=state.position.dtype) * step_size
     return alpha / (state.num_steps + 1) if schedule == "inverse" else alpha
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ebclab.cli import data, evaluate, export, pretrain, show, sweep
+from ebclab.cli import data, evaluate, export, pretrain, report, runs, show, sweep
 
 app = typer.Typer(
     name="ebclab",
@@ -15,7 +15,9 @@ app = typer.Typer(
 )
 app.command("pretrain")(pretrain.pretrain)
 app.command("sweep")(sweep.sweep)
+app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
+app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.command("show")(show.show)

@@ -15,7 +15,9 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.", show_default=False)],
     dataset: Annotated[str | None, typer.Option(help="Measure on another dataset than the run's own.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
-    only: Annotated[str, typer.Option(help="Probes, separated by commas.")] = "knn,linear",
+    only: Annotated[
+        str, typer.Option(help="Probes, separated by commas; or chains, a picture of them.")
+    ] = "knn,linear",
     protocol: Annotated[
         str | None, typer.Option(help="Linear probe protocol; `ebclab show --protocols` lists them.")
     ] = None,
@@ -26,6 +28,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure a run's frozen encoder on the test set and keep the scores beside the run."""
+    if only.strip() == "chains":
+        _picture_chains(run, data_root, checkpoint)
+        return
     import json
 
     from ebclab.cli.progress import probe_progress
@@ -46,6 +51,13 @@ def evaluate(
         typer.echo(json.dumps(scores.to_mapping(), indent=2))
     else:
         _print_table(scores.title, scores.rows)
+
+
+def _picture_chains(run: Path, data_root: Path | None, checkpoint: str) -> None:
+    from ebclab.training.chains_of_run import picture_chains
+    from ebclab.training.evaluate_run import checkpoint_name
+
+    typer.echo(picture_chains(run, data_root=data_root, checkpoint_kind=checkpoint_name(checkpoint)))
 
 
 def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:

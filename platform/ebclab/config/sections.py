@@ -174,6 +174,10 @@ class TrainingConfig:
     keep_every: int = setting(
         0, "Also keep the model of every n-th epoch for good; 0 keeps none.", unit="epochs", minimum=0
     )
+    health: Literal["act", "watch", "none"] = setting(
+        "act",
+        "Where negatives are sampled. act: lower the step, go back or stop when energies go wrong; watch: only say so.",
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from ebclab.evaluation.intervals import Score
 from ebclab.export.description import EncoderDescription
-from ebclab.export.snippets import code_with_ebclab, code_without_ebclab
+from ebclab.export.formats import Converted
+from ebclab.export.snippets import code_with_ebclab, code_with_file, code_without_ebclab
+
+_FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use it with torch.export"}
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class CardFacts:
         data_lines: One line a fact about the training images.
         scores: Measured scores, in the order to show; baselines are rows like the others.
         notes: What a reader must be told first ("exported from an unfinished run at epoch 3").
+        sweep_lines: One line a fact about the sweep that found these settings; empty where there was none.
     """
 
     title: str
@@ -30,15 +34,22 @@ class CardFacts:
     data_lines: Sequence[str] = ()
     scores: Sequence[Score] = ()
     notes: Sequence[str] = ()
+    sweep_lines: Sequence[str] = ()
 
 
-def render_card(facts: CardFacts, description: EncoderDescription, weight_shapes: Mapping[str, Sequence[int]]) -> str:
+def render_card(
+    facts: CardFacts,
+    description: EncoderDescription,
+    weight_shapes: Mapping[str, Sequence[int]],
+    converted: Sequence[Converted] = (),
+) -> str:
     """Return the card as Markdown.
 
     Args:
         facts: Title, scores, data, settings.
         description: The encoder.
         weight_shapes: Shape of each stored tensor by name; listed where no other library has the architecture.
+        converted: Files in other formats.
     """
     sections = [
         f"# {escape_markdown(facts.title)}",
@@ -46,12 +57,14 @@ def render_card(facts: CardFacts, description: EncoderDescription, weight_shapes
         *(f"**Note:** {escape_markdown(note)}" for note in facts.notes),
         "## Scores",
         _score_table(facts.scores),
+        *(["## Sweep", _bullets(facts.sweep_lines)] if facts.sweep_lines else []),
         "## Data",
-        "\n".join(f"- {escape_markdown(line)}" for line in facts.data_lines) or "Not recorded.",
+        _bullets(facts.data_lines) or "Not recorded.",
         "## Use it with ebclab",
         _fenced(code_with_ebclab(description), "python"),
         "## Use it without ebclab",
         _without_ebclab(description, weight_shapes),
+        *(_as_file(description, file) for file in converted),
         "## Method and settings",
         f"Method: {escape_markdown(facts.method_name)}. The settings below go back into ebclab with `--config`.",
         _fenced(facts.settings_yaml.rstrip("\n"), "yaml"),
@@ -65,6 +78,10 @@ def escape_markdown(text: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_~\[\]|])", r"\\\1", line)
     return re.sub(r"^(\d*)([-+#.)])(?=[-+#\s]|$)", r"\1\\\2", line)  # what would open a list or a heading
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
 
 
 def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
@@ -110,6 +127,15 @@ def _without_ebclab(description: EncoderDescription, weight_shapes: Mapping[str,
     return (
         f"torchvision has no such network. Its class is `{description.encoder_class}`, in a package that needs "
         f"PyTorch only:\n\n{code}\n\nThe tensors in `model.safetensors`:\n\n{table}"
+    )
+
+
+def _as_file(description: EncoderDescription, converted: Converted) -> str:
+    code = _fenced(code_with_file(description, converted), "python")
+    source = escape_markdown(converted.source)
+    return (
+        f"{_FILE_HEADINGS[converted.format]}\n\n`{converted.file}` takes batches of any size. Its features differ from "
+        f"the encoder's by at most {converted.difference:.1e}, measured on {source}.\n\n{code}"
     )
 
 

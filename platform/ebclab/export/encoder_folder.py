@@ -1,15 +1,11 @@
 """An exported encoder: a folder that says all that is needed to use its weights.
 
-model.safetensors  encoder.json  README.md
+model.safetensors  encoder.json  README.md, and where asked for model.onnx  model.pt2
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +20,8 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
 from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
-from ebclab.training.atomic import new_folder
-
-WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "encoder.json", "README.md"
+from ebclab.export.formats import Comparison, Format, convert, stand_in
+from ebclab.export.place import CARD, DESCRIPTION, WEIGHTS, refuse_occupied, replaced_folder
 
 
 class LoadedEncoder(NamedTuple):
@@ -51,6 +46,8 @@ def save_encoder(
     in_channels: int,
     preprocessing: Preprocessing,
     facts: CardFacts,
+    formats: Sequence[Format] = (),
+    comparison: Comparison | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write ``encoder`` with its description and card into ``folder``, wholly or not at all; return its path.
@@ -62,19 +59,26 @@ def save_encoder(
         in_channels: Channels of the images.
         preprocessing: What images went through at evaluation.
         facts: What the card tells.
+        formats: What to write beside the weights.
+        comparison: Images on which those are compared with ``encoder``; None means noise.
         overwrite: Replace an earlier export. Any other folder with files in it is always left alone.
 
     Raises:
         UserError: The folder holds something else or cannot be written.
+        ExportError: A file of another format does not do what ``encoder`` does.
         ValueError: ``encoder`` is not of ``architecture``.
     """
     target = Path(folder).expanduser().resolve()
     description = describe(encoder, architecture, in_channels, preprocessing)
     weights = _weights(encoder, description)
-    _refuse_occupied(target, overwrite)
-    card = render_card(facts, description, {name: tuple(tensor.shape) for name, tensor in weights.items()})
+    refuse_occupied(target, overwrite)
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    seen = comparison or stand_in(in_channels, preprocessing.image_size)
     try:
-        with _replaced_folder(target) as aside:
+        with replaced_folder(target) as aside:
+            pixels = preprocessing(seen.images)
+            converted = [convert(encoder, each, aside, pixels, seen.source) for each in formats]
+            card = render_card(facts, description, shapes, converted)
             (aside / WEIGHTS).write_bytes(serialise(weights))  # safetensors' own file is closed to other users
             (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
             (aside / CARD).write_text(card, encoding="utf-8")
@@ -154,44 +158,3 @@ def _device(name: str | torch.device) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device: this machine has {torch.cuda.device_count()} CUDA devices, got {name!r}; use cpu")
     return device
-
-
-def _refuse_occupied(target: Path, overwrite: bool) -> None:
-    try:
-        present = {path.name for path in target.iterdir()} if target.exists() else set()
-    except OSError as error:
-        raise UserError(f"{target}: is not a folder that can be read ({error}); choose another") from error
-    if not present:
-        return
-    if foreign := sorted(present - {WEIGHTS, DESCRIPTION, CARD}):
-        raise UserError(f"{target}: holds other files, got {', '.join(foreign[:3])}; choose a new or empty folder")
-    if not _describes_encoder(target / DESCRIPTION):
-        raise UserError(
-            f"{target}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
-        )
-    if not overwrite:
-        raise UserError(f"{target}: already holds an exported encoder; choose another folder or ask to overwrite it")
-
-
-def _describes_encoder(path: Path) -> bool:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and "format_version" in content
-
-
-@contextmanager
-def _replaced_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder beside ``target`` to fill and put it in the place of ``target``, which stays whole until then."""
-    retired = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with new_folder(target) as aside:
-            yield aside
-            if target.exists():
-                target.rename(retired)
-    finally:
-        if retired.exists() and target.exists():
-            shutil.rmtree(retired, ignore_errors=True)
-        elif retired.exists():
-            retired.rename(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,23 @@ from ebclab.config import to_yaml
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
+from ebclab.export.formats import Format
+from ebclab.export.real_images import comparison_for
 from ebclab.training.evaluate_run import checkpoint_name
 from ebclab.training.run_folder import RunFolder
 from ebclab.training.saved_run import TrainedEncoder, load_trained_encoder
 
 
 def export_run(
-    path: str | Path, to: str | Path, *, checkpoint_kind: str = "last", overwrite: bool = False
+    path: str | Path,
+    to: str | Path,
+    *,
+    checkpoint_kind: str = "last",
+    formats: Sequence[Format] = (),
+    overwrite: bool = False,
+    title: str = "",
+    sweep_lines: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> tuple[Path, list[str]]:
     """Write the encoder of the run at ``path`` into the folder ``to``.
 
@@ -24,25 +35,31 @@ def export_run(
         path: Run folder.
         to: Folder to make.
         checkpoint_kind: "last" or "best".
+        formats: What to write beside the weights; compared on images of the run where they are at hand.
         overwrite: Replace an earlier export there.
+        title: Heading of the card; empty means the run's name.
+        sweep_lines: What the card tells of the sweep that the run belongs to.
+        remarks: What the card tells a reader first, beside what the run itself gives reason for.
 
     Returns:
         The folder, and what the user should know about the encoder (an unfinished run, no scores).
 
     Raises:
         UserError: No such run or checkpoint, or the folder cannot be made.
+        ExportError: A file of another format does not do what the encoder does.
     """
     run = RunFolder(Path(path).absolute())
     trained = load_trained_encoder(run, checkpoint_name(checkpoint_kind))
     scores = _scores(run, trained)
-    notes = _notes(trained, scores)
+    notes = [*remarks, *_notes(trained, scores)]
     facts = CardFacts(
-        title=run.path.name,
+        title=title or run.path.name,
         method_name=trained.config.method_name,
         settings_yaml=to_yaml(trained.config),
         data_lines=_data_lines(run, trained),
         scores=scores,
         notes=notes,
+        sweep_lines=sweep_lines,
     )
     folder = save_encoder(
         to,
@@ -51,6 +68,8 @@ def export_run(
         in_channels=trained.in_channels,
         preprocessing=trained.preprocessing,
         facts=facts,
+        formats=formats,
+        comparison=comparison_for(trained.config, trained.in_channels) if formats else None,
         overwrite=overwrite,
     )
     return folder, notes

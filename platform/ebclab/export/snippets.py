@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 
 from ebclab.export.description import EncoderDescription
+from ebclab.export.formats import Converted
 
 
 def code_with_ebclab(description: EncoderDescription) -> str:
@@ -24,34 +25,62 @@ def code_with_ebclab(description: EncoderDescription) -> str:
 def code_without_ebclab(description: EncoderDescription) -> str:
     """Return the lines that load the weights into the counterpart, or into the encoder's own class if there is none."""
     build = _own_class(description) if description.counterpart is None else _torchvision(description)
-    size, normalisation = description.input_size, description.normalisation
     return "\n".join(
         [
             *build,
             'encoder.load_state_dict(load_file("model.safetensors"))',
             "encoder.eval()",
-            "",
-            "",
-            "def preprocessing(images):  # (B, C, H, W), 0 to 255",
-            f'    pixels = interpolate(images.float() / 255, ({size}, {size}), mode="bilinear", antialias=True)',
-            f"    mean = torch.tensor({list(normalisation.mean)})",
-            f"    std = torch.tensor({list(normalisation.std)})",
-            "    return (pixels - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)",
-            "",
-            "",
+            *_preprocessing(description),
             *_embed(description, "preprocessing(images)"),
         ]
     )
 
 
-def _embed(description: EncoderDescription, pixels: str) -> list[str]:
-    size = description.input_size
-    shape = f"(8, {description.in_channels}, {size}, {size})"
+def code_with_file(description: EncoderDescription, converted: Converted) -> str:
+    """Return the lines that open a file in another format, without the encoder's class, and embed images."""
+    imports = ["import torch", "from torch.nn.functional import interpolate", ""]
+    if converted.format == "onnx":
+        return "\n".join(
+            [
+                "import onnxruntime",
+                *imports,
+                f'session = onnxruntime.InferenceSession("{converted.file}")',
+                *_preprocessing(description),
+                _images(description),
+                'features = session.run(["features"], {"images": preprocessing(images).numpy()})[0]'
+                f"  # (8, {description.feature_size})",
+            ]
+        )
+    opened = f'encoder = torch.export.load("{converted.file}").module()'
+    return "\n".join([*imports, opened, *_preprocessing(description), *_embed(description, "preprocessing(images)")])
+
+
+def _preprocessing(description: EncoderDescription) -> list[str]:
+    size, normalisation = description.input_size, description.normalisation
     return [
-        f"images = torch.randint(256, {shape}, dtype=torch.uint8)  # put yours here",
+        "",
+        "",
+        "def preprocessing(images):  # (B, C, H, W), 0 to 255",
+        f'    pixels = interpolate(images.float() / 255, ({size}, {size}), mode="bilinear", antialias=True)',
+        f"    mean = torch.tensor({list(normalisation.mean)})",
+        f"    std = torch.tensor({list(normalisation.std)})",
+        "    return (pixels - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)",
+        "",
+        "",
+    ]
+
+
+def _embed(description: EncoderDescription, pixels: str) -> list[str]:
+    return [
+        _images(description),
         "with torch.no_grad():",
         f"    features = encoder({pixels})  # (8, {description.feature_size})",
     ]
+
+
+def _images(description: EncoderDescription) -> str:
+    shape = f"(8, {description.in_channels}, {description.input_size}, {description.input_size})"
+    return f"images = torch.randint(256, {shape}, dtype=torch.uint8)  # put yours here"
 
 
 def _torchvision(description: EncoderDescription) -> list[str]:

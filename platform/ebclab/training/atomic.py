@@ -23,7 +23,7 @@ def write_text(path: Path, text: str) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -41,19 +41,18 @@ def new_folder(target: Path) -> Iterator[Path]:
     aside.mkdir(parents=True)
     try:
         yield aside
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        sync_folder(aside)
+        for path in aside.rglob("*"):
+            sync_path(path)
+        sync_path(aside)
         aside.rename(target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    sync_folder(target.parent)
+    sync_path(target.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

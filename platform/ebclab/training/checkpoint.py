@@ -1,7 +1,8 @@
 """Checkpoints: folders that are whole or absent, checked byte for byte before they are trusted.
 
 ``last-<step>`` holds everything a resume needs, and two of them are kept so that a damaged newest one costs one
-interval, not the run. ``best-<step>`` and ``kept-<step>`` hold the model alone.
+interval, not the run; beside them stays the newest of a healthy run, to which an ill one goes back. ``best-<step>`` and
+``kept-<step>`` hold the model alone.
 
     manifest.json        format, step, what the weights expect as input, and the SHA-256 of every file below
     model.safetensors    the method's state_dict (encoder, heads, queues)
@@ -73,8 +74,11 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
     except OSError as error:
         raise RunError(_save_failure(target, error)) from error
     if kind != "kept":
-        for old in _of_kind(folder, kind)[LAST_KEPT if kind == "last" else 1 :]:
-            shutil.rmtree(old, ignore_errors=True)
+        old = _of_kind(folder, kind)[LAST_KEPT if kind == "last" else 1 :]
+        needed = _newest_healthy(folder) if kind == "last" else None
+        for path in old:
+            if path != needed:
+                shutil.rmtree(path, ignore_errors=True)
     return target
 
 
@@ -87,6 +91,27 @@ def load(folder: Path, kind: Kind = "last") -> Checkpoint | None:
         RunError: The newest one was written by a newer version, or all of them are damaged.
     """
     return _newest_sound(folder, kind, _read)
+
+
+def load_healthy(folder: Path) -> Checkpoint | None:
+    """Return the newest sound ``last`` checkpoint whose facts do not say that the run was ill, or None.
+
+    A damaged one is skipped with a warning that names it.
+    """
+    for path in filter(_healthy, _of_kind(folder, "last")):
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError) as error:
+            _log.warning("%s: damaged (%s); trying the one before", path, error)
+    return None
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """Remove ``last`` and ``best`` checkpoints of later steps than ``step``: the run has gone back."""
+    for kind in ("last", "best"):
+        for path in _of_kind(folder, kind):
+            if int(path.name.rpartition("-")[2]) > step:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def newest_step(folder: Path) -> int:
@@ -117,6 +142,19 @@ def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path], T]) -> T | No
 def latest_path(folder: Path, kind: Kind = "last") -> Path | None:
     """Return the newest checkpoint folder of ``kind`` without opening it."""
     return next(iter(_of_kind(folder, kind)), None)
+
+
+def _newest_healthy(folder: Path) -> Path | None:
+    return next(filter(_healthy, _of_kind(folder, "last")), None)
+
+
+def _healthy(path: Path) -> bool:
+    """Return whether a checkpoint can be read and does not say that its run was ill."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(manifest["facts"].get("healthy", True))
 
 
 def _of_kind(folder: Path, kind: Kind) -> list[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.training.display import Display
+from ebclab.training.health_record import in_words
 from ebclab.training.interrupt import StopFile, stop_on_signals
 from ebclab.training.metrics_log import MetricsLog
 
@@ -107,7 +108,8 @@ class RunFollower:
         if self._passed <= self._events:
             return False
         self._events = self._passed
-        if record["event"] in _LAUNCHES:
+        if record["event"] in _LAUNCHES or "to_step" in record:
+            step = record.get("to_step", step)
             self._last_shown = {"train": step, "epoch": step}
         return True
 
@@ -131,6 +133,8 @@ class RunFollower:
                 self._display.stop()
             self._display.start(step, record["num_steps"], self._epochs)
             self.launches += 1
+        elif event == "health":
+            self._display.note(in_words(record))
         elif event == "warning":
             self._display.note(f"warning: {record['text']}")
 

@@ -18,6 +18,7 @@ from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.display import Display
+from ebclab.training.healing import Healer, record_of
 from ebclab.training.interrupt import Stop, stop_on_signals
 from ebclab.training.loop import Observer, train
 from ebclab.training.prepare import Prepared, memory_of
@@ -25,7 +26,7 @@ from ebclab.training.rank_observer import RankObserver
 from ebclab.training.recorder import Recorder
 from ebclab.training.run_folder import RunFolder
 from ebclab.training.start import continue_or_start, write_start
-from energy_contrast.method import Method
+from energy_contrast.method import Method, SamplingMethod
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
     """
     training = prepared.training
     if training.ranks.rank > 0:
-        continue_or_start(job.run, prepared)
-        _train(job, prepared, RankObserver(training, None))
+        healer = _healer(job, prepared, None, continue_or_start(job.run, prepared))
+        _train(job, prepared, RankObserver(training, None), healer)
         return {}
     with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
         recorder = _recorder(job, prepared, place, display, stop, writer)
@@ -92,10 +93,11 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
             found,
             environment.describe_environment(place.device, place.threads, training.ranks.world_size, job.command),
         )
+        healer = _healer(job, prepared, recorder, found)
         display.start(training.step, training.num_steps, job.config.training.epochs)
         try:
             with stop_on_signals(stop):
-                _train(job, prepared, recorder if training.ranks.alone else RankObserver(training, recorder))
+                _train(job, prepared, recorder if training.ranks.alone else RankObserver(training, recorder), healer)
         finally:
             display.stop()
         result = _result(recorder, prepared)
@@ -148,15 +150,27 @@ def _monitor(
     return score
 
 
-def _train(job: Job, prepared: Prepared, observer: Observer) -> None:
+def _healer(
+    job: Job, prepared: Prepared, recorder: Recorder | None, found: checkpoint.Checkpoint | None
+) -> Healer | None:
+    """Return what looks after the run's health, or None when the method has no sampler or nobody shall look."""
+    training, mode = prepared.training, job.config.training.health
+    if mode == "none" or not isinstance(training.method, SamplingMethod):
+        return None
+    healer = Healer(job.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
+    healer.begin()
+    return healer
+
+
+def _train(job: Job, prepared: Prepared, observer: Observer, healer: Healer | None) -> None:
     """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
     run, training = job.run, prepared.training
     try:
-        complete = train(training, observer)
+        complete = healer.train(observer) if healer else train(training, observer)
     except DivergedError as error:
         if training.ranks.rank == 0:
             run.metrics.append("event", training.step, event="failed", reason=str(error))
-        raise DivergedError(_advice(run, error)) from error
+        raise DivergedError(_advice(run, error, sampling=isinstance(training.method, SamplingMethod))) from error
     if complete:
         return
     if training.ranks.rank == 0:
@@ -183,6 +197,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
         "scores": recorder.last_scores,
         "best": recorder.best or None,
         "metrics": recorder.last_metrics,
+        "health": recorder.health.events if recorder.health else [],
         "images_per_second": training.images_per_second.summary(),
         "seconds": round(recorder.seconds, 2),
         "parameters": sum(p.numel() for p in training.method.encoder.parameters()),
@@ -191,10 +206,11 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _advice(run: RunFolder, error: DivergedError) -> str:
+def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
     good = checkpoint.latest_path(run.checkpoints)
     kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
+    sampler = "method.step_size (too large), " if sampling else ""
     return (
-        f"{error}\n{kept}\nlikely settings: optimizer.learning_rate (too high), optimizer.warmup_epochs (too short), "
-        "method.temperature (too low), training.precision (bfloat16)"
+        f"{error}\n{kept}\nlikely settings: {sampler}optimizer.learning_rate (too high), "
+        "optimizer.warmup_epochs (too short), method.temperature (too low), training.precision (bfloat16)"
     )

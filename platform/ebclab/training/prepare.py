@@ -37,6 +37,7 @@ class Prepared:
         holdout: Images held out for selection; may be empty.
         preprocessing: What the encoder expects of images without augmentation.
         facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
+        replayable: Batches that were given can be had again; a stream gives them once.
     """
 
     training: Training
@@ -45,6 +46,7 @@ class Prepared:
     holdout: ImageSet
     preprocessing: Preprocessing
     facts: dict[str, Any]
+    replayable: bool = True
 
 
 def prepare(

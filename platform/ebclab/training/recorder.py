@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from ebclab.config import ExperimentConfig
 from ebclab.training import checkpoint
 from ebclab.training.display import Display
+from ebclab.training.health_record import HealthRecord, in_words
 from ebclab.training.interrupt import Stop
 from ebclab.training.loop import Training, check_weights
 from ebclab.training.run_folder import RunFolder
@@ -33,6 +34,7 @@ class Recorder:
         writer: TensorBoard.
         best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty before it.
         seconds_before: Training time of earlier launches of this run.
+        health: What is known of the run's health; None where nobody watches it.
     """
 
     run: RunFolder
@@ -45,6 +47,7 @@ class Recorder:
     writer: SummaryWriter
     best: dict[str, Any]
     seconds_before: float = 0.0
+    health: HealthRecord | None = None
     last_metrics: dict[str, float] | None = None
     last_scores: dict[str, float] = field(default_factory=dict)
 
@@ -74,9 +77,9 @@ class Recorder:
             self._record_scores(step, epochs_done, self.score())
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
-            self._save("kept", epochs_done)
+            self.save("kept", epochs_done)
         if final or epochs_done % self.config.training.checkpoint_every == 0 or self.stop.is_set:
-            self._save("last", epochs_done)
+            self.save("last", epochs_done)
         if scored:  # last, when all is on disk: whoever watches may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
             self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
@@ -86,7 +89,7 @@ class Recorder:
         check_weights(self.training.method, step)
         newest = checkpoint.latest_path(self.run.checkpoints)
         if newest is None or not newest.name.endswith(f"{step:010d}"):
-            self._save("last", step // self.training.data.num_batches)
+            self.save("last", step // self.training.data.num_batches)
 
     def should_stop(self) -> bool:
         """Return whether somebody asked the run to stop."""
@@ -94,10 +97,32 @@ class Recorder:
 
     def restore(self, found: checkpoint.Checkpoint) -> None:
         """Continue the run's own counters from its checkpoint."""
+        self.seconds_before = (found.state or {})["seconds"]
+        self._recall(found)
+
+    def write_health(self, event: dict[str, Any]) -> None:
+        """Write and show what was decided on the run's health."""
+        self.run.metrics.append("event", event="health", **event)
+        self.display.note(in_words(event))
+
+    def go_back(self, found: checkpoint.Checkpoint, event: dict[str, Any]) -> None:
+        """Forget what was written since ``found``, to which training has returned, and save where it goes on.
+
+        Args:
+            found: The checkpoint.
+            event: What was decided, with the step at which training goes on.
+        """
+        self._recall(found)
+        checkpoint.forget_after(self.run.checkpoints, event["to_step"])
+        if self.best and not any(self.run.checkpoints.glob(f"best-*{self.best['step']}")):
+            self.best = {}  # a later one had taken its place
+        self.run.metrics.forget_after(event["to_step"])
+        self.write_health(event)
+        self.save("last", event["to_step"] // self.training.data.num_batches)
+
+    def _recall(self, found: checkpoint.Checkpoint) -> None:
         state = found.state or {}
-        self.best = state["best"]
-        self.seconds_before = state["seconds"]
-        self.last_metrics = state["metrics"]
+        self.best, self.last_metrics = state["best"], state["metrics"]
         self.last_scores = found.facts["scores"]
 
     def _record_scores(self, step: int, epochs_done: int, scores: dict[str, float]) -> None:
@@ -109,12 +134,15 @@ class Recorder:
         objective = self.config.evaluation.objective
         if objective in scores and scores[objective] > self.best.get("value", -math.inf):
             self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
-            self._save("best", epochs_done)
+            self.save("best", epochs_done)
 
-    def _save(self, kind: checkpoint.Kind, epochs_done: int) -> None:
-        training = self.training
+    def save(self, kind: checkpoint.Kind, epochs_done: int) -> None:
+        """Save a checkpoint of ``kind`` after ``epochs_done`` epochs."""
+        training, health = self.training, self.health
         facts = {**self.facts, "epochs_done": epochs_done, "scores": self.last_scores}
-        own = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
+        own: dict[str, Any] = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
+        if health is not None:
+            facts["healthy"], own["health"] = health.healthy, health.to_plain()
         state = {**training.state(), **own} if kind == "last" else None
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
         record = checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)

@@ -20,7 +20,7 @@ from ebclab.training.metrics_log import MetricsLog
 from energy_contrast.method import Method
 
 LOCK = ".lock"
-MAY_CHANGE = ("data.root", "training.epochs", "evaluation.", "resources.")
+MAY_CHANGE = ("data.root", "training.epochs", "training.health", "evaluation.", "resources.")
 """Settings that may differ when a run is continued: a key, or a section when it ends in a dot.
 
 The images may lie elsewhere, but must be the same: every checkpoint holds their digest.

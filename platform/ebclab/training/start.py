@@ -8,6 +8,7 @@ from typing import Any
 
 from ebclab.errors import ConfigError, RunError
 from ebclab.training import atomic, checkpoint, environment
+from ebclab.training.loop import Training
 from ebclab.training.prepare import Prepared
 from ebclab.training.recorder import Recorder
 from ebclab.training.run_folder import RunFolder
@@ -36,12 +37,17 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
     if found is None or found.state is None:
         _start(prepared)
     else:
-        training.method.load_state_dict(found.model)
-        for name, memory in training.method.memories.items():
-            memory.load_state_dict(found.memories[name])
-        training.load_state(found.state, found.step)
+        restore(training, found, found.step)
     training.shared = training.ranks.shared(training.method)
     return found
+
+
+def restore(training: Training, found: checkpoint.Checkpoint, step: int) -> None:
+    """Take weights, memories, optimizer and generator from a checkpoint and go on as after ``step`` steps."""
+    training.method.load_state_dict(found.model)
+    for name, memory in training.method.memories.items():
+        memory.load_state_dict(found.memories[name])
+    training.load_state(found.state or {}, step)
 
 
 def _start(prepared: Prepared) -> None:

@@ -102,7 +102,7 @@ def prepare_streamed(
     )
     facts = describe_data(stream.bank, settings.preprocessing, plan.digest, len(plan.train), len(stream.holdout))
     training = build_training(config, method, data, device, ranks)
-    return Prepared(training, bank.draw, stream.bank, stream.holdout, settings.preprocessing, facts)
+    return Prepared(training, bank.draw, stream.bank, stream.holdout, settings.preprocessing, facts, replayable=False)
 
 
 def _bytes_of_images(config: ExperimentConfig) -> int:

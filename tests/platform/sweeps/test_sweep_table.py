@@ -95,6 +95,16 @@ def test_as_many_settings_as_fit_are_shown_and_the_others_counted() -> None:
     assert set(shown.values()) == {0, 1, 2, 3}
 
 
+def test_settings_give_way_to_twenty_characters_of_a_reason_and_long_words_are_cut_in_two() -> None:
+    reason = "rung 3: 0.712 is below 0.745, the best third of 8 others"
+    keys = ["temperature", *(f"setting_{letter}" for letter in "abcdefgh")]
+    trials = [trial(str(n), settings=dict.fromkeys(keys, n + 0.5), reason=reason, state="stopped") for n in range(2)]
+    for width in range(60, 130):
+        lines = printed(TrialTable(trials, trials, "holdout_knn"), width)
+        assert any(f"stopped  {reason[:19]}" in line for line in lines)
+    assert {"temper-", "ature"} <= set(" ".join(lines).split())
+
+
 def test_only_settings_that_vary_are_shown_by_their_last_word() -> None:
     settings = {"optimizer.name": "adam", "optimizer.learning_rate": 0.1, "method.size": 1, "data.size": 1}
     trials = [trial("0", settings=settings), trial("1", settings={**settings, "optimizer.learning_rate": 0.2})]
@@ -227,6 +237,8 @@ def test_the_time_left_is_that_of_the_trials_left_at_the_pace_of_this_launch(wai
     standing.update(before)
     wait(60)
     assert "left" not in standing.facts()  # nothing done yet
+    standing.update([before[0], trial("2", [0.1] * 9)])
+    assert "left" not in standing.facts()  # less than a trial's worth
     # 1.5 trials' worth were done before; 3 are over now and one half-way: 2 in 60 s, and 4.5 are left.
     now = [trial(str(number), [0.1] * 5, state="stopped") for number in (1, 2, 3)] + [trial("4", [0.1] * 5)]
     standing.update(now)

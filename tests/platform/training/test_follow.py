@@ -137,3 +137,22 @@ def test_what_the_work_raises_is_raised_here(log: MetricsLog, tmp_path: Path) ->
 
     with pytest.raises(OSError, match="no workers"):
         watch(work, RunFollower(log, 5, Screen()), StopFile(tmp_path / ".stop"))
+
+
+def test_a_run_that_goes_back_shows_its_steps_again_and_says_why(log: MetricsLog) -> None:
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    log.append("event", 0, event="started", ranks=2, num_steps=10)
+    _train(log, 1)
+    _train(log, 2)
+    follower.poll()
+    screen.take()
+    log.forget_after(1)
+    event = {"action": "roll_back", "reason": "chain_saturation 0.95", "acted": True, "to_step": 1, "step_scale": 0.25}
+    log.append("event", 2, event="health", **event)
+    _train(log, 2)
+    follower.poll()
+    note = (
+        "health, step 2: went back to step 1: chain_saturation 0.95; the sampler's step is now 0.25 times its setting"
+    )
+    assert screen.take() == [note, (2, 0, {"seconds": 0.5, "info_nce": 2.0})]

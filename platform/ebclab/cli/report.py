@@ -1,0 +1,35 @@
+"""``ebclab report``: what a sweep found, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    sweeps: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Sweep folders, finished or running.", show_default=False)
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            metavar="FILE",
+            help="Page to write; report.html in the folder (several: ./sweeps.html) when left out.",
+        ),
+    ] = None,
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(metavar="P", help="Price of one GPU for an hour, in any currency.")
+    ] = None,
+) -> None:
+    """Write a sweep's report: one HTML file that needs no network, with CSV and JSON beside it.
+
+    Several sweeps stand side by side. Of a running sweep it shows what is known; repeat the command to refresh it.
+    """
+    from ebclab.reports.output import write_report
+
+    page, _ = write_report(sweeps, to, price_per_gpu_hour)
+    typer.echo(f"report: {page}")
+    typer.echo(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")

@@ -1,0 +1,87 @@
+"""``ebclab runs``: which runs and sweeps there are, and room on the disk."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List runs and sweeps, free disk.", no_args_is_help=True)
+
+_Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of runs; ./runs when left out.")]
+_Sweeps = Annotated[Path | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out.")]
+
+
+@app.command("list")
+def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
+    """List runs and sweeps: how far they came, how good, how large."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.sweeps.inventory import folder_given, inventory
+
+    places = folder_given(runs, "runs", "--runs"), folder_given(sweeps, "sweeps", "--sweeps")
+    entries = inventory(*places)
+    if not entries:
+        typer.echo(f"no runs in {places[0]} and no sweeps in {places[1]}")
+        return
+    table = Table()
+    table.add_column("name", overflow="fold")
+    for column in ("method", "data", "done", "score", "state", "size", "age"):
+        table.add_column(column, no_wrap=column not in ("method", "data"), overflow="fold")
+    for entry in entries:
+        size, age = _size(entry.num_bytes), _age(entry.age)
+        table.add_row(entry.name, entry.method, entry.data, entry.done, entry.score, entry.state, size, age)
+    Console(highlight=False, markup=False).print(table)
+
+
+@app.command("clean")
+def clean(
+    runs: _Runs = None,
+    sweeps: _Sweeps = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+) -> None:
+    """Show what can go without loss, and delete it when you say so.
+
+    Checkpoints of search trials that are over, but for the best; what Ray left behind. Runs of their own, confirmed
+    winners and whatever a process works in stay.
+    """
+    from ebclab.sweeps.cleaning import find_waste, remove
+    from ebclab.sweeps.inventory import folder_given, room_freed
+
+    found = find_waste(folder_given(runs, "runs", "--runs"), folder_given(sweeps, "sweeps", "--sweeps"))
+    if not found:
+        typer.echo("nothing to delete")
+        return
+    for owner, why in dict.fromkeys((waste.owner, waste.why) for waste in found):
+        paths = [waste.path for waste in found if (waste.owner, waste.why) == (owner, why)]
+        typer.echo(f"{_size(room_freed(paths)):>9}  {owner}: {why}")
+    typer.echo(f"{_size(room_freed(waste.path for waste in found)):>9}  in all")
+    if not yes and not sys.stdin.isatty():
+        typer.echo("nothing was deleted; --yes deletes it")
+    elif yes or typer.confirm("delete it?"):
+        freed, busy = remove(found)
+        for path in busy:
+            typer.echo(f"warning: {path}: left alone, a process works in it by now", err=True)
+        typer.echo(f"freed {_size(freed)}")
+    else:
+        typer.echo("nothing was deleted")
+
+
+def _size(num_bytes: float) -> str:
+    """Return a size as a person reads it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" or num_bytes >= 10 else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def _age(seconds: float) -> str:
+    """Return an age as a person reads it."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

@@ -1,0 +1,48 @@
+"""A picture of chains: a row for each, with columns for its start, its middle and its end and the energy under each."""
+
+from __future__ import annotations
+
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from energy_contrast.method import ChainTrace, PixelRange
+
+_SIDE = 96  # shown pixels of an image's side, at least
+_GAP = 12
+_TEXT = 18  # pixels of a line of text
+
+
+def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
+    """Return a grid of chains: rows are chains, columns are moments.
+
+    Args:
+        trace: The chains.
+        pixel_range: Black and white, by channel; what lies beyond is shown as black or white.
+    """
+    moments, count, _, height, width = trace.positions.shape
+    zoom = max(1, round(_SIDE / max(height, width)))
+    cell_width, cell_height = max(width * zoom, _SIDE) + _GAP, height * zoom + _TEXT + _GAP
+    canvas = Image.new("RGB", (moments * cell_width + _GAP, count * cell_height + _TEXT + _GAP), "white")
+    pen = ImageDraw.Draw(canvas)
+    levels = _levels(trace.positions, pixel_range)
+    for moment in range(moments):
+        left = _GAP + moment * cell_width
+        pen.text((left, _GAP // 2), f"step {trace.steps[moment]}", fill="black")
+        for chain in range(count):
+            top = _GAP + _TEXT + chain * cell_height
+            canvas.paste(_image(levels[moment, chain], zoom), (left, top))
+            pen.text((left, top + height * zoom + 2), f"E {trace.energies[moment, chain]:.2f}", fill="black")
+    return canvas
+
+
+def _levels(positions: Tensor, pixel_range: PixelRange) -> Tensor:
+    """Return pixels as bytes, black 0 and white 255."""
+    low, high = (positions.new_tensor(level).view(-1, 1, 1) for level in pixel_range)
+    return ((positions - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8).cpu()
+
+
+def _image(levels: Tensor, zoom: int) -> Image.Image:
+    """Return one image (C, H, W), enlarged without smoothing; channels beyond three are left out."""
+    channels = levels[:3] if len(levels) >= 3 else levels[:1].expand(3, -1, -1)
+    return Image.fromarray(channels.permute(1, 2, 0).repeat_interleave(zoom, 0).repeat_interleave(zoom, 1).numpy())

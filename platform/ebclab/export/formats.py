@@ -1,0 +1,141 @@
+"""Encoders in files that open without their Python class, each compared with the module before it is kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ebclab.config import did_you_mean
+from ebclab.errors import ExportError, UserError
+
+Format = Literal["safetensors", "onnx", "torch-export"]
+MODEL_FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
+"""What each format adds to a folder; the weights as safetensors are always there."""
+TOLERANCE = 1e-4
+"""Largest difference of any feature that is accepted between the module and what its file gives."""
+
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Images on which a file is compared with its module.
+
+    Attributes:
+        images: (n, C, H, W) uint8, at least two.
+        source: What they are, in words.
+    """
+
+    images: Tensor
+    source: str
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A file that stands beside the weights.
+
+    Attributes:
+        format: Which.
+        difference: Largest absolute difference of a feature from what the module gives.
+        source: What it was measured on, in words.
+    """
+
+    format: Format
+    difference: float
+    source: str
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return MODEL_FILES[self.format]
+
+
+def formats_named(names: Sequence[str]) -> list[Format]:
+    """Return what the user asked for beside safetensors, each once.
+
+    Raises:
+        UserError: A format is unknown, or its packages are not installed.
+    """
+    known: tuple[Format, ...] = get_args(Format)
+    for name in names:
+        if name not in known:
+            raise UserError(f"--format: no such format, got {name!r}; {did_you_mean(name, list(known))}")
+    asked = [name for name in known if name in names and name in MODEL_FILES]
+    missing = [package for package in _ONNX_PACKAGES if importlib.util.find_spec(package) is None]
+    if "onnx" in asked and missing:
+        raise UserError(
+            f"--format: onnx needs packages that are not installed, got no {', '.join(missing)}; "
+            "run `pip install 'ebclab[onnx]'`"
+        )
+    return asked
+
+
+def stand_in(in_channels: int, image_size: int) -> Comparison:
+    """Return noise to compare on where the images of the run are not at hand."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (32, in_channels, image_size, image_size), dtype=torch.uint8, generator=generator)
+    return Comparison(images, "32 images of uniform noise, as the run's own were not at hand")
+
+
+def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, source: str) -> Converted:
+    """Write ``encoder`` into ``folder``, read the file back and compare what both make of ``pixels``.
+
+    Args:
+        encoder: In eval mode, on the CPU.
+        asked: Another format than safetensors.
+        folder: Where the file goes.
+        pixels: (n, C, size, size) preprocessed images, n at least 2; given in batches of two sizes.
+        source: What they are, in words.
+
+    Raises:
+        ExportError: A feature differs by more than ``TOLERANCE``.
+    """
+    path = folder / MODEL_FILES[asked]
+    run = _onnx(encoder, path, pixels[:2]) if asked == "onnx" else _torch_export(encoder, path, pixels[:2])
+    with torch.no_grad():
+        expected = encoder(pixels)
+        got = torch.cat([run(batch) for batch in torch.split(pixels, [1, len(pixels) - 1])])
+    difference = float((got - expected).abs().max())
+    if not difference <= TOLERANCE:  # true of NaN, too
+        shown = f"{difference:.2g}" if math.isfinite(difference) else str(difference)
+        raise ExportError(
+            f"--format {asked}: the file gives other features than the encoder, got a difference of {shown} on "
+            f"{source}; at most {TOLERANCE:g} is accepted, so nothing was written; export without --format {asked}"
+        )
+    return Converted(asked, difference, source)
+
+
+def _onnx(encoder: nn.Module, path: Path, example: Tensor) -> Callable[[Tensor], Tensor]:
+    import onnxruntime
+
+    torch.onnx.export(
+        encoder,
+        (example,),
+        str(path),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+        input_names=["images"],
+        output_names=["features"],
+        dynamic_shapes=_any_batch(),
+    )
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda batch: torch.from_numpy(session.run(None, {"images": batch.numpy()})[0])
+
+
+def _torch_export(encoder: nn.Module, path: Path, example: Tensor) -> Callable[[Tensor], Tensor]:
+    with torch.no_grad():
+        program = torch.export.export(encoder, (example,), dynamic_shapes=_any_batch())
+    torch.export.save(program, str(path))
+    return torch.export.load(str(path)).module()
+
+
+def _any_batch() -> tuple[dict[int, torch.export.Dim]]:
+    return ({0: torch.export.Dim("batch", min=1)},)

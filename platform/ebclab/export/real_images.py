@@ -1,0 +1,50 @@
+"""Images of a run's own dataset, to compare an encoder with what was made of it."""
+
+from __future__ import annotations
+
+import logging
+
+from torch import Tensor
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.image_source import read_rows, statistics_rows
+from ebclab.data.location import location_of
+from ebclab.data.reading import Reading
+from ebclab.data.sources import open_source
+from ebclab.errors import DataError
+from ebclab.export.formats import Comparison
+from ebclab.training.prepare import load_images
+
+LIMIT = 64
+"""Images that are compared on."""
+
+_log = logging.getLogger("ebclab.export")
+
+
+def comparison_for(config: ExperimentConfig, in_channels: int) -> Comparison | None:
+    """Return images of the dataset that ``config`` names, or None where it is not at hand or does not fit.
+
+    Held-out images of a dataset of the catalogue; of one that is named by its place, training images chosen by hash.
+
+    Args:
+        config: Settings of the run.
+        in_channels: Channels that its encoder takes.
+    """
+    try:
+        images, kind = _read(config)
+    except DataError as error:
+        _log.warning("comparing on noise: %s", error)
+        return None
+    if len(images) < 2 or images.shape[1] != in_channels:  # the run was trained on images of its caller
+        return None
+    return Comparison(images, f"{len(images)} {kind} images of {config.data.name}")
+
+
+def _read(config: ExperimentConfig) -> tuple[Tensor, str]:
+    name, reading = config.data.name, Reading.of(config.data)
+    if location_of(name) is not None:
+        source = open_source(name, "train", reading)
+        return read_rows(source, source.index.at(statistics_rows(source.index.keys)[:LIMIT])).images, "training"
+    split = load_images(config)
+    chosen, kind = (split.holdout, "held-out") if len(split.holdout) > 1 else (split.train, "training")
+    return chosen.images[:LIMIT], kind

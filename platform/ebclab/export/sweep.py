@@ -1,0 +1,118 @@
+"""The winners of a sweep as encoder folders, with a leaderboard beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebclab.errors import UserError
+from ebclab.export.formats import Format
+from ebclab.export.leaderboard import (
+    Leaderboard,
+    Place,
+    confirmed_places,
+    lines_for,
+    unconfirmed_places,
+    write_leaderboard,
+)
+from ebclab.export.place import refuse_occupied_by_others, replaced_folder
+from ebclab.export.run import export_run
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import read_plan
+from ebclab.training import checkpoint
+from ebclab.training.run_folder import RunFolder
+
+_UNCONFIRMED = (
+    "not confirmed: ranked by one run of one seed, and by the very value that the search chose it by, "
+    "which is too high on average"
+)
+
+
+@dataclass(frozen=True)
+class SweepExport:
+    """What was written.
+
+    Attributes:
+        folder: Where.
+        places: The exported places of the leaderboard, best first.
+        notes: What the user should know, one line a place and reason.
+    """
+
+    folder: Path
+    places: list[Place]
+    notes: list[str]
+
+
+def is_sweep(path: Path) -> bool:
+    """Return whether a sweep lies at ``path``, and not a run."""
+    return SweepFolder(path).plan.is_file()
+
+
+def export_sweep(
+    path: str | Path,
+    to: str | Path,
+    *,
+    top: int = 1,
+    unconfirmed: bool = False,
+    formats: Sequence[Format] = (),
+    overwrite: bool = False,
+) -> SweepExport:
+    """Write the best ``top`` confirmed settings of a sweep into ``to``, wholly or not at all.
+
+    Each is a folder ``<rank>-<trial>`` with the weights of the first confirming seed, which is no choice by score.
+
+    Args:
+        path: Sweep folder.
+        to: Folder to make.
+        top: How many.
+        unconfirmed: Take the best trials of the search as they are, of a sweep that may still be unfinished.
+        formats: What to write beside the weights.
+        overwrite: Replace an earlier export of a sweep there.
+
+    Raises:
+        UserError: No such sweep, nothing confirmed, fewer than ``top``, or the folder cannot be made.
+        ExportError: A file of another format does not do what the encoder does.
+    """
+    sweep = SweepFolder(Path(path).absolute())
+    plan = read_plan(sweep.plan)
+    board = (unconfirmed_places if unconfirmed else confirmed_places)(sweep, plan)
+    chosen = _best(board, top)
+    _require_weights(sweep, chosen)
+    target = Path(to).expanduser().resolve()
+    refuse_occupied_by_others(target, overwrite)
+    notes = []
+    try:
+        with replaced_folder(target) as aside:
+            for place in chosen:
+                _, found = export_run(
+                    sweep.trials / place.run,
+                    aside / place.folder,
+                    formats=formats,
+                    title=f"{board.sweep}, rank {place.rank}: {place.trial}",
+                    sweep_lines=lines_for(board, place),
+                    remarks=[] if board.is_confirmed else [_UNCONFIRMED],
+                )
+                notes += [f"{place.folder}: {note}" for note in found]
+            write_leaderboard(aside, board, chosen)
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error}); choose another folder or make room") from error
+    return SweepExport(target, chosen, notes)
+
+
+def _best(board: Leaderboard, top: int) -> list[Place]:
+    if top < 1:
+        raise UserError(f"--top: at least one, got {top}")
+    if top > len(board.places):
+        what = "were confirmed" if board.is_confirmed else "have measured anything"
+        raise UserError(f"--top: more than {what}, got {top} of {len(board.places)}; use at most {len(board.places)}")
+    return board.places[:top]
+
+
+def _require_weights(sweep: SweepFolder, places: Sequence[Place]) -> None:
+    gone = [p for p in places if checkpoint.latest_path(RunFolder(sweep.trials / p.run).checkpoints) is None]
+    if gone:
+        raise UserError(
+            f"{sweep.trials / gone[0].run}: the weights of rank {gone[0].rank} are gone, got no checkpoint; "
+            "were they deleted, by hand or by `ebclab runs clean`?"
+        )

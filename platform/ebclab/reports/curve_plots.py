@@ -1,0 +1,217 @@
+"""Plots of what was measured: learning curves, confirmed values, diagnostics, objective against time."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.reports.comparable import as_text
+from ebclab.reports.costs import pareto
+from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, plot
+from ebclab.reports.reading import SweepRecord
+from ebclab.reports.verdict import Candidate
+from ebclab.sweeps.trial import Trial
+
+MOST_CURVES, MOST_POINTS = 150, 50
+"""More are thinned out evenly, and the page says so."""
+_BEST_KEPT = 30
+TRACES = {
+    "ess": "effective sample size (share of K)",
+    "energy_gap": "energy gap",
+    "log_k_saturation": "saturation of the log K bound",
+}
+"""Diagnostics that are drawn where they were logged."""
+
+
+def learning_curves(record: SweepRecord) -> Plot | None:
+    """Return the objective by epochs of every trial that searched, each end marked by its reason."""
+    measured = [trial for trial in record.search if trial.curve]
+    if not measured:
+        return None
+    drawn = _kept(record, measured)
+    figure = go.Figure()
+    groups: dict[str, list[Trial]] = defaultdict(list)
+    for trial in drawn:
+        groups[ending(trial)].append(trial)
+    best = record.order[0] if record.order else None
+    for end, (words, colour, symbol) in ENDS.items():
+        if group := groups.get(end):
+            x, y, text = _joined([trial for trial in group if trial is not best])
+            line = {"color": colour, "width": 1.2}
+            curve = go.Scatter(x=x, y=y, text=text, mode="lines", line=line, opacity=0.55, legendgroup=end)
+            figure.add_trace(curve.update(showlegend=False, hovertemplate=_HOVER))
+            figure.add_trace(_ends(group, f"{words} ({len(group)})", colour, symbol).update(legendgroup=end))
+    if best:
+        x, y, text = _joined([best])
+        line = {"color": ORANGE, "width": 3}
+        figure.add_scatter(x=x, y=y, text=text, mode="lines", line=line, name=f"best of the search, {as_text(best.id)}")
+        figure.update_traces(hovertemplate=_HOVER)
+    figure.update_xaxes(title="epochs")
+    figure.update_yaxes(title=record.objective_words, tickformat=tick_format(record.objective))
+    note = "One line a trial; the mark at its end says how it ended. Hover for the trial and its reason."
+    if len(drawn) < len(measured) or any(len(trial.curve) > MOST_POINTS for trial in drawn):
+        note += (
+            f" Drawn: {len(drawn)} of {len(measured)} trials (the {_BEST_KEPT} best and others evenly by rank), each "
+            f"with at most {MOST_POINTS} of its epochs; the JSON file beside this page has all."
+        )
+    return plot("Learning curves", note, figure, height=440)
+
+
+_HOVER = "%{text}<br>%{x} epochs: %{y}<extra></extra>"
+
+
+def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:
+    """Return the trials whose curves are drawn."""
+    if len(measured) <= MOST_CURVES:
+        return list(measured)
+    ids = {trial.id for trial in record.order}
+    order = [*record.order, *(trial for trial in measured if trial.id not in ids)]
+    rest, count = order[_BEST_KEPT:], MOST_CURVES - _BEST_KEPT
+    return order[:_BEST_KEPT] + [rest[place * len(rest) // count] for place in range(count)]
+
+
+def _joined(trials: Sequence[Trial]) -> tuple[list[Any], list[Any], list[str]]:
+    """Return the curves of trials as one line with gaps, and the words shown at each point."""
+    x: list[Any] = []
+    y: list[Any] = []
+    text: list[str] = []
+    for trial in trials:
+        points = thinned(trial)
+        x += [*points, None]
+        y += [*(_number(value) for value in points.values()), None]
+        text += [as_text(trial.id)] * (len(points) + 1)
+    return x, y, text
+
+
+def thinned(trial: Trial) -> dict[int, float]:
+    """Return at most ``MOST_POINTS`` of a trial's objectives by epochs, evenly spread, the last one among them."""
+    points = list(trial.objectives.items())
+    if len(points) <= MOST_POINTS:
+        return dict(points)
+    return dict(points[round(place * (len(points) - 1) / (MOST_POINTS - 1))] for place in range(MOST_POINTS))
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _ends(trials: Sequence[Trial], name: str, colour: str, symbol: str) -> go.Scatter:
+    return go.Scatter(
+        x=[trial.epochs_done for trial in trials],
+        y=[_number(trial.objectives[trial.epochs_done]) for trial in trials],
+        text=[as_text(f"{trial.id} {trial.reason}".strip()) for trial in trials],
+        mode="markers",
+        marker={"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}},
+        name=name,
+        hovertemplate=_HOVER,
+    )
+
+
+def confirmed_values(record: SweepRecord, found: Sequence[Candidate]) -> Plot | None:
+    """Return each confirmed candidate's runs with the mean and its interval over seeds."""
+    if not found:
+        return None
+    figure = go.Figure()
+    rows = [as_text(entry.words) for entry in found]
+    spread = [0.0 if entry.high is None else entry.high - entry.mean for entry in found]
+    below = [0.0 if entry.low is None else entry.mean - entry.low for entry in found]
+    bars = {"type": "data", "array": spread, "arrayminus": below, "thickness": 2, "width": 8, "color": BLUE}
+    colours = [ORANGE, *[BLUE] * (len(found) - 1)]
+    marker = {"size": 12, "symbol": "diamond", "color": colours}
+    figure.add_scatter(
+        x=[e.mean for e in found], y=rows, mode="markers", marker=marker, error_x=bars, name="mean, 95 %"
+    )
+    runs = [
+        (value, row, seed)
+        for e, row in zip(found, rows, strict=True)
+        for value, seed in zip(e.values, e.seeds, strict=True)
+    ]
+    figure.add_scatter(
+        x=[value for value, _, _ in runs],
+        y=[row for _, row, _ in runs],
+        text=[f"seed {seed}" for _, _, seed in runs],
+        mode="markers",
+        marker={"size": 7, "symbol": "circle-open", "color": GREY, "line": {"width": 1.5}},
+        name="one seed",
+    )
+    figure.update_xaxes(title=record.objective_words, tickformat=tick_format(record.objective))
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    note = "Runs at full budget with seeds that the search never saw; bars are Student's 95 % intervals of the mean."
+    return plot("Confirmed with other seeds", note, figure, height=150 + 44 * len(found))
+
+
+def diagnostics(record: SweepRecord) -> Plot | None:
+    """Return ESS, energy gap and log-K saturation by epochs of the best, the median and the worst trial."""
+    finished = [trial for trial in record.order if trial.state == "finished"]
+    order = finished if len(finished) >= 3 else record.order
+    logged = [name for name in TRACES if any(name in point.metrics for t in order for point in t.curve.values())]
+    if not logged:
+        return None
+    chosen = {"best": (order[0], ORANGE), "median": (order[len(order) // 2], BLUE), "worst": (order[-1], GREY)}
+    figure = make_subplots(1, len(logged), subplot_titles=[TRACES[name] for name in logged], horizontal_spacing=0.08)
+    for column, name in enumerate(logged, start=1):
+        for words, (trial, colour) in chosen.items():
+            points = {epoch: _number(p.metrics[name]) for epoch, p in sorted(trial.curve.items()) if name in p.metrics}
+            line = {"color": colour, "width": 2.2}
+            figure.add_scatter(
+                x=list(points), y=list(points.values()), mode="lines+markers", line=line, marker={"size": 5},
+                name=f"{words}, {as_text(trial.id)}", legendgroup=words, showlegend=column == 1, row=1, col=column,
+            )  # fmt: skip
+        figure.update_xaxes(title="epochs", row=1, col=column)
+    which = "finished" if order is finished else "measured"
+    note = f"The best, the median and the worst of the {len(order)} {which} trials, by rank."
+    made = plot("Diagnostics of training", note, figure, height=340)
+    made.figure["layout"]["margin"]["t"] = 56
+    made.figure["layout"]["legend"]["y"] = 1.12
+    return made
+
+
+def objective_against_time(record: SweepRecord) -> Plot | None:
+    """Return each trial's last objective against its training time, with the Pareto line."""
+    ended = [t for t in record.search if t.last and t.state != "failed" and math.isfinite(t.last.objective)]
+    if not ended:
+        return None
+    figure = go.Figure()
+    groups: dict[str, list[Trial]] = defaultdict(list)
+    for trial in ended:
+        groups[ending(trial)].append(trial)
+    gpus = record.gpus_per_trial
+    points = {t.id: (t.curve[t.epochs_done].seconds, t.curve[t.epochs_done].objective) for t in ended}
+    line = pareto(list(points.values()))
+    stairs = {"color": ORANGE, "width": 2, "shape": "hv"}
+    figure.add_scatter(
+        x=[x for x, _ in line],
+        y=[y for _, y in line],
+        mode="lines",
+        line=stairs,
+        name="best for the time",
+        hoverinfo="skip",
+    )
+    for end, (words, colour, symbol) in ENDS.items():
+        if group := groups.get(end):
+            cost = [f"{points[t.id][0] / 3600 * gpus:.3g} GPU-hours" if gpus else "no GPU" for t in group]
+            figure.add_scatter(
+                x=[points[t.id][0] for t in group],
+                y=[points[t.id][1] for t in group],
+                text=[f"{as_text(t.id)}, {hours}" for t, hours in zip(group, cost, strict=True)],
+                mode="markers",
+                marker={"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}},
+                name=words,
+                hovertemplate="%{text}<br>%{x:.1f} s: %{y}<extra></extra>",
+            )
+    scale = f"; {3600 / gpus:,.0f} s are one GPU-hour" if gpus else "; no GPU was used"
+    figure.update_xaxes(title=f"training time of the trial, seconds{scale}", rangemode="tozero")
+    figure.update_yaxes(title=record.objective_words, tickformat=tick_format(record.objective))
+    note = "The line is the Pareto front: no trial had more after as little time."
+    return plot("Objective against time", note, figure)
+
+
+def tick_format(objective: str) -> str:
+    """Return how plotly writes values of an objective on an axis."""
+    return ".1%" if objective in NEED_LABELS else ".3f"

@@ -1,0 +1,144 @@
+"""The files of a report: the page, and the same facts as CSV and JSON beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ebclab.errors import RunError, UserError
+from ebclab.reports.page import render
+from ebclab.reports.reading import SweepRecord, read_sweep
+from ebclab.reports.sections import Section, lead, section
+from ebclab.reports.together import require_one_objective
+from ebclab.sweeps.log import finite
+from ebclab.training import atomic
+
+_COLUMNS = (
+    "sweep",
+    "trial",
+    "kind",
+    "rank",
+    "state",
+    "reason",
+    "objective",
+    "epochs_done",
+    "epochs",
+    "seconds",
+    "seed",
+)
+
+
+def write_report(folders: Sequence[Path], to: Path | None = None, price: float | None = None) -> tuple[Path, list[str]]:
+    """Write the report of one or several sweeps; return where the page lies and what could not be read.
+
+    Args:
+        folders: Sweep folders, finished or not.
+        to: The page; CSV and JSON get its name with their endings. None means report.html in the sweep's folder, or
+            sweeps.html in the present one when there are several.
+        price: Of one GPU-hour, in any currency.
+
+    Raises:
+        UserError: A folder is no sweep, objectives differ, or the page cannot be written.
+    """
+    problems = [] if price is None or price >= 0 else [f"--price-per-gpu-hour: must not be negative, got {price:g}"]
+    if problems:
+        raise UserError(problems[0])
+    unique = list(dict.fromkeys(path.absolute() for path in folders))
+    records = [read_sweep(path) for path in unique]
+    require_one_objective(records)
+    page = to or (records[0].folder.path / "report.html" if len(records) == 1 else Path("sweeps.html"))
+    _require_page(page)
+    parts = [section(record, price) for record in records]
+    texts = {
+        ".csv": _csv(records),
+        ".json": json.dumps(finite([_facts(part) for part in parts]), allow_nan=False) + "\n",
+        page.suffix: render(parts, page.with_suffix(".csv").name, page.with_suffix(".json").name),
+    }
+    for suffix, text in texts.items():
+        try:
+            atomic.write_text(page.with_suffix(suffix), text)
+        except OSError as error:
+            where = page.with_suffix(suffix)
+            raise RunError(f"{where}: cannot be written, got {error.strerror or error}; choose another --to") from error
+    return page, [note for record in records for note in record.notes]
+
+
+def _require_page(page: Path) -> None:
+    """Refuse a page that cannot be written, before any work.
+
+    Raises:
+        UserError: What is wrong with its path.
+    """
+    if page.is_dir():
+        raise UserError(f"--to: a folder, got {page}; name a file, such as {page / 'report.html'}")
+    if page.suffix not in (".html", ".htm"):
+        raise UserError(f"--to: not a page, got {page}; name it {page.with_suffix('.html').name}")
+    if not page.absolute().parent.is_dir():
+        raise UserError(f"--to: no such folder, got {page.parent}; make it first")
+
+
+def _csv(records: Sequence[SweepRecord]) -> str:
+    """Return one line a trial; settings that a sweep did not search are empty."""
+    names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
+    text = io.StringIO()
+    rows = csv.DictWriter(text, [*_COLUMNS, *names], extrasaction="ignore", lineterminator="\n")
+    rows.writeheader()
+    for record in records:
+        for row in trial_rows(record):
+            rows.writerow({"sweep": record.name, **row, **row["settings"]})
+    return text.getvalue()
+
+
+def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
+    """Return every trial as plain values, in the order of their proposal; the objective is its last one."""
+    ranks = {trial.id: rank for rank, trial in enumerate(record.order, start=1)}
+    return [
+        {
+            "trial": trial.id,
+            "kind": trial.kind,
+            "rank": ranks.get(trial.id),
+            "state": trial.state,
+            "reason": trial.reason,
+            "objective": trial.last.objective if trial.last else None,
+            "epochs_done": trial.epochs_done,
+            "epochs": trial.epochs,
+            "seconds": trial.seconds,
+            "seed": trial.seed,
+            "settings": trial.settings,
+        }
+        for trial in record.log.trials.values()
+    ]
+
+
+def _facts(part: Section) -> dict[str, Any]:
+    """Return everything that the page says of a sweep, and all of its curves."""
+    record = part.record
+    curves = {
+        trial.id: {str(epoch): vars(point) for epoch, point in sorted(trial.curve.items())}
+        for trial in record.log.trials.values()
+    }
+    return {
+        "sweep": record.name,
+        "path": str(record.folder.path),
+        "is_finished": record.is_finished,
+        "answer": lead(part),
+        "facts": part.facts,
+        "objective": record.objective,
+        "confirmed": [
+            {**asdict(entry), "below_winner": asdict(gap) | {"is_noise": gap.is_noise} if gap else None}
+            for entry, gap in zip(part.confirmed, part.differences, strict=True)
+        ],
+        "test": part.test,
+        "commands": part.commands,
+        "importance": part.shares,
+        "saved_by_early_stopping": part.saved,
+        "cost": asdict(part.cost) | {"gpu_hours": part.cost.gpu_hours, "money": part.cost.money},
+        "measured": part.measured,
+        "notes": list(record.notes),
+        "trials": [{**row, "curve": curves[row["trial"]]} for row in trial_rows(record)],
+    }

@@ -1,0 +1,79 @@
+"""A plot on a page: plain data for plotly.js, with colours that hold on light and dark ground."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ebclab.sweeps.trial import Trial
+
+BLUE, GREY, ORANGE, RED, PURPLE, GREEN, BROWN = (
+    "#3987d0",
+    "#8c939c",
+    "#e8930c",
+    "#d5442e",
+    "#b46fc0",
+    "#2e9e6b",
+    "#a6761d",
+)
+SCALE = [[0.0, "#4358b0"], [0.35, "#2f87b5"], [0.7, "#52b788"], [1.0, "#f2c14e"]]
+ENDS = {
+    "finished": ("finished", BLUE, "circle"),
+    "below the others at a rung": ("stopped: below the others at a rung", GREY, "x-thin"),
+    "below the median": ("stopped: below the median", GREY, "triangle-down"),
+    "no gain": ("stopped: no more gain", GREY, "square"),
+    "collapsed": ("stopped: collapsed", PURPLE, "diamond"),
+    "stopped": ("stopped", GREY, "line-ns"),
+    "diverged": ("diverged", RED, "star"),
+    "failed": ("failed", BROWN, "cross"),
+    "not over": ("not over yet", GREEN, "circle-open"),
+}
+"""How a trial may have ended: words, colour and mark."""
+_STOPS = {
+    "rung ": "below the others at a rung",
+    "collapsed": "collapsed",
+    "no gain": "no gain",
+    "diverged": "diverged",
+    "epoch ": "below the median",
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot with its words.
+
+    Attributes:
+        title: What it shows.
+        note: How to read it, in a sentence or two; empty when that is plain.
+        figure: Plain values for plotly.js.
+        height: In pixels.
+    """
+
+    title: str
+    note: str
+    figure: dict[str, Any]
+    height: int
+
+
+def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot:
+    """Return a figure with its words, its ground and fonts left to the page."""
+    figure.update_layout(
+        template=go.layout.Template(),
+        title=None,
+        height=height,
+        margin={"l": 64, "r": 24, "t": 24, "b": 56},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return Plot(title, note, figure.to_plotly_json(), height)
+
+
+def ending(trial: Trial) -> str:
+    """Return how a trial ended: a key of ``ENDS``."""
+    if trial.state == "stopped":
+        return next((name for start, name in _STOPS.items() if re.match(start, trial.reason)), "stopped")
+    return trial.state if trial.state in ENDS else "not over"

@@ -1,0 +1,225 @@
+"""What the page says of one sweep: plain values for the template, worked out once."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from ebclab.config.check import shown
+from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.reports import curve_plots, setting_plots
+from ebclab.reports.comparable import footing, importance
+from ebclab.reports.costs import Cost, cost_of
+from ebclab.reports.measured import how_measured
+from ebclab.reports.plots import Plot, ending
+from ebclab.reports.reading import SweepRecord
+from ebclab.reports.verdict import Candidate, Difference, candidates, difference
+from ebclab.sweeps.findings import saved_by_stopping
+from ebclab.sweeps.trial import Trial
+
+MOST_FAILURES = 50
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything that the page shows of one sweep.
+
+    Attributes:
+        record: The sweep.
+        facts: Header, by name.
+        confirmed: Confirmed settings, the winner first.
+        differences: How far each lies below the winner; None for the winner itself.
+        start: Index of the settings that the search started from in ``confirmed``; None when they were not confirmed.
+        commands: How to run the winner again, and the sweep.
+        shares: Importance of settings.
+        plots: By place on the page.
+        no_importance: Why there is none; empty when there is.
+        saved: What early stopping saved.
+        cost: What was used.
+        failures: Reasons why trials diverged or failed, with their trials, the most frequent first.
+        measured: How the objective was measured, by name.
+        test: Test scores of the winner by probe; None when the test set was not read.
+    """
+
+    record: SweepRecord
+    facts: dict[str, str]
+    confirmed: list[Candidate]
+    differences: list[Difference | None]
+    start: int | None
+    commands: dict[str, str]
+    shares: dict[str, float]
+    plots: dict[str, Plot]
+    no_importance: str
+    saved: dict[str, float]
+    cost: Cost
+    failures: list[tuple[str, list[Trial]]]
+    measured: dict[str, str]
+    test: dict[str, Any] | None
+
+
+def section(record: SweepRecord, price: float | None) -> Section:
+    """Work out what the page says of one sweep.
+
+    Args:
+        record: The sweep.
+        price: Of one GPU-hour; None when nobody said.
+    """
+    confirmed = candidates(record)
+    thin = footing(record.plan.space, record.search).thinned()
+    shares = importance(record.plan.space, thin)
+    plots = {
+        "curves": curve_plots.learning_curves(record),
+        "confirmed": curve_plots.confirmed_values(record, confirmed),
+        "importance": setting_plots.importance_bars(record, thin, shares),
+        "slices": setting_plots.slices(record),
+        "contour": setting_plots.contour(record, thin, shares),
+        "parallel": setting_plots.parallel(record, thin),
+        "diagnostics": curve_plots.diagnostics(record),
+        "time": curve_plots.objective_against_time(record),
+    }
+    tested = record.log.last_event("tested")
+    is_current = tested and confirmed and tested.get("trial") == confirmed[0].source
+    return Section(
+        record=record,
+        facts=_facts(record),
+        confirmed=confirmed,
+        differences=[
+            difference(confirmed[0].values, entry.values) if place else None for place, entry in enumerate(confirmed)
+        ],
+        start=next((place for place, entry in enumerate(confirmed) if entry.is_start), None),
+        commands=_commands(record, confirmed),
+        shares=shares,
+        plots={name: made for name, made in plots.items() if made},
+        no_importance="" if shares else setting_plots.why_no_importance(thin),
+        saved=saved_by_stopping(record.search),
+        cost=cost_of(record, price),
+        failures=_failures(record),
+        measured=how_measured(record),
+        test=dict(tested["scores"]) if tested and is_current else None,
+    )
+
+
+def _facts(record: SweepRecord) -> dict[str, str]:
+    """Return the header: question, method, data, budget, objective, machines, versions, commit."""
+    plan, environment = record.plan, record.environment
+    config = plan.config
+    confirm = "nothing"
+    if plan.top:
+        also = " and of the starting settings" if plan.baseline else ""
+        confirm = f"the best {plan.top}{also}, {plan.seeds} seeds each, {config.training.epochs} epochs"
+    versions = [f"{name} {environment[name]}" for name in _PACKAGES if environment.get(name)]
+    search = f"search: {plan.search}, scheduler: {plan.rules.scheduler}"
+    gpus = f"{record.gpus_per_trial:g} GPU each" if record.gpus_per_trial else "no GPU"
+    facts = {
+        "Question": (
+            f"Which settings of {config.method_name} give the best {record.objective_words} on {config.data.name} in "
+            f"{plan.epochs} epochs, and are they better than those it starts from?"
+        ),
+        "Method": f"{config.method_name}, encoder {config.encoder.name}, optimizer {config.optimizer.name}",
+        "Data": config.data.name + (f", {config.data.train_limit:,} images of it" if config.data.train_limit else ""),
+        "Objective": f"{record.objective_words}, on held-out training images; higher is better",
+        "Budget": f"{plan.trials} trials of at most {plan.epochs} epochs; {search}",
+        "Confirmation": confirm,
+        "At once": f"{record.start.get('concurrent', '?')} trials, {gpus}",
+        "Machine": "; ".join(record.machines) or "not written down",
+        "Versions": ", ".join(versions) or "not written down",
+        "Commit": str(environment.get("commit") or "not written down"),
+        "Trials": ", ".join(f"{n} {state}" for state, n in Counter(t.state for t in record.search).items()) or "none",
+        "Log as of": record.read_at.isoformat(sep=" ", timespec="seconds"),
+    }
+    return facts
+
+
+_PACKAGES = ("python", "ebclab", "torch", "torchvision", "ray", "numpy", "scikit-learn")
+
+
+def _commands(record: SweepRecord, confirmed: list[Candidate]) -> dict[str, str]:
+    """Return the commands that run the winner and the sweep again."""
+    found, method = {}, record.plan.config.method_name
+    source, seed = _winner_run(record, confirmed)
+    if source is not None:
+        # best.yaml exists once the sweep has concluded; before, a run's own settings are the best there is.
+        settings = record.folder.best if record.is_finished else record.folder.trials / source.run_name / "config.yaml"
+        words = ["ebclab", "pretrain", method, "--config", str(settings), "--seed", str(seed)]
+        found["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
+    command = record.environment.get("command")
+    if isinstance(command, list) and command:
+        words = [str(word) for word in command]
+        found["This sweep"] = shlex.join([words[0].rsplit("/", 1)[-1], *words[1:]])
+    return found
+
+
+def _winner_run(record: SweepRecord, confirmed: list[Candidate]) -> tuple[Trial | None, int]:
+    """Return a run of the winner's settings and its seed."""
+    if confirmed:
+        seed = confirmed[0].seeds[0]
+        return record.log.trials[f"confirm-{confirmed[0].source}-seed{seed}"], seed
+    best = record.order[0] if record.order else None
+    return best, best.seed if best else 0
+
+
+def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
+    """Return why trials diverged, failed or collapsed."""
+    by_reason: dict[str, list[Trial]] = {}
+    for trial in record.log.trials.values():
+        if ending(trial) in ("diverged", "failed", "collapsed"):
+            by_reason.setdefault(f"{trial.state}: {trial.reason or 'no reason written down'}", []).append(trial)
+    return sorted(by_reason.items(), key=lambda pair: -len(pair[1]))[:MOST_FAILURES]
+
+
+def lead(part: Section) -> str:
+    """Return the answer in one or two sentences."""
+    record = part.record
+    if not part.confirmed:
+        if not record.order:
+            return "No trial has measured anything yet." if record.is_running else "No trial measured anything."
+        best = record.order[0]
+        value = record.shown(best.objectives[best.epochs_done])
+        done = "" if best.state == "finished" else f" after {best.epochs_done} of {best.epochs} epochs"
+        luck = "One seed, not confirmed: the best of many is mostly luck."
+        return f"Best trial so far: {best.id} with {value}{done}. {luck}"
+    winner = part.confirmed[0]
+    seeds = len(winner.values)
+    text = f"Winner: {winner.words}, {record.shown(winner.mean)} over {seeds} seed{'s' if seeds > 1 else ''}"
+    if winner.low is not None and winner.high is not None:
+        text += f" (95 %: {record.shown(winner.low)} to {record.shown(winner.high)})"
+    text += "."
+    if noisy := [e.words for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise]:
+        text += f" Within noise of {' and of '.join(noisy)}."
+    return text + " " + _against_start(part)
+
+
+def _against_start(part: Section) -> str:
+    """Return how the winner compares with the settings that the search started from."""
+    record = part.record
+    if part.start is None:
+        pending = record.plan.baseline and not record.is_finished
+        return "The starting settings are not confirmed " + ("yet." if pending else "with them: no comparison.")
+    if part.start == 0:
+        return "The search found nothing better than the settings it started from."
+    gap = part.differences[part.start]
+    if gap is None:
+        return ""
+    if gap.low is None or gap.high is None:
+        return f"It is {points(record, gap.mean)} better than {BASELINE_WORDS}; one seed says nothing of noise."
+    gain = (
+        f"{points(record, gap.mean)} (95 %: {points(record, gap.low, unit='')} to {points(record, gap.high, unit='')})"
+    )
+    if gap.is_noise:
+        return f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
+    return f"Better than {BASELINE_WORDS} by {gain}."
+
+
+BASELINE_WORDS = "the starting settings"
+
+
+def points(record: SweepRecord, value: float, unit: str = " points") -> str:
+    """Return a difference of objectives: of accuracies in percentage points."""
+    return f"{100 * value:+.1f}{unit}" if record.objective in NEED_LABELS else f"{value:+.3f}"
+
+
+def short(value: Any) -> str:
+    """Return a setting's value for a narrow column."""
+    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)

@@ -1,0 +1,129 @@
+"""Several sweeps side by side: what may be compared, and at what budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ebclab.config import to_mapping
+from ebclab.errors import UserError
+from ebclab.reports.comparable import as_text
+from ebclab.reports.curve_plots import tick_format
+from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, plot
+from ebclab.reports.reading import SweepRecord
+from ebclab.reports.verdict import Candidate, Difference, candidates, difference
+
+_SHOULD_AGREE = {
+    "data": ("name", "train_limit", "holdout_rate"),
+    "evaluation": ("knn_neighbours", "knn_temperature", "knn_bank_limit"),
+    "training": ("epochs",),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of several sweeps.
+
+    Attributes:
+        record: The sweep.
+        at_equal_budget: Best objective after ``budget`` seconds of training; None when nothing was measured by then.
+        trials_then: Trials that fit into that time.
+        winner: Its best confirmed settings, if any.
+        to_best: How far that lies below the best row's winner; None for that row and without a winner.
+    """
+
+    record: SweepRecord
+    at_equal_budget: float | None
+    trials_then: int
+    winner: Candidate | None
+    to_best: Difference | None
+
+
+def require_one_objective(records: Sequence[SweepRecord]) -> None:
+    """Refuse sweeps that maximised different things.
+
+    Raises:
+        UserError: With the objective of each.
+    """
+    if len({record.objective for record in records}) > 1:
+        each = "".join(f"\n  {record.folder.path}: {record.objective}" for record in records)
+        raise UserError(
+            f"report: sweeps with different objectives cannot stand side by side; make a page for each:{each}"
+        )
+
+
+def disagreements(records: Sequence[SweepRecord]) -> list[str]:
+    """Return the settings that make objectives incomparable, with the value each sweep has."""
+    mappings = [to_mapping(record.plan.config) for record in records]
+    found = []
+    for section, names in _SHOULD_AGREE.items():
+        for name in names:
+            values: list[Any] = [mapping[section][name] for mapping in mappings]
+            if any(value != values[0] for value in values):
+                each = ", ".join(f"{value} in {r.name}" for r, value in zip(records, values, strict=True))
+                found.append(f"{section}.{name}: {each}")
+    return found
+
+
+def budget_of(records: Sequence[SweepRecord]) -> float:
+    """Return the training time, in seconds, that every sweep's search has used."""
+    return min(sum(trial.seconds for trial in record.search) for record in records)
+
+
+def rows(records: Sequence[SweepRecord]) -> list[Row]:
+    """Return the sweeps, best confirmed settings first, then unconfirmed ones by the best at equal budget."""
+    budget = budget_of(records)
+    winners = [next(iter(candidates(record)), None) for record in records]
+    leader = max((winner for winner in winners if winner), key=lambda winner: winner.mean, default=None)
+    found = []
+    for record, winner in zip(records, winners, strict=True):
+        within = [value for seconds, value in best_so_far(record) if seconds <= budget * (1 + 1e-9)]
+        gap = difference(leader.values, winner.values) if leader and winner and winner is not leader else None
+        found.append(Row(record, within[-1] if within else None, len(within), winner, gap))
+
+    def merit(row: Row) -> tuple[bool, float]:
+        value = row.winner.mean if row.winner else row.at_equal_budget
+        return row.winner is not None, float("-inf") if value is None else value
+
+    return sorted(found, key=merit, reverse=True)
+
+
+_DASHES = ("solid", "dash", "dot")
+
+
+def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
+    """Return the best objective so far against the training time of all trials until then, a line a sweep."""
+    figure = go.Figure()
+    colours = [BLUE, ORANGE, GREEN, GREY]
+    for place, record in enumerate(records):
+        line = best_so_far(record)
+        if line:
+            figure.add_scatter(
+                x=[x for x, _ in line], y=[y for _, y in line], mode="lines+markers", name=as_text(record.name),
+                line={"color": colours[place % 4], "shape": "hv", "width": 2.2, "dash": _DASHES[place // 4 % 3]},
+            )  # fmt: skip
+    if not figure.data:
+        return None
+    figure.update_xaxes(title="training time of all trials so far, seconds", rangemode="tozero")
+    figure.update_yaxes(title=records[0].objective_words, tickformat=tick_format(records[0].objective))
+    note = (
+        "Trials one after the other in the order of their proposal, as if one ran at a time. One seed a trial: noisy."
+    )
+    return plot("Best so far against the budget", note, figure)
+
+
+def best_so_far(record: SweepRecord) -> list[tuple[float, float]]:
+    """Return pairs of training time of all trials so far, in seconds, and the best objective until then."""
+    line: list[tuple[float, float]] = []
+    seconds, best = 0.0, -math.inf
+    for trial in record.search:
+        seconds += trial.seconds
+        if trial.last and trial.state not in ("diverged", "failed") and math.isfinite(trial.last.objective):
+            best = max(best, trial.last.objective)
+        if best > -math.inf:
+            line.append((seconds, best))
+    return line

@@ -1,0 +1,156 @@
+"""Which runs and sweeps lie on this disk, how far they came and what room they take."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ebclab.config import load_yaml_file
+from ebclab.errors import RunError, UserError
+from ebclab.evaluation.objectives import shown_score
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.proposals import ranked
+from ebclab.training import checkpoint
+from ebclab.training.lock import is_running
+from ebclab.training.run_folder import RunFolder
+
+State = Literal["running", "finished", "unfinished", "unreadable"]
+_DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run or a sweep.
+
+    Attributes:
+        name: Name of its folder.
+        method: Name of the method.
+        data: Name of the dataset.
+        done: Epochs of a run, searching trials of a sweep that are over; with what was asked for.
+        score: Held-out objective: a run's newest, a sweep's winner's mean or, before that, best trial's; or empty.
+        state: Where it stands.
+        num_bytes: Size of all its files.
+        age: Seconds since something happened in it.
+    """
+
+    name: str
+    method: str
+    data: str
+    done: str
+    score: str
+    state: State
+    num_bytes: int
+    age: float
+
+
+def run_paths(folder: Path) -> list[Path]:
+    """Return the folders of the runs in ``folder``."""
+    return sorted(path.parent for path in folder.glob("*/config.yaml"))
+
+
+def sweep_paths(folder: Path) -> list[Path]:
+    """Return the folders of the sweeps in ``folder``."""
+    return sorted(path.parent for path in folder.glob("*/sweep.yaml"))
+
+
+def inventory(runs: Path, sweeps: Path) -> list[Entry]:
+    """Return the runs in one folder and the sweeps in another, newest first; what cannot be read is listed as such."""
+    entries = [_entry(path, _of_run, "metrics.jsonl") for path in run_paths(runs)]
+    entries += [_entry(path, _of_sweep, "trials.jsonl") for path in sweep_paths(sweeps)]
+    return sorted(entries, key=lambda entry: entry.age)
+
+
+def folder_given(path: Path | None, usual: str, option: str) -> Path:
+    """Return the folder that the user named, or the usual one.
+
+    Raises:
+        RunError: A named one does not exist.
+    """
+    if path is not None and not path.is_dir():
+        raise RunError(f"{option}: there is no such folder, got {path}")
+    return path or Path(usual)
+
+
+def room(paths: Iterable[Path]) -> int:
+    """Return the bytes of all files in some folders; a file with several names counts once."""
+    sizes = {(stat.st_dev, stat.st_ino): stat.st_size for stat in _files(paths)}
+    return sum(sizes.values())
+
+
+def room_freed(paths: Iterable[Path]) -> int:
+    """Return the bytes that removing some folders frees: files that have another name elsewhere stay."""
+    stats = list(_files(paths))
+    names = Counter((stat.st_dev, stat.st_ino) for stat in stats)
+    sizes = {(s.st_dev, s.st_ino): s.st_size for s in stats if names[s.st_dev, s.st_ino] >= s.st_nlink}
+    return sum(sizes.values())
+
+
+def _files(paths: Iterable[Path]) -> Iterable[Any]:
+    for path in paths:
+        for file in path.rglob("*"):
+            try:
+                stat = file.lstat()
+                if file.is_file() or file.is_symlink():
+                    yield stat
+            except OSError:
+                continue  # gone since it was listed
+
+
+def _entry(path: Path, read: Any, log: str) -> Entry:
+    size, age = room([path]), _age(path, log)
+    try:
+        method, data, done, score, finished = read(path)
+    except _DAMAGE:
+        return Entry(path.name, "", "", "", "", "unreadable", size, age)
+    state: State = "running" if is_running(path) else "finished" if finished else "unfinished"
+    return Entry(path.name, method, data, done, score, state, size, age)
+
+
+def _of_run(path: Path) -> tuple[str, str, str, str, bool]:
+    run = RunFolder(path)
+    config = load_yaml_file(run.config_path)  # as text: the method may be the user's own, the file an older one
+    result = run.read_result()
+    facts = _newest_facts(run) if result is None else {"epochs_done": result["epochs"], "scores": result["scores"]}
+    done = f"{facts['epochs_done']}/{config['training']['epochs']} epochs"
+    objective = config["evaluation"]["objective"]
+    score = _shown(objective, facts["scores"].get(objective))
+    return config["method"]["name"], config["data"]["name"], done, score, result is not None
+
+
+def _newest_facts(run: RunFolder) -> dict[str, Any]:
+    newest = checkpoint.latest_path(run.checkpoints)
+    if newest is None:
+        return {"epochs_done": 0, "scores": {}}
+    manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8"))
+    return dict(manifest["facts"])
+
+
+def _of_sweep(path: Path) -> tuple[str, str, str, str, bool]:
+    folder = SweepFolder(path)
+    plan = load_yaml_file(folder.plan)
+    config, trials = plan["config"], SweepLog(folder.log).of_kind("search")
+    done = f"{sum(trial.is_over for trial in trials)}/{plan['trials']} trials"
+    value: Any = None
+    if folder.result.is_file():
+        winner = json.loads(folder.result.read_text(encoding="utf-8"))["winner"]
+        value = winner.get("mean", winner["values"][0])
+    elif order := ranked(trials):
+        value = order[0].objectives[order[0].epochs_done]
+    score = _shown(config["evaluation"]["objective"], value)
+    return config["method"]["name"], config["data"]["name"], done, score, folder.result.is_file()
+
+
+def _shown(objective: str, value: Any) -> str:
+    return "" if value is None or math.isnan(float(value)) else shown_score(objective, float(value))
+
+
+def _age(path: Path, log: str) -> float:
+    names = (log, "result.json", "config.yaml", "sweep.yaml")
+    return time.time() - max((path / name).stat().st_mtime for name in names if (path / name).exists())

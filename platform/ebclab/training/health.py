@@ -1,0 +1,210 @@
+"""Whether a run whose negatives are samples is well, and what to do when it is not: decisions on plain values.
+
+What is read is one mean an epoch of what a method logs. The numbers are the same on every rank, and so are decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal, NamedTuple
+
+Kind = Literal["continue", "lower_step", "roll_back", "stop"]
+Series = Sequence[Mapping[str, float]]
+"""Metrics of every epoch since the run began, oldest first; each may lack any of them."""
+
+_ENERGIES = ("energy_data", "energy_chains", "energy_gap")
+_MOVEMENTS = ("chain_movement", "bank_movement")
+_COLLAPSES = ("effective_rank", "embedding_spread")
+WATCHED = ("loss", *_ENERGIES, "chain_saturation", "chain_gradient_norm", *_MOVEMENTS, *_COLLAPSES)
+"""The metrics that decisions read."""
+
+_SMALL_ENERGY = 1.0  # nats; the energies of a new network may be near zero, and any ratio to that is large
+_MIN_REFERENCE = 3  # epochs behind a median worth comparing with
+_MAX_REFERENCE = 10
+
+
+@dataclass(frozen=True)
+class HealthRules:
+    """What counts as ill. Above the first number of a pair a run is strange, above the second it is ill.
+
+    Attributes:
+        energy_ratios: Energies, as multiples of the largest of the first two epochs (of 1 nat when that is smaller).
+        saturations: Share of pixels of the chains that lie beyond black or white.
+        gradient_ratios: Norm of the chains' gradient, as a multiple of its median over the ten epochs before.
+        min_effective_rank: Below it, once it was above, all images are mapped to nearly one point.
+        min_spread: Below it too: ``embedding_spread``.
+        min_movement: Chains or bank whose step is below it are frozen, in pixel values or radians.
+        patience_epochs: How long a collapse or a frozen bank must last before anything is done.
+        strange_epochs: How long something strange must last before the step is lowered.
+        cool_down_epochs: No second decision in so many epochs after one.
+        max_lowered: So often the step is lowered without going back.
+        max_rolled_back: So often a run goes back before it stops.
+        lower_factor: What the step is multiplied by when it is lowered.
+        roll_back_factor: What it is multiplied by when the run goes back.
+    """
+
+    energy_ratios: tuple[float, float] = (10.0, 100.0)
+    saturations: tuple[float, float] = (0.5, 0.9)
+    gradient_ratios: tuple[float, float] = (30.0, 300.0)
+    min_effective_rank: float = 1.5
+    min_spread: float = 0.005
+    min_movement: float = 1e-4
+    patience_epochs: int = 3
+    strange_epochs: int = 2
+    cool_down_epochs: int = 2
+    max_lowered: int = 4
+    max_rolled_back: int = 3
+    lower_factor: float = 0.5
+    roll_back_factor: float = 0.25
+
+
+@dataclass(frozen=True)
+class HealthState:
+    """What earlier decisions leave behind.
+
+    Attributes:
+        waiting: Epochs left of the cool-down.
+        lowered: How often the step was lowered without going back.
+        rolled_back: How often the run went back.
+    """
+
+    waiting: int = 0
+    lowered: int = 0
+    rolled_back: int = 0
+
+    def after(self, kind: Kind, rules: HealthRules) -> HealthState:
+        """Return the state after a decision."""
+        match kind:
+            case "lower_step":
+                return replace(self, waiting=rules.cool_down_epochs, lowered=self.lowered + 1)
+            case "roll_back":
+                return replace(self, waiting=rules.cool_down_epochs, rolled_back=self.rolled_back + 1)
+            case _:
+                return replace(self, waiting=max(0, self.waiting - 1))
+
+
+class Decision(NamedTuple):
+    """What to do after an epoch.
+
+    Attributes:
+        kind: What.
+        reason: Why, with numbers; empty for ``continue``.
+        healthy: The epoch showed no sign of illness, so that a run may come back to its end.
+    """
+
+    kind: Kind
+    reason: str
+    healthy: bool
+
+
+class _Sign(NamedTuple):
+    """A sign of illness in the newest epoch; ``ill`` asks to go back, ``frozen`` to stop, ``early`` for patience."""
+
+    severity: Literal["early", "strange", "ill", "frozen"]
+    name: str
+    text: str
+
+
+def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Decision:
+    """Decide on the newest epoch of ``series``.
+
+    What is ill goes back to the last healthy checkpoint with a smaller step; what is strange for some epochs goes on
+    with a smaller step; a run that has gone back too often, or never moved, stops. Numbers that are not finite do not
+    wait for the end of the cool-down.
+
+    Args:
+        series: What was logged, by epoch.
+        rules: Thresholds.
+        state: What earlier decisions left behind.
+    """
+    signs = list(_signs(series, rules))
+    lost = [f"{name} is {value}" for name, value in (series[-1] if series else {}).items() if not math.isfinite(value)]
+    if lost:
+        return give_up_or_go_back(", ".join(lost), rules, state)
+    if state.waiting or not signs:
+        return Decision("continue", "", not signs)
+    for sign in signs:
+        if sign.severity == "frozen":
+            return Decision("stop", sign.text, healthy=False)
+        if sign.severity == "ill":
+            return give_up_or_go_back(sign.text, rules, state)
+    strange = [sign for sign in signs if sign.severity == "strange" and _lasts(sign, series, rules)]
+    if strange and state.lowered < rules.max_lowered:
+        return Decision("lower_step", f"{strange[0].text} for {rules.strange_epochs} epochs", healthy=False)
+    return Decision("continue", "", healthy=False)
+
+
+def give_up_or_go_back(reason: str, rules: HealthRules, state: HealthState) -> Decision:
+    """Return what to do about an illness that cannot wait: go back, or stop when that did not help often enough."""
+    if state.rolled_back < rules.max_rolled_back:
+        return Decision("roll_back", reason, healthy=False)
+    return Decision("stop", f"{reason}, after going back {state.rolled_back} times", healthy=False)
+
+
+def _signs(series: Series, rules: HealthRules) -> Iterator[_Sign]:
+    """Yield every sign of illness in the newest epoch, the gravest of each metric."""
+    if not series:
+        return
+    newest = series[-1]
+    for name in _ENERGIES:
+        scale = max([_SMALL_ENERGY, *(abs(value) for value in _curve(series[:2], name))])
+        if name in newest:
+            ratio = abs(newest[name]) / scale
+            yield from _above(name, ratio, rules.energy_ratios, f"{newest[name]:.3g}", f"times the start's {scale:.3g}")
+    if "chain_saturation" in newest:
+        share = newest["chain_saturation"]
+        yield from _above("chain_saturation", share, rules.saturations, f"{share:.2f}", "of all pixels")
+    before = _curve(series[:-1], "chain_gradient_norm")[-_MAX_REFERENCE:]
+    if "chain_gradient_norm" in newest and len(before) >= _MIN_REFERENCE and (usual := median(before)) > 0:
+        norm = newest["chain_gradient_norm"]
+        where = f"times the usual {usual:.3g}"
+        yield from _above("chain_gradient_norm", norm / usual, rules.gradient_ratios, f"{norm:.3g}", where)
+    yield from _collapse(series, rules)
+    yield from _standstill(series, rules)
+
+
+def _above(name: str, value: float, bounds: tuple[float, float], shown: str, unit: str) -> Iterator[_Sign]:
+    strange, ill = bounds
+    if value > ill:
+        yield _Sign("ill", name, f"{name} {shown}, above {ill:g} {unit}")
+    elif value > strange:
+        yield _Sign("strange", name, f"{name} {shown}, above {strange:g} {unit}")
+
+
+def _collapse(series: Series, rules: HealthRules) -> Iterator[_Sign]:
+    """Yield a sign for a metric that has fallen below its bound; one that was never above is left alone."""
+    for name, least in zip(_COLLAPSES, (rules.min_effective_rank, rules.min_spread), strict=True):
+        curve = _curve(series, name)
+        below = _epochs_below(curve, least)
+        if 0 < below < len(curve):
+            severity: Literal["ill", "early"] = "ill" if below >= rules.patience_epochs else "early"
+            yield _Sign(severity, name, f"collapsed: {name} {curve[-1]:.3g}, below {least:g} for {below} epochs")
+
+
+def _standstill(series: Series, rules: HealthRules) -> Iterator[_Sign]:
+    """Yield a sign for chains or a bank that stand still; those that never moved need another step, not another try."""
+    for name in _MOVEMENTS:
+        curve = _curve(series, name)
+        below = _epochs_below(curve, rules.min_movement)
+        if below:
+            severity: Literal["ill", "early", "frozen"] = "frozen" if below == len(curve) else "ill"
+            text = f"frozen: {name} {curve[-1]:.3g}, below {rules.min_movement:g} for {below} epochs"
+            yield _Sign(severity if below >= rules.patience_epochs else "early", name, text)
+
+
+def _lasts(sign: _Sign, series: Series, rules: HealthRules) -> bool:
+    """Return whether the same metric was strange, or worse, in every one of the last epochs."""
+    earlier = (series[: len(series) - back] for back in range(1, rules.strange_epochs))
+    return all(any(found.name == sign.name for found in _signs(part, rules)) for part in earlier)
+
+
+def _curve(series: Series, name: str) -> list[float]:
+    return [values[name] for values in series if name in values]
+
+
+def _epochs_below(curve: list[float], least: float) -> int:
+    """Return for how many epochs up to the newest the curve has been below ``least``."""
+    return next((back for back, value in enumerate(reversed(curve)) if not value < least), len(curve))

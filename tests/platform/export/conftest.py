@@ -1,0 +1,112 @@
+"""A sweep without its training: a log and a result as the engine writes them, and runs with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.config import compose, to_yaml
+from ebclab.data.image_set import ImageSet
+from ebclab.sweeps.findings import conclude
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.make_plan import make_plan
+from ebclab.sweeps.plan import SweepPlan, trial_config, write_plan
+from ebclab.sweeps.proposals import ConfirmProposals
+from ebclab.sweeps.space import parse_space
+from ebclab.training import checkpoint, evaluate_run
+from ebclab.training.run_folder import RunFolder
+from ebclab.training.saved_run import untrained_encoder
+from energy_contrast.catalog import METHODS
+
+SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
+
+
+class Silent:
+    """Nobody looks."""
+
+    def start(self, name: str, objective: str, num_trials: int) -> None: ...
+
+    def show(self, trials: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class FinishedSweep:
+    """A sweep that is written by hand; ``conclude`` is the engine's."""
+
+    def __init__(self, path: Path, plan: SweepPlan) -> None:
+        self.folder, self.plan = SweepFolder(path), plan
+        self.folder.trials.mkdir(parents=True)
+        write_plan(self.folder.plan, plan)
+        self.log = SweepLog(self.folder.log)
+
+    def add(self, name: str, value: float, *, kind: str = "search", rate: float = 0.01, seed: int = 0) -> None:
+        """Add a finished trial of one epoch whose weights follow from its name."""
+        settings = {"optimizer.learning_rate": rate, "method.temperature": 0.5}
+        facts = {"kind": kind, "number": len(self.log.trials), "point": settings, "settings": settings, "seed": seed}
+        self.log.append("trial", trial=name, epochs=1, **facts)
+        self.log.append("epoch", trial=name, epoch=1, objective=value, seconds=1.0, metrics={})
+        self.log.append("ended", trial=name, state="finished", reason="", seconds=1.0)
+        run = RunFolder(self.folder.trials / name)
+        run.checkpoints.mkdir(parents=True)
+        config = trial_config(self.plan.config, settings, seed=seed, epochs=1)
+        run.config_path.write_text(to_yaml(config), encoding="utf-8")
+        facts = {"in_channels": 1, "image_size": 8, "mean": [0.3], "std": [0.2], "epochs_done": 1, "scores": {}}
+        encoder = untrained_encoder(config, 1)
+        torch.manual_seed(sum(name.encode()))
+        model = {f"encoder.{key}": torch.rand_like(tensor.float()) for key, tensor in encoder.state_dict().items()}
+        checkpoint.save(run.checkpoints, "last", checkpoint.Checkpoint(2, facts, model, {}, {}))
+
+    def weights(self, name: str) -> dict[str, torch.Tensor]:
+        """The encoder's tensors in a trial's checkpoint."""
+        found = checkpoint.load(self.folder.trials / name / "checkpoints")
+        assert found is not None
+        return {key.removeprefix("encoder."): tensor for key, tensor in found.model.items()}
+
+    def conclude(self) -> None:
+        """Write the result as the engine does."""
+        conclude(self.folder, self.plan, self.log, ConfirmProposals(self.plan, self.log), METHODS, Silent())
+
+
+@pytest.fixture
+def sweep_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FinishedSweep]:
+    """Make a sweep of SimCLR on digits; a few of its images stand for the test set."""
+    whole = evaluate_run._load
+
+    def few(name: str, root: str | None, reading: Any) -> tuple[ImageSet, ImageSet]:
+        return tuple(images.rows(torch.arange(60)) for images in whole(name, root, reading))  # type: ignore[return-value]
+
+    monkeypatch.setattr(evaluate_run, "_load", few)
+
+    def make(name: str = "hunt", *, top: int = 2, seeds: int = 2) -> FinishedSweep:
+        small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=1", "encoder.width=4"]
+        config = compose("simclr", overrides=[*small, "resources.threads=1"])
+        space = parse_space({"parameters": SPACE}, "test")
+        return FinishedSweep(tmp_path / name, make_plan(config, space=space, trials=4, top=top, seeds=seeds))
+
+    return make
+
+
+@pytest.fixture
+def hunt(sweep_of: Callable[..., FinishedSweep]) -> FinishedSweep:
+    """A finished sweep: 0001 wins the search, but 0002 is better over the seeds, though not with the first one."""
+    sweep = sweep_of()
+    sweep.add("0000", 0.5, rate=0.001)
+    sweep.add("0001", 0.9, rate=0.002)
+    sweep.add("0002", 0.8, rate=0.003)
+    for name, rate, values in (
+        ("0001", 0.002, (0.6, 0.7)),
+        ("0002", 0.003, (0.7, 0.9)),
+        ("baseline", 0.06, (0.5, 0.5)),
+    ):
+        for seed, value in enumerate(values, start=1):
+            sweep.add(f"confirm-{name}-seed{seed}", value, kind="confirm", rate=rate, seed=seed)
+    sweep.conclude()
+    return sweep

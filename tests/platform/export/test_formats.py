@@ -1,0 +1,147 @@
+"""ONNX and torch.export files: their cards' lines give our features, and a file that differs is never kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.config import compose
+from ebclab.config.sections import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources import load_split
+from ebclab.errors import ExportError, UserError
+from ebclab.export import CardFacts, formats, load_encoder, save_encoder
+from ebclab.export.formats import MODEL_FILES, Comparison, formats_named
+from ebclab.export.real_images import comparison_for
+from energy_contrast.networks import build_encoder
+
+SMALL = EncoderConfig(name="small", width=4)
+RESNET = EncoderConfig(name="resnet18", width=8, stem="imagenet", batch_norm="none", activation="leaky_relu")
+
+
+def write(folder: Path, asked: list[Any], architecture: EncoderConfig = SMALL, channels: int = 1, **more: Any) -> str:
+    torch.manual_seed(0)
+    encoder = build_encoder(in_channels=channels, **vars(architecture))
+    with torch.no_grad():  # a forward pass in train mode moves the running statistics away from 0 and 1
+        encoder.train()(torch.rand(4, channels, 32, 32))
+    save_encoder(
+        folder,
+        encoder.eval(),
+        architecture=architecture,
+        in_channels=channels,
+        preprocessing=Preprocessing(24, (0.31, 0.42, 0.53)[:channels], (0.21, 0.12, 0.33)[:channels]),
+        facts=CardFacts("title", "simclr", "seed: 0\n"),
+        formats=asked,
+        **more,
+    )
+    return (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("architecture", "channels"), [(SMALL, 1), (RESNET, 3)], ids=["small", "resnet"])
+@pytest.mark.parametrize("asked", ["onnx", "torch-export"])
+def test_the_printed_lines_give_the_features_of_the_exported_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Any, architecture: EncoderConfig, channels: int
+) -> None:
+    card = write(tmp_path / "out", [asked], architecture, channels)
+    code = re.findall(r"^```python\n(.*?)^```$", card, flags=re.MULTILINE | re.DOTALL)[-1]
+    assert MODEL_FILES[asked] in code
+    assert "ebclab" not in code
+    assert "energy_contrast" not in code
+    monkeypatch.chdir(tmp_path / "out")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    loaded = load_encoder(tmp_path / "out")
+    with torch.no_grad():
+        expected = loaded.encoder(loaded.preprocessing(names["images"]))
+    assert torch.as_tensor(names["features"]).shape == (8, loaded.info["feature_size"])
+    torch.testing.assert_close(torch.as_tensor(names["features"]), expected, rtol=0, atol=1e-4)
+
+
+def test_both_files_open_in_a_python_that_has_no_ebclab(tmp_path: Path) -> None:
+    card = write(tmp_path / "out", ["onnx", "torch-export"])
+    block = "import sys\nsys.modules['ebclab'] = sys.modules['energy_contrast'] = None\n"
+    for code in re.findall(r"^```python\n(.*?)^```$", card, flags=re.MULTILINE | re.DOTALL)[-2:]:
+        (tmp_path / "lines.py").write_text(block + code + "print(tuple(features.shape))\n")
+        command = [sys.executable, "-I", str(tmp_path / "lines.py")]
+        done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True, check=False)
+        assert done.stdout == "(8, 16)\n", done.stderr
+
+
+def test_the_card_says_the_difference_that_was_measured_and_on_what(tmp_path: Path) -> None:
+    images = torch.randint(256, (5, 1, 24, 24), dtype=torch.uint8)
+    card = write(tmp_path / "out", ["onnx"], comparison=Comparison(images, "5 <b>made-up</b> images"))
+    import onnxruntime
+
+    loaded = load_encoder(tmp_path / "out")
+    pixels = loaded.preprocessing(images)
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    got = torch.cat([torch.from_numpy(session.run(None, {"images": part.numpy()})[0]) for part in pixels.split([1, 4])])
+    with torch.no_grad():
+        difference = (got - loaded.encoder(pixels)).abs().max().item()
+    assert f"by at most {difference:.1e}, measured on 5 &lt;b&gt;made-up&lt;/b&gt; images." in card
+
+
+def test_without_images_noise_stands_in_and_the_card_says_so(tmp_path: Path) -> None:
+    assert "measured on 32 images of uniform noise, as the run's own were not at hand." in write(
+        tmp_path / "out", ["torch-export"]
+    )
+
+
+@pytest.mark.parametrize("shift", [2e-4, float("nan")])
+def test_a_difference_above_one_in_ten_thousand_fails_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: float
+) -> None:
+    def shifted(encoder: Any, path: Path, example: Any) -> Callable[[Any], Any]:
+        path.write_bytes(b"file")
+        return lambda batch: encoder(batch) + torch.tensor([shift] + [0.0] * 15)
+
+    monkeypatch.setattr(formats, "_torch_export", shifted)
+    with pytest.raises(
+        ExportError, match=r"got a difference of (0\.0002|nan) on 32 images .* at most 0\.0001"
+    ) as error:
+        write(tmp_path / "out", ["torch-export"])
+    assert error.value.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_difference_below_it_is_accepted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(encoder: Any, path: Path, example: Any) -> Callable[[Any], Any]:
+        path.write_bytes(b"file")
+        return lambda batch: encoder(batch) + 2.0**-14  # 6.1e-05; exact beside features below 1
+
+    monkeypatch.setattr(formats, "_torch_export", shifted)
+    assert "differ from the encoder's by at most 6.1e-05" in write(tmp_path / "out", ["torch-export"])
+
+
+def test_a_missing_package_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    with pytest.raises(UserError, match=r"got no onnxruntime; run `pip install 'ebclab\[onnx\]'`") as error:
+        formats_named(["onnx"])
+    assert error.value.exit_code == 2
+    assert formats_named(["torch-export", "safetensors", "torch-export"]) == ["torch-export"]
+
+
+def test_an_unknown_format_is_named_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"--format: no such format, got 'torch_export'; did you mean torch-export\?"):
+        formats_named(["torch_export"])
+
+
+def test_files_are_compared_on_held_out_images_of_the_run() -> None:
+    found = comparison_for(compose("simclr", overrides=["data.holdout_rate=0.2", "data.train_limit=300"]), 1)
+    assert found is not None
+    assert re.fullmatch(r"\d+ held-out images of digits", found.source)
+    whole = load_split("digits", None, "train").images.flatten(1)
+    assert all((whole == image).all(dim=1).any() for image in found.images.flatten(1))
+
+
+@pytest.mark.parametrize(("settings", "channels"), [([], 3), (["data.name=cifar10", "data.root=/nowhere"], 3)])
+def test_images_that_are_missing_or_of_other_channels_are_not_compared_on(settings: list[str], channels: int) -> None:
+    assert comparison_for(compose("simclr", overrides=settings), channels) is None

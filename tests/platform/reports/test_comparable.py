@@ -1,0 +1,68 @@
+"""Trials of unequal length are compared after equal epochs, and importance finds the setting that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, as_text, footing, importance
+from ebclab.reports.curve_plots import MOST_POINTS, thinned
+from ebclab.reports.reading import read_sweep
+from ebclab.sweeps.trial import Epoch, Trial
+
+
+def _curve(epochs: int) -> Trial:
+    trial = Trial("0000", "search", 0, {}, {}, 0, epochs)
+    trial.curve = {epoch: Epoch(epoch / 7, float(epoch)) for epoch in range(1, epochs + 1)}
+    return trial
+
+
+def test_trials_are_compared_at_the_last_epoch_that_half_of_them_reached(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number, epochs in enumerate((4, 3, 3, 1, 1)):
+        folder.search(number, [0.1 * epoch + number for epoch in range(epochs)])
+    folder.search(5, [0.9] * 3, point={"method.temperature": "hot"})  # no place in the space
+    found = footing(folder.plan.space, read_sweep(folder.path).search)
+    assert (found.epoch, [trial.id for trial in found.trials]) == (3, ["0000", "0001", "0002"])
+    assert found.values == pytest.approx((0.2, 1.2, 2.2))
+
+
+def test_the_only_setting_that_matters_gets_nearly_all_importance(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(40):
+        folder.search(number, [0.0])
+    trials = read_sweep(folder.path).search
+    for trial in trials:
+        trial.curve[1] = Epoch(trial.point["method.temperature"], 1.0)
+    shares = importance(folder.plan.space, footing(folder.plan.space, trials))
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["method.temperature"] > 0.9
+
+
+def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(LEAST_TRIALS + 1):
+        folder.search(number, [0.5])
+    trials = read_sweep(folder.path).search
+    assert importance(folder.plan.space, footing(folder.plan.space, trials)) == {}
+    for trial in trials:
+        trial.curve[1] = Epoch(trial.number / 10, 1.0)
+    assert importance(folder.plan.space, footing(folder.plan.space, trials[: LEAST_TRIALS - 1])) == {}
+
+
+def test_many_trials_are_thinned_evenly_and_long_curves_keep_both_ends(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(MOST_TRIALS * 2):
+        folder.search(number, [0.5])
+    thin = footing(folder.plan.space, read_sweep(folder.path).search).thinned()
+    assert [trial.number for trial in thin.trials] == list(range(0, MOST_TRIALS * 2, 2))
+    points = thinned(_curve(997))
+    assert len(points) == MOST_POINTS
+    assert (min(points), max(points)) == (1, 997)
+    assert thinned(_curve(5)) == {epoch: epoch / 7 for epoch in range(1, 6)}
+
+
+def test_text_in_a_plot_is_no_markup() -> None:
+    assert as_text("<b>&</b>") == "&lt;b&gt;&amp;&lt;/b&gt;"

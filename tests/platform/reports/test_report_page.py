@@ -1,0 +1,225 @@
+"""The page, the files beside it, and every way to ask for it wrongly."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.cli import main
+from ebclab.reports.output import write_report
+from ebclab.reports.page import in_script
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+class _Page(HTMLParser):
+    """Tags, attributes and figures of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.figures: dict[str, Any] = {}
+        self._figure: str | None = None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._figure = dict(attrs).get("data-for")
+
+    def handle_data(self, data: str) -> None:
+        if self._figure:
+            self.figures[self._figure] = json.loads(data)
+        elif self.tags and self.tags[-1][0] not in ("script", "style"):
+            self.words += data
+        self._figure = None
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["report", *map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
+
+
+def test_a_finished_sweep_shows_every_plot_and_every_trial(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    (folder.path / "result.json").write_text("{}")
+    page, notes = write_report([folder.path])
+    found = _Page(page)
+    assert (page, notes) == (folder.path / "report.html", [])
+    names = {"curves", "confirmed", "importance", "slices", "contour", "parallel", "diagnostics", "time"}
+    assert set(found.figures) == {f"{name}-1" for name in names}
+    assert all(figure["data"] for figure in found.figures.values())
+    for said in (
+        "Within noise of trial 0006",
+        "loss is nan at step 7",
+        "abacus, 2 cores",
+        "'a b'",
+        "best.yaml --seed 1",
+    ):
+        assert said in found.words
+    assert "has not concluded" not in found.words
+
+
+def test_a_page_asks_nobody_for_anything(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    found = _Page(write_report([folder.path])[0])
+    linked = [value for _, attrs in found.tags for name, value in attrs.items() if name in ("src", "href", "action")]
+    assert linked == []
+    assert ("meta", "default-src 'none'") in {
+        (tag, (attrs.get("content") or "").split(";")[0]) for tag, attrs in found.tags if "http-equiv" in attrs
+    }
+
+
+def test_stopped_trials_are_marked_by_their_reason(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    data = _Page(write_report([folder.path])[0]).figures["curves-1"]["data"]
+    names = {trace.get("name") for trace in data}
+    assert {
+        "stopped: below the others at a rung (1)",
+        "stopped: no more gain (1)",
+        "stopped: collapsed (1)",
+        "diverged (1)",
+    } <= names
+
+
+def test_hostile_names_are_shown_as_text(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder("<b>x onmouseover=1")
+    for number in range(9):
+        folder.search(number, [0.1 * number], "stopped", HOSTILE)
+    folder.search(9, [0.5], "failed", HOSTILE, point={"method.temperature": HOSTILE})
+    page = write_report([folder.path])[0]
+    found = _Page(page)
+    assert HOSTILE in found.words
+    assert not [attrs for tag, attrs in found.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
+    nonce = re.search(r"'nonce-([\w-]+)'", page.read_text(encoding="utf-8"))
+    assert nonce is not None
+    assert {attrs.get("nonce") for tag, attrs in found.tags if tag == "script"} == {nonce[1]}
+    assert "alert(1)" not in json.dumps(found.figures) or "&lt;script&gt;alert(1)" in json.dumps(found.figures)
+
+
+def test_no_text_ends_the_script_that_holds_it_and_all_of_it_comes_back() -> None:
+    text = f"{HOSTILE} <!-- & \u2028"
+    assert set("<>&\u2028").isdisjoint(in_script({text: [text]}))
+    assert json.loads(in_script({text: [text]})) == {text: [text]}
+
+
+def test_the_csv_and_the_json_hold_every_trial(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    folder.search(12, [float("nan")], "diverged", "loss is nan")
+    write_report([folder.path], tmp_path / "page.html", price=2.0)
+    rows = list(csv.DictReader((tmp_path / "page.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 13 + 9
+    assert (rows[7]["trial"], rows[7]["rank"], rows[7]["objective"], rows[7]["training.batch_size"]) == (
+        "0007",
+        "1",
+        "0.64",
+        "128",
+    )
+    facts = json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))[0]
+    assert facts["trials"][7]["curve"]["4"]["objective"] == 0.64
+    assert facts["confirmed"][1]["below_winner"]["is_noise"] is True
+    assert facts["cost"]["money"] == pytest.approx(facts["cost"]["gpu_hours"] * 2)
+
+
+def test_a_running_sweep_says_so_and_its_trials_run(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.search(0, [0.4, 0.5], "running")
+    with (folder.path / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        words = _Page(write_report([folder.path])[0]).words
+    assert "This sweep is running" in words
+    assert "Repeat the command to refresh" in words
+    assert "1 running" in words
+    assert "nothing works on it now" in _Page(write_report([folder.path])[0]).words
+
+
+@pytest.mark.parametrize("state", [None, "failed"])
+def test_a_sweep_without_a_finished_trial_opens_and_says_so(
+    sweep_folder: Callable[..., Any], state: str | None
+) -> None:
+    folder = sweep_folder()
+    if state:
+        folder.search(0, [], state, "out of memory")
+    words = _Page(write_report([folder.path])[0]).words
+    assert "No trial measured anything." in words
+    assert ("out of memory" in words) == (state is not None)
+
+
+def test_bad_lines_are_skipped_and_counted(
+    sweep_folder: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep_folder()
+    folder.search(0, [0.4, 0.5, 0.6, 0.7])
+    with (folder.path / "trials.jsonl").open("a") as file:
+        file.write('no json\n{"event": "epoch", "trial": "9999"}\n{"event": "ended", "trial": "00')
+    assert main(["report", str(folder.path)]) == 0
+    assert "3 of its lines cannot be read" in _Page(folder.path / "report.html").words
+
+
+def test_sweeps_stand_side_by_side_at_the_budget_of_the_shortest(
+    sweep_folder: Callable[..., Any], tmp_path: Path
+) -> None:
+    long, short = sweep_folder("long"), sweep_folder("short")
+    for number in range(4):
+        long.search(number, [0.1, 0.2, 0.3, 0.4 + 0.1 * number])
+    short.search(0, [0.1, 0.2, 0.3, 0.35])
+    short.search(1, [0.1, 0.2, 0.3, 0.45])
+    page, _ = write_report([long.path, short.path], tmp_path / "both.html")
+    found = _Page(page)
+    cells = re.findall(r"best after (\S+) of training", found.words)
+    assert cells == ["1:20"]  # two trials of four epochs of ten seconds
+    assert "50.0%" in found.words  # the long one after as many trials, and not its 70 %
+    assert {"together", "curves-1", "curves-2"} <= set(found.figures)
+
+
+def test_sweeps_of_different_data_are_said_not_to_compare(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:
+    one, other = sweep_folder("one"), sweep_folder("other", "data.train_limit=512")
+    page, _ = write_report([one.path, other.path], tmp_path / "both.html")
+    assert "Not measured alike: data.train_limit: 0 in one, 512 in other" in _Page(page).words
+
+
+def test_sweeps_of_different_objectives_are_refused_and_named(
+    sweep_folder: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = sweep_folder("one"), sweep_folder("other", "evaluation.objective=effective_rank")
+    error = _refused(capsys, one.path, other.path)
+    assert "different objectives" in error
+    assert f"{one.path}: holdout_knn" in error
+    assert f"{other.path}: effective_rank" in error
+
+
+def test_what_is_asked_wrongly_is_one_sentence(
+    sweep_folder: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweep_folder()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "taken").touch()
+    assert "no sweep here" in _refused(capsys, tmp_path / "empty")
+    assert "no such folder" in _refused(capsys, tmp_path / "nowhere")
+    assert "--to: a folder" in _refused(capsys, folder.path, "--to", tmp_path)
+    assert "--to: not a page" in _refused(capsys, folder.path, "--to", tmp_path / "page.json")
+    assert "--to: no such folder" in _refused(capsys, folder.path, "--to", tmp_path / "nowhere" / "page.html")
+    assert "--to: no such folder" in _refused(capsys, folder.path, "--to", tmp_path / "taken" / "page.html")
+    assert "must not be negative" in _refused(capsys, folder.path, "--price-per-gpu-hour", "-1")
+    assert "cannot be written" in _refused(capsys, folder.path, "--to", "/proc/page.html")
+
+
+def test_reading_a_sweep_imports_no_ray() -> None:
+    code = "import sys, ebclab.reports.output; print([name for name in sys.modules if name.split('.')[0] == 'ray'])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
