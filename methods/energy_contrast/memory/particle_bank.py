@@ -30,8 +30,8 @@ class ParticleBank(nn.Module):
     Raises:
         ValueError: If ``size`` is less than 2.
 
-    >>> ParticleBank(4, 2).particles.norm(dim=1)
-    tensor([1.0000, 1.0000, 1.0000, 1.0000])
+    >>> bool(ParticleBank(4, 2).particles.norm(dim=1).allclose(torch.ones(4)))
+    True
 
     Source: VEM, algorithm 1, bank B; filling as in AdCo (arXiv:2011.08435), section 4.
     """
