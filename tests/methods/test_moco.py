@@ -14,7 +14,15 @@ from energy_contrast.moco import Moco, MocoConfig
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
-DIAGNOSTICS = {"log_k_saturation", "ess", "ess_with_positive", "alignment", "uniformity", "effective_rank"}
+DIAGNOSTICS = {
+    "alignment",
+    "effective_rank",
+    "embedding_spread",
+    "ess",
+    "ess_with_positive",
+    "log_k_saturation",
+    "uniformity",
+}
 SIZE = 8
 
 

@@ -9,7 +9,15 @@ from energy_contrast.method import Batch, Method
 from energy_contrast.networks import build_encoder
 from energy_contrast.simclr import Simclr, SimclrConfig
 
-DIAGNOSTICS = {"log_k_saturation", "ess", "ess_with_positive", "alignment", "uniformity", "effective_rank"}
+DIAGNOSTICS = {
+    "alignment",
+    "effective_rank",
+    "embedding_spread",
+    "ess",
+    "ess_with_positive",
+    "log_k_saturation",
+    "uniformity",
+}
 
 
 def build(**settings: object) -> Simclr:

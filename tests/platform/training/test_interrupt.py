@@ -24,11 +24,14 @@ def test_the_first_signal_sets_the_flag_and_gives_the_handlers_back(number: sign
 
 
 def test_a_second_ctrl_c_aborts() -> None:
-    flag = StopFlag()
-    with stop_on_signals(flag):
-        os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with stop_on_signals(StopFlag()):
             os.kill(os.getpid(), signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_outside_the_main_thread_nothing_is_touched() -> None:
