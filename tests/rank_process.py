@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ def main(file: str, rank: int, num_ranks: int, folder: Path) -> None:
         timeout=datetime.timedelta(seconds=60),
     )
     torch.save(runpy.run_path(file)["be_a_rank"](rank, num_ranks), folder / f"rank-{rank}.pt")
-    dist.destroy_process_group()
+    dist.barrier()  # nobody leaves while another still talks to it
+    os._exit(0)  # gloo's threads, torn down with the interpreter, now and then abort a process that has done its work
 
 
 if __name__ == "__main__":
