@@ -15,6 +15,7 @@ from ebclab.sweeps.space import Space, parse_space
 from ebclab.sweeps.space_check import apply_settings
 from ebclab.sweeps.stopping import StopRules
 from ebclab.training import atomic
+from ebclab.training.run_folder import changed_settings
 from energy_contrast.method import Method
 
 Search = Literal["tpe", "random", "grid"]
@@ -176,12 +177,7 @@ def require_same(before: SweepPlan, now: SweepPlan, where: Path) -> None:
         RunError: What differs, line by line.
         UserError: Fewer trials are asked for than there were.
     """
-    old, new = _flat(before.to_mapping()), _flat(now.to_mapping())
-    changed = [
-        f"{key}: {old.get(key, 'absent')} in the sweep, {new.get(key, 'absent')} now"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)
-    ]
+    changed = changed_settings(before.to_mapping(), now.to_mapping(), MAY_CHANGE, what="sweep")
     if changed:
         lines = "".join(f"\n  {line}" for line in changed)
         raise RunError(
@@ -189,12 +185,3 @@ def require_same(before: SweepPlan, now: SweepPlan, where: Path) -> None:
         )
     if now.trials < before.trials:
         raise UserError(f"--trials: a resumed sweep may grow, not shrink, got {now.trials}; it has {before.trials}")
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, entry in value.items():
-        flat |= _flat(entry, f"{prefix}.{key}" if prefix else str(key))
-    return flat

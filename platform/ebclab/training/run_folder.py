@@ -114,7 +114,8 @@ def find(
         if run.path.exists() and any(not entry.name.startswith(".") for entry in run.path.iterdir()):
             raise RunError(f"{run.path}: the folder holds something that is no run; choose another --name")
         return run, "new"
-    changed = changed_settings(run.read_config(methods), config)
+    before, now = to_mapping(run.read_config(methods)), to_mapping(config)
+    changed = changed_settings(before, now, MAY_CHANGE, what="run")
     if changed:
         lines = "".join(f"\n  {line}" for line in changed)
         raise RunError(
@@ -154,17 +155,26 @@ def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[None]:
         yield
 
 
-def changed_settings(before: ExperimentConfig, now: ExperimentConfig) -> list[str]:
-    """Return ``key: old -> new`` for each setting that differs and may not (see ``MAY_CHANGE``)."""
-    old, new = _flat(to_mapping(before)), _flat(to_mapping(now))
+def changed_settings(
+    before: Mapping[str, Any], now: Mapping[str, Any], may_change: tuple[str, ...], *, what: str
+) -> list[str]:
+    """Return ``key: old in the run, new now`` for each setting that differs and may not.
+
+    Args:
+        before: Nested settings of what is to be continued.
+        now: Those of this launch.
+        may_change: Keys, or sections that end in a dot, that may differ.
+        what: What is to be continued, in a word.
+    """
+    old, new = _flat(before), _flat(now)
     return [
-        f"{key}: {old.get(key, 'absent')} in the run, {new.get(key, 'absent')} now"
+        f"{key}: {old.get(key, 'absent')} in the {what}, {new.get(key, 'absent')} now"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)
+        if old.get(key) != new.get(key) and not key.startswith(may_change)
     ]
 
 
-def _flat(mapping: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
         if isinstance(value, dict):
