@@ -20,7 +20,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
-from ebclab.training.run_folder import LOCK
+from ebclab.training.lock import LOCK
 from energy_contrast.method import Method
 
 

@@ -5,7 +5,6 @@ sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  te
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
-from ebclab.training.run_folder import LOCK
+from ebclab.training.lock import held
 from energy_contrast.method import Method
 
 
@@ -94,18 +93,7 @@ def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[None]:
     Raises:
         RunError: The folder cannot be written, or another process holds it.
     """
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        lock = (folder.path / LOCK).open("a")
-    except OSError as error:
-        raise RunError(
-            f"{folder.path}: cannot be written, got {error.strerror}; choose another folder with --sweeps"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(f"{folder.path}: another process works on this sweep; wait for it or stop it") from error
+    with held(folder.path, busy="works on this sweep", option="--sweeps"):
         write_plan(folder.plan, plan)  # first: a folder with anything else but no plan is not taken for a sweep
         folder.trials.mkdir(exist_ok=True)
         folder.result.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Whether somebody works in the folder of a run or a sweep, and keeping it free of them for a moment."""
+"""Holding the folder of a run or a sweep for one process, and whether somebody does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ebclab.training.run_folder import LOCK
+from ebclab.errors import RunError
+
+LOCK = ".lock"
+
+
+@contextmanager
+def held(folder: Path, *, busy: str, option: str, within: str = "") -> Iterator[None]:
+    """Make ``folder`` if need be, and one within it, and hold it for this process alone.
+
+    Args:
+        folder: Of a run or a sweep.
+        busy: What another process is doing when it holds the folder.
+        option: Option of the command line that chooses another folder.
+        within: Name of the folder within; empty for none.
+
+    Raises:
+        RunError: The folder cannot be written, or another process holds it.
+    """
+    try:
+        (folder / within).mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a")
+    except OSError as error:
+        raise RunError(
+            f"{folder}: cannot be written, got {error.strerror}; choose another folder with {option}"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(f"{folder}: another process {busy}; wait for it or stop it") from error
+        yield
 
 
 @contextmanager

@@ -5,7 +5,6 @@ config.yaml  environment.json  metrics.jsonl  tensorboard/  checkpoints/  result
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +15,10 @@ from typing import Any, Literal
 from ebclab.config import ExperimentConfig, parse_yaml, to_mapping, to_yaml
 from ebclab.errors import RunError
 from ebclab.training import atomic, checkpoint
+from ebclab.training.lock import held
 from ebclab.training.metrics_log import MetricsLog
 from energy_contrast.method import Method
 
-LOCK = ".lock"
 MAY_CHANGE = ("data.root", "training.epochs", "training.health", "evaluation.", "resources.")
 """Settings that may differ when a run is continued: a key, or a section when it ends in a dot.
 
@@ -138,18 +137,7 @@ def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[None]:
     Raises:
         RunError: The folder cannot be written, or another process holds it.
     """
-    try:
-        run.checkpoints.mkdir(parents=True, exist_ok=True)
-        lock = (run.path / LOCK).open("a")
-    except OSError as error:
-        raise RunError(
-            f"{run.path}: cannot be written, got {error.strerror}; choose another folder with --runs"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(f"{run.path}: another process is training in this folder; wait for it or stop it") from error
+    with held(run.path, busy="is training in this folder", option="--runs", within=run.checkpoints.name):
         atomic.write_text(run.config_path, to_yaml(config))
         run.result_path.unlink(missing_ok=True)
         yield
