@@ -75,7 +75,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _trial(log, f"{number:04d}", "search", point, number, "stopped" if number % 4 == 0 else "finished")
     for seed in (1, 2):
         _trial(log, f"confirm-0011-seed{seed}", "confirm", point, seed, "finished")
-    return write_report([folder.path])[0]
+    return Path(write_report([folder.path])[0])
 
 
 def _trial(log: SweepLog, name: str, kind: str, point: dict[str, float], number: int, state: str) -> None:

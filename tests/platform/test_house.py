@@ -25,6 +25,7 @@ LAB_FLOORS = [
     {"errors"},
     {"config", "optimization"},
     {"data"},
+    {"storage"},
     {"evaluation"},
     {"training"},
     {"sweeps"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,8 +10,10 @@ from ebclab.errors import UserError
 
 
 def export(
-    source: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Run or sweep folder.", show_default=False)],
-    to: Annotated[Path, typer.Option("--to", help="Folder to make.", show_default=False)],
+    source: Annotated[
+        str, typer.Argument(metavar="RUN|SWEEP", help="Run or sweep: folder or address.", show_default=False)
+    ],
+    to: Annotated[str, typer.Option("--to", help="Folder to make, or an address.", show_default=False)],
     top: Annotated[
         int | None, typer.Option(help="How many of a sweep's confirmed winners; 1 if not given.", show_default=False)
     ] = None,
@@ -27,26 +28,34 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
     """Write encoders as safetensors with cards that say how good they are and how to load them."""
+    from ebclab.data.filesystem import is_address
     from ebclab.export.formats import formats_named
+    from ebclab.export.place import landed
     from ebclab.export.run import export_run
     from ebclab.export.sweep import export_sweep, is_sweep
 
     asked = formats_named(formats or [])
-    if is_sweep(source):
-        if checkpoint != "last":
-            raise UserError(f"--checkpoint: a sweep ranks last checkpoints, got {checkpoint}; leave it out")
-        done = export_sweep(
-            source, to, top=1 if top is None else top, unconfirmed=unconfirmed, formats=asked, overwrite=overwrite
-        )
-        folder, notes = done.folder, done.notes
-        shown = ", ".join(place.folder for place in done.places)
-        last = f"exported {shown} to {folder}; README.md in each shows how to load it, leaderboard.csv lists all"
-    else:
-        if top is not None or unconfirmed:
-            option = "--top" if top is not None else "--unconfirmed"
-            raise UserError(f"{option}: is for sweeps, got {source}, which holds no sweep.yaml; leave it out")
-        folder, notes = export_run(source, to, checkpoint_kind=checkpoint, formats=asked, overwrite=overwrite)
-        last = f"exported to {folder}; README.md in it shows how to load the encoder"
+    of_sweep = is_sweep(source)
+    _require_fitting(source, of_sweep, top, unconfirmed, checkpoint)
+    with landed(to, overwrite) as target:
+        if of_sweep:
+            best = 1 if top is None else top
+            done = export_sweep(source, target, top=best, unconfirmed=unconfirmed, formats=asked, overwrite=overwrite)
+            folder, notes = done.folder, done.notes
+            shown, card = ", ".join(place.folder for place in done.places) + " ", "each shows how to load it"
+        else:
+            folder, notes = export_run(source, target, checkpoint_kind=checkpoint, formats=asked, overwrite=overwrite)
+            shown, card = "", "it shows how to load the encoder"
     for note in notes:
         typer.echo(f"warning: {note}", err=True)
-    typer.echo(last)
+    also = ", leaderboard.csv lists all" if of_sweep else ""
+    typer.echo(f"exported {shown}to {to if is_address(to) else folder}; README.md in {card}{also}")
+
+
+def _require_fitting(source: str, of_sweep: bool, top: int | None, unconfirmed: bool, checkpoint: str) -> None:
+    """Refuse options that are for a sweep when it is a run, and the other way round."""
+    if of_sweep and checkpoint != "last":
+        raise UserError(f"--checkpoint: a sweep ranks last checkpoints, got {checkpoint}; leave it out")
+    if not of_sweep and (top is not None or unconfirmed):
+        option = "--top" if top is not None else "--unconfirmed"
+        raise UserError(f"{option}: is for sweeps, got {source}, which holds no sweep.yaml; leave it out")

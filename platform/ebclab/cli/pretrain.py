@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ def pretrain(
     method: Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)],
     recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings, as `ebclab show` prints and runs keep.")
+        str | None, typer.Option(help="YAML file of settings, as `ebclab show` prints and runs keep.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Same as --set data.name=...")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
@@ -26,7 +27,7 @@ def pretrain(
     epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; METHOD-DATASET-seedSEED when left out.")] = None,
-    runs: Annotated[Path, typer.Option(help="Folder that holds runs.")] = Path("runs"),
+    runs: Annotated[str, typer.Option(help="Folder that holds runs, or an address: s3://bucket/runs.")] = "runs",
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.temperature=0.2.")
     ] = None,
@@ -55,7 +56,7 @@ def report(run: RunResult) -> None:
         typer.echo("this run had already finished; nothing was trained")
     rate = result["images_per_second"]
     facts: dict[str, Any] = {
-        "run": run.path,
+        "run": run.address,
         "trained": f"{result['method']} on {result['dataset']}, {result['epochs']} epochs, {result['steps']} steps",
         "time": f"{result['seconds']:,.0f} s" + (f", {rate['mean']:,.0f} +/- {rate['std']:,.0f} img/s" if rate else ""),
     }
@@ -65,7 +66,7 @@ def report(run: RunResult) -> None:
             f"{shown_score(name, value)} on {result['holdout_images']} images "
             f"(best {shown_score(name, best['value'])} after epoch {best['epoch']})"
         )
-    facts["next"] = f"ebclab evaluate {run.path}"
+    facts["next"] = f"ebclab evaluate {shlex.quote(run.address)}"
     for key, value in facts.items():
         typer.echo(f"{key:>13}: {value}")
 
@@ -90,20 +91,25 @@ def _worker_settings(workers: str | None) -> list[str]:
     return [f"resources.workers={int(fewest)}", f"resources.max_workers={int(most or 0)}"]
 
 
-def _composed(method: str, recipe: str | None, config: Path | None, overrides: list[str]) -> ExperimentConfig:
+def _composed(method: str, recipe: str | None, config: str | None, overrides: list[str]) -> ExperimentConfig:
     from ebclab.config import compose, load_yaml_file
+    from ebclab.storage.store import fetched
 
-    return compose(method, recipe=recipe, config=load_yaml_file(config) if config else None, overrides=overrides)
+    return compose(
+        method, recipe=recipe, config=load_yaml_file(fetched(config)) if config else None, overrides=overrides
+    )
 
 
-def _saved_settings(method: str, runs: Path, name: str | None, overrides: list[str]) -> ExperimentConfig:
+def _saved_settings(method: str, runs: str, name: str | None, overrides: list[str]) -> ExperimentConfig:
     """Return the settings of the run that is to be continued, with this command's overrides on top."""
     from ebclab.config import compose, to_mapping
     from ebclab.errors import RunError
+    from ebclab.storage.home import home_in
     from ebclab.training.pretrain import default_name
     from ebclab.training.run_folder import RunFolder
 
-    folder = RunFolder((runs / (name or default_name(compose(method, overrides=overrides)))).absolute())
+    name = name or default_name(compose(method, overrides=overrides))
+    folder = RunFolder.at(home_in(runs, name) or Path(runs) / name).pull()
     if not folder.config_path.is_file():
-        raise RunError(f"{folder.path}: nothing to resume, no run of this name; leave --resume out to start one")
+        raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Annotated
 
 import typer
@@ -10,10 +10,11 @@ import typer
 
 def report(
     sweeps: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Sweep folders, finished or running.", show_default=False)
+        list[str],
+        typer.Argument(metavar="DIR...", help="Sweep folders or addresses, finished or running.", show_default=False),
     ],
     to: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--to",
             metavar="FILE",
@@ -30,6 +31,7 @@ def report(
     """
     from ebclab.reports.output import write_report
 
-    page, _ = write_report(sweeps, to, price_per_gpu_hour)
-    typer.echo(f"report: {page}")
+    where, _ = write_report(sweeps, to, price_per_gpu_hour)
+    page = PurePosixPath(where.partition("?")[0])
+    typer.echo(f"report: {where}")
     typer.echo(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")

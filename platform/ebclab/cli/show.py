@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ def show(
         str | None, typer.Argument(help="Print the resolved settings of this method.", show_default=False)
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Start from these named settings.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file of settings.")] = None,
+    config: Annotated[str | None, typer.Option(help="YAML file of settings.")] = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say beside each setting what it means.")] = False,
     methods: Annotated[bool, typer.Option("--methods", help="List the methods.")] = False,
@@ -35,7 +34,9 @@ def show(
     if views:
         _print_pairs(listing("views"))
     if method is not None:
-        settings = compose(method, recipe, load_yaml_file(config) if config else None, assignments or [])
+        from ebclab.storage.store import fetched
+
+        settings = compose(method, recipe, load_yaml_file(fetched(config)) if config else None, assignments or [])
         typer.echo(to_yaml(settings, explain=explain), nl=False)
     elif not (methods or recipes or views or protocols):
         from ebclab.errors import UserError

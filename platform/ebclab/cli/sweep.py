@@ -10,6 +10,7 @@ from ebclab.cli import sweep_options as options
 from ebclab.errors import UserError
 
 if TYPE_CHECKING:
+    from ebclab.sweeps.folder import SweepFolder
     from ebclab.sweeps.limits import Limits
     from ebclab.sweeps.plan import SweepPlan
 
@@ -39,7 +40,7 @@ def sweep(
     seeds: options.Seeds = None,
     baseline: options.Baseline = None,
     name: options.Name = None,
-    sweeps: options.Sweeps = Path("sweeps"),
+    sweeps: options.Sweeps = "sweeps",
     resume: options.Resume = False,
     warm_start: options.WarmStart = None,
     show: options.Show = False,
@@ -53,7 +54,7 @@ def sweep(
     budgets = _given(trials=trials, epochs=epochs, top=top, seeds=seeds, baseline=baseline, interval_epochs=interval)
     choices = _given(space=space, search=search, scheduler=scheduler, rules=rules)
     own = resume and name and recipe is None and config is None
-    plan = _plan(*layers, budgets | choices, sweeps / name if own and name else None)
+    plan = _plan(*layers, budgets | choices, _begun(sweeps, name) if own and name else None)
     limits = _limits(gpus_per_trial, concurrent, limit)
     if show:
         return _show(plan, limits, price_per_hour)
@@ -92,26 +93,33 @@ def _run(plan: SweepPlan, limits: Limits, **where: Any) -> None:
     print_result(run_sweep(plan, limits=limits, **where))
 
 
+def _begun(sweeps: str, name: str) -> SweepFolder:
+    from ebclab.storage.home import home_in
+    from ebclab.sweeps.folder import SweepFolder
+
+    return SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).pull()
+
+
 def _plan(
     method: str,
     recipe: str | None,
-    config: Path | None,
+    config: str | None,
     overrides: list[str],
     given: dict[str, Any],
-    saved: Path | None,
+    saved: SweepFolder | None,
 ) -> SweepPlan:
     """Return the plan of this command; what it leaves out has its default, or that of the ``saved`` sweep."""
     from dataclasses import asdict
 
     from ebclab.config import compose, load_yaml_file, to_mapping
-    from ebclab.sweeps.folder import SweepFolder
+    from ebclab.storage.store import fetched
     from ebclab.sweeps.make_plan import make_plan
     from ebclab.sweeps.plan import read_plan
 
-    if saved is None or not (saved / "sweep.yaml").is_file():
-        settings = compose(method, recipe, load_yaml_file(config) if config else None, overrides)
+    if saved is None or not saved.plan.is_file():
+        settings = compose(method, recipe, load_yaml_file(fetched(config)) if config else None, overrides)
         return make_plan(settings, **given)
-    before = read_plan(SweepFolder(saved.absolute()).plan)
+    before = read_plan(saved.plan)
     rules = asdict(before.rules)
     kept = {
         "space": before.space,

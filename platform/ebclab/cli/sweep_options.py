@@ -12,7 +12,7 @@ Space = Annotated[
     Path | None, typer.Option(help="YAML file of what is searched; the method's shipped one when left out.")
 ]
 Recipe = Annotated[str | None, typer.Option(help="Named settings of every trial.")]
-Config = Annotated[Path | None, typer.Option(help="YAML file of settings of every trial.")]
+Config = Annotated[str | None, typer.Option(help="YAML file of settings of every trial.")]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds datasets.")]
 Assignments = Annotated[
@@ -40,8 +40,8 @@ Baseline = Annotated[
     typer.Option("--baseline/--no-baseline", help="Run the settings it starts from with these seeds too; yes."),
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the sweep; METHOD-DATASET when left out.")]
-Sweeps = Annotated[Path, typer.Option(help="Folder that holds sweeps.")]
+Sweeps = Annotated[str, typer.Option(help="Folder that holds sweeps, or an address: s3://bucket/sweeps.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a sweep; --trials may have grown.")]
-WarmStart = Annotated[Path | None, typer.Option(help="Folder of an earlier sweep to learn from.")]
+WarmStart = Annotated[str | None, typer.Option(help="An earlier sweep to learn from: its folder or address.")]
 Show = Annotated[bool, typer.Option("--show", help="Print space, trials, resources and longest time only.")]
 PricePerHour = Annotated[float | None, typer.Option(help="--show: price of an hour of one trial.")]

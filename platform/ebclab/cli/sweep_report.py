@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,10 @@ def print_result(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+    from ebclab.storage.home import home_at
     from ebclab.training.display import clock
 
-    objective, path = result["objective"], Path(result["path"])
+    objective, where = result["objective"], result["path"]
 
     def shown(entry: dict[str, Any]) -> str:
         if entry.get("low") is None:
@@ -86,7 +88,8 @@ def print_result(result: dict[str, Any]) -> None:
     }
     if result["test"]:
         facts["test set"] = ", ".join(f"{name} {score['mean']:.1%}" for name, score in result["test"].items())
-    facts |= {"sweep": str(path), "next": f"ebclab pretrain {result['method']} --config {path / 'best.yaml'}"}
+    best = shlex.quote((home / "best.yaml").address if (home := home_at(where)) else str(Path(where) / "best.yaml"))
+    facts |= {"sweep": where, "next": f"ebclab pretrain {result['method']} --config {best}"}
     _print_facts(facts)
 
 

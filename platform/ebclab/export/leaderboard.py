@@ -84,10 +84,10 @@ def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """
     instead = "or export its best trials as they are with --unconfirmed"
     if not folder.result.is_file():
-        where = f"--name {folder.path.name} --sweeps {folder.path.parent}"
+        where = f"--name {folder.path.name} --sweeps {folder.parent}"
         resume = f"ebclab sweep {plan.config.method_name} {where} --resume"
         raise RunError(
-            f"{folder.path}: the sweep has not finished, got no {folder.result.name}; "
+            f"{folder.address}: the sweep has not finished, got no {folder.result.name}; "
             f"finish it with `{resume}`, {instead}"
         )
     try:
@@ -98,7 +98,7 @@ def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
         raise RunError(f"{folder.result}: not the result of a sweep, got {error}; resume the sweep") from error
     if not places:
         raise RunError(
-            f"{folder.path}: nothing was confirmed, got --top {plan.top}; resume the sweep with --top 1, {instead}"
+            f"{folder.address}: nothing was confirmed, got --top {plan.top}; resume the sweep with --top 1, {instead}"
         )
     return Leaderboard(folder.path.name, plan, places, test, is_confirmed=True)
 
@@ -115,7 +115,7 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
         for value in [trial.objectives[trial.epochs_done]]
     ]
     if not places:
-        raise RunError(f"{folder.path}: no trial has measured anything, got nothing to export; resume the sweep")
+        raise RunError(f"{folder.address}: no trial has measured anything, got nothing to export; resume the sweep")
     return Leaderboard(folder.path.name, plan, places, {}, is_confirmed=False)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
+from ebclab.storage.home import home_at
+from ebclab.storage.store import Store, send
 from ebclab.training.atomic import new_folder
 
 WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "encoder.json", "README.md"
@@ -51,6 +53,35 @@ def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
         raise UserError(f"{target}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
     if not overwrite:
         raise UserError(f"{target}: already holds exported encoders; choose another folder or ask to overwrite them")
+
+
+@contextmanager
+def landed(to: str | Path, overwrite: bool) -> Iterator[Path]:
+    """Yield the folder on this disk to export to; what is made there goes to ``to`` when that is an address.
+
+    Args:
+        to: Folder, or address in an object store.
+        overwrite: Replace an earlier export.
+
+    Raises:
+        UserError: Something lies there that may not be replaced, or the store refuses.
+    """
+    home = home_at(to)
+    if home is None:
+        yield Path(to)
+        return
+    store = Store(home)
+    present = store.names()
+    if present and not ({DESCRIPTION, LEADERBOARD[0]} & present.keys() and overwrite):
+        raise UserError(f"--to: there is something already, got {to}; give a new folder, or --overwrite an export")
+    shutil.rmtree(home.copy, ignore_errors=True)
+    home.copy.parent.mkdir(parents=True, exist_ok=True)
+    yield home.copy
+    made = [path.relative_to(home.copy).as_posix() for path in sorted(home.copy.rglob("*")) if path.is_file()]
+    send(home, *made)
+    for name in present.keys() - set(made):
+        store.delete(name)
+    shutil.rmtree(home.copy)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ebclab.training.saved_run import TrainedEncoder, load_trained_encoder
 
 
 def export_run(
-    path: str | Path,
+    path: str | Path | RunFolder,
     to: str | Path,
     *,
     checkpoint_kind: str = "last",
@@ -29,10 +29,10 @@ def export_run(
     sweep_lines: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> tuple[Path, list[str]]:
-    """Write the encoder of the run at ``path`` into the folder ``to``.
+    """Write the encoder of a run into the folder ``to``.
 
     Args:
-        path: Run folder.
+        path: The run: its folder, or its address in an object store.
         to: Folder to make.
         checkpoint_kind: "last" or "best".
         formats: What to write beside the weights; compared on images of the run where they are at hand.
@@ -48,8 +48,9 @@ def export_run(
         UserError: No such run or checkpoint, or the folder cannot be made.
         ExportError: A file of another format does not do what the encoder does.
     """
-    run = RunFolder(Path(path).absolute())
-    trained = load_trained_encoder(run, checkpoint_name(checkpoint_kind))
+    kind = checkpoint_name(checkpoint_kind)
+    run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).pull((kind,))
+    trained = load_trained_encoder(run, kind)
     scores = _scores(run, trained)
     notes = [*remarks, *_notes(trained, scores)]
     facts = CardFacts(

@@ -18,10 +18,9 @@ from ebclab.export.leaderboard import (
 )
 from ebclab.export.place import refuse_occupied_by_others, replaced_folder
 from ebclab.export.run import export_run
+from ebclab.storage.store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
-from ebclab.training import checkpoint
-from ebclab.training.run_folder import RunFolder
 
 _UNCONFIRMED = (
     "not confirmed: ranked by one run of one seed, and by the very value that the search chose it by, "
@@ -44,9 +43,10 @@ class SweepExport:
     notes: list[str]
 
 
-def is_sweep(path: Path) -> bool:
-    """Return whether a sweep lies at ``path``, and not a run."""
-    return SweepFolder(path).plan.is_file()
+def is_sweep(path: str | Path) -> bool:
+    """Return whether a sweep lies at ``path``, a folder or an address, and not a run."""
+    folder = SweepFolder.at(path)
+    return folder.plan.is_file() if folder.home is None else Store(folder.home).stored(folder.plan.name) is not None
 
 
 def export_sweep(
@@ -74,7 +74,7 @@ def export_sweep(
         UserError: No such sweep, nothing confirmed, fewer than ``top``, or the folder cannot be made.
         ExportError: A file of another format does not do what the encoder does.
     """
-    sweep = SweepFolder(Path(path).absolute())
+    sweep = SweepFolder.at(path).pull_all()
     plan = read_plan(sweep.plan)
     board = (unconfirmed_places if unconfirmed else confirmed_places)(sweep, plan)
     chosen = _best(board, top)
@@ -86,7 +86,7 @@ def export_sweep(
         with replaced_folder(target) as aside:
             for place in chosen:
                 _, found = export_run(
-                    sweep.trials / place.run,
+                    sweep.run(place.run),
                     aside / place.folder,
                     formats=formats,
                     title=f"{board.sweep}, rank {place.rank}: {place.trial}",
@@ -110,9 +110,9 @@ def _best(board: Leaderboard, top: int) -> list[Place]:
 
 
 def _require_weights(sweep: SweepFolder, places: Sequence[Place]) -> None:
-    gone = [p for p in places if checkpoint.latest_path(RunFolder(sweep.trials / p.run).checkpoints) is None]
+    gone = [place for place in places if not sweep.run(place.run).newest_checkpoint()]
     if gone:
         raise UserError(
-            f"{sweep.trials / gone[0].run}: the weights of rank {gone[0].rank} are gone, got no checkpoint; "
+            f"{sweep.run(gone[0].run).address}: the weights of rank {gone[0].rank} are gone, got no checkpoint; "
             "were they deleted, by hand or by `ebclab runs clean`?"
         )

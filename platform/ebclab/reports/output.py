@@ -10,11 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ebclab.data.filesystem import is_address
 from ebclab.errors import RunError, UserError
 from ebclab.reports.page import render
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.sections import Section, lead, section
 from ebclab.reports.together import require_one_objective
+from ebclab.storage.home import Home, home_at
+from ebclab.storage.store import send
 from ebclab.sweeps.log import finite
 from ebclab.training import atomic
 
@@ -33,13 +36,15 @@ _COLUMNS = (
 )
 
 
-def write_report(folders: Sequence[Path], to: Path | None = None, price: float | None = None) -> tuple[Path, list[str]]:
+def write_report(
+    folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None
+) -> tuple[str, list[str]]:
     """Write the report of one or several sweeps; return where the page lies and what could not be read.
 
     Args:
-        folders: Sweep folders, finished or not.
-        to: The page; CSV and JSON get its name with their endings. None means report.html in the sweep's folder, or
-            sweeps.html in the present one when there are several.
+        folders: Sweeps, finished or not: folders, or addresses in an object store.
+        to: The page, a file or an address; CSV and JSON get its name with their endings. None means report.html in the
+            sweep's folder, or sweeps.html in the present one when there are several.
         price: Of one GPU-hour, in any currency.
 
     Raises:
@@ -48,10 +53,10 @@ def write_report(folders: Sequence[Path], to: Path | None = None, price: float |
     problems = [] if price is None or price >= 0 else [f"--price-per-gpu-hour: must not be negative, got {price:g}"]
     if problems:
         raise UserError(problems[0])
-    unique = list(dict.fromkeys(path.absolute() for path in folders))
-    records = [read_sweep(path) for path in unique]
+    unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in folders))
+    records = [read_sweep(each) for each in unique]
     require_one_objective(records)
-    page = to or (records[0].folder.path / "report.html" if len(records) == 1 else Path("sweeps.html"))
+    home, page = _page(to, records)
     _require_page(page)
     parts = [section(record, price) for record in records]
     texts = {
@@ -63,9 +68,29 @@ def write_report(folders: Sequence[Path], to: Path | None = None, price: float |
         try:
             atomic.write_text(page.with_suffix(suffix), text)
         except OSError as error:
-            where = page.with_suffix(suffix)
-            raise RunError(f"{where}: cannot be written, got {error.strerror or error}; choose another --to") from error
-    return page, [note for record in records for note in record.notes]
+            raise RunError(
+                f"{page.with_suffix(suffix)}: cannot be written, got {error.strerror or error}; choose another --to"
+            ) from error
+    if home is not None:
+        send(home, *(page.with_suffix(suffix).name for suffix in texts))
+    where = str(page) if home is None else (home / page.name).address
+    return where, [note for record in records for note in record.notes]
+
+
+def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Home | None, Path]:
+    """Return the home of the folder that the page goes into, None for one on a disk, and the page on this disk."""
+    if to is None:
+        folder = records[0].folder
+        return (folder.home, folder.path / "report.html") if len(records) == 1 else (None, Path("sweeps.html"))
+    if not is_address(str(to)):
+        return None, Path(to)
+    base, mark, options = str(to).partition("?")
+    parent, _, name = base.rpartition("/")
+    home = home_at(f"{parent}{mark}{options}")
+    if home is None or not name:
+        raise UserError(f"--to: not a page, got {to}; name a file, such as {base}report.html")
+    home.copy.mkdir(parents=True, exist_ok=True)
+    return home, home.copy / name
 
 
 def _require_page(page: Path) -> None:
@@ -124,7 +149,7 @@ def _facts(part: Section) -> dict[str, Any]:
     }
     return {
         "sweep": record.name,
-        "path": str(record.folder.path),
+        "path": record.folder.address,
         "is_finished": record.is_finished,
         "answer": lead(part),
         "facts": part.facts,

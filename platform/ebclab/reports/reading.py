@@ -15,6 +15,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+from ebclab.storage.lease import held_by
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan
@@ -113,21 +114,21 @@ class SweepRecord:
         return None
 
 
-def read_sweep(path: Path, methods: Mapping[str, type[Method]] | None = None) -> SweepRecord:
-    """Return what the sweep at ``path`` has left, finished or not.
+def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = None) -> SweepRecord:
+    """Return what a sweep has left, finished or not.
 
     Args:
-        path: Its folder.
+        where: Its folder, or its address in an object store.
         methods: Methods by name; None takes the catalogue's.
 
     Raises:
         UserError: There is no sweep, or its plan cannot be read.
     """
-    folder = SweepFolder(path.absolute())
+    folder = SweepFolder.at(where).pull_all()
     if not folder.path.is_dir():
-        raise RunError(f"{path}: no such folder; name a sweep's folder, such as sweeps/flatclr-digits")
+        raise RunError(f"{where}: no such folder; name a sweep's folder, such as sweeps/flatclr-digits")
     plan = read_plan(folder.plan, methods)
-    is_running = _is_held(folder.path / LOCK)
+    is_running = bool(held_by(folder.home)) if folder.home else _is_held(folder.path / LOCK)
     try:
         with _warnings() as notes:
             log = SweepLog(folder.log)

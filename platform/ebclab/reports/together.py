@@ -50,7 +50,7 @@ def require_one_objective(records: Sequence[SweepRecord]) -> None:
         UserError: With the objective of each.
     """
     if len({record.objective for record in records}) > 1:
-        each = "".join(f"\n  {record.folder.path}: {record.objective}" for record in records)
+        each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
         raise UserError(
             f"report: sweeps with different objectives cannot stand side by side; make a page for each:{each}"
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ebclab.config import to_yaml
 from ebclab.errors import RunError
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.population import explore
 from ebclab.sweeps.trial import Trial
@@ -17,14 +18,16 @@ from ebclab.training import atomic
 from ebclab.training.run_folder import RunFolder
 
 
-def clone_run(runs: Path, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
+def clone_run(
+    folder: SweepFolder, plan: SweepPlan, trial: Trial, donor: Trial
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Make the next run folder of ``trial`` from the newest checkpoint of ``donor``, near the donor's settings.
 
     The checkpoint's files are linked, not copied, where the file system can: checkpoints are never written to, and
     the donor may delete its own names for them.
 
     Args:
-        runs: Folder that holds the run folders.
+        folder: The sweep's folder.
         plan: What the sweep is.
         trial: Who goes on.
         donor: Whose weights it takes.
@@ -39,8 +42,8 @@ def clone_run(runs: Path, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[
     rate = plan.population.resample_rate
     point = explore(donor.point, plan.space, seed=plan.config.seed, trial_id=trial.id, epoch=epoch, resample_rate=rate)
     settings = plan.space.settings(point)
-    source = _checkpoint_at(epoch, RunFolder(runs / donor.run_name))
-    run = RunFolder(runs / f"{trial.id}-g{trial.generation + 1}")
+    source = _checkpoint_at(epoch, folder.run(donor.run_name).pull(("last",)))
+    run = folder.run(f"{trial.id}-g{trial.generation + 1}").pull()
     if run.path.exists():  # of a sweep that was killed before it had written this down
         shutil.rmtree(run.path)
     run.checkpoints.mkdir(parents=True)
@@ -49,6 +52,7 @@ def clone_run(runs: Path, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[
     with atomic.new_folder(run.checkpoints / source.name) as aside:
         for file in source.iterdir():
             _link(file, aside / file.name)
+    run.send()
     return point, settings
 
 

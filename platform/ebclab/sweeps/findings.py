@@ -49,7 +49,7 @@ def conclude(
     if not order:
         reasons = Counter(trial.reason for trial in trials if trial.reason)
         why = "; ".join(f"{reason} ({count} times)" for reason, count in reasons.most_common(3)) or "nothing was run"
-        raise TrainingError(f"{folder.path}: no trial measured anything: {why}; see {folder.log}")
+        raise TrainingError(f"{folder.address}: no trial measured anything: {why}; see {folder.log.name} there")
     candidates = _candidates(confirmed, log)
     winner = _winner(candidates, order)
     best = trial_config(plan.config, winner["settings"], seed=plan.config.seed, epochs=plan.config.training.epochs)
@@ -57,7 +57,7 @@ def conclude(
     _write_tensorboard(folder, plan, trials)
     result = {
         "format": 1,
-        "path": str(folder.path),
+        "path": folder.address,
         "method": plan.config.method_name,
         "dataset": plan.config.data.name,
         "objective": plan.config.evaluation.objective,
@@ -125,7 +125,7 @@ def _test(
     rows: dict[str, list[float]] = {}
     for seed in winner["seeds"]:
         display.note(f"reading the test set for the winner, seed {seed}")
-        run = folder.trials / f"confirm-{winner['trial']}-seed{seed}"
+        run = folder.run(f"confirm-{winner['trial']}-seed{seed}")
         try:
             scores = next(iter(evaluate_run(run, methods=methods).rows.values()))
         except UserError as error:

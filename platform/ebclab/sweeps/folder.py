@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.storage.home import Home, Role, home_at
+from ebclab.storage.keeper import Keeper, kept, leased
+from ebclab.storage.mirror import Mirror
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from ebclab.training.lock import held
+from ebclab.training.run_folder import RunFolder
 from energy_contrast.method import Method
+
+TRIALS = "trials"
 
 
 @dataclass(frozen=True)
@@ -24,9 +30,53 @@ class SweepFolder:
 
     Attributes:
         path: Absolute path.
+        home: Where the sweep lives when ``path`` is this process's copy of it; None when it lives here.
     """
 
     path: Path
+    home: Home | None = None
+
+    @classmethod
+    def at(cls, place: str | Path | Home) -> SweepFolder:
+        """Return the sweep at a path, an address or a home."""
+        home = place if isinstance(place, Home) else home_at(place)
+        return cls(Path(str(place)).absolute()) if home is None else cls(home.copy, home)
+
+    @property
+    def address(self) -> str:
+        """Where the sweep lives, as every verb takes it."""
+        return self.home.address if self.home else str(self.path)
+
+    @property
+    def parent(self) -> str:
+        """Where it lives among other sweeps, as ``--sweeps`` takes it."""
+        return self.home.root if self.home else str(self.path.parent)
+
+    def pull(self) -> SweepFolder:
+        """Make this process's copy what the store holds, trials left out; return this sweep.
+
+        Raises:
+            RunError: The store refuses, or has not answered for long.
+        """
+        if self.home is not None:
+            Mirror(self.home, without=(TRIALS,)).pull()
+        return self
+
+    def pull_all(self) -> SweepFolder:
+        """Make this process's copy what the store holds, but for checkpoints; return this sweep.
+
+        Raises:
+            RunError: The store refuses, or has not answered for long.
+        """
+        if self.home is not None:
+            Mirror(self.home).pull()
+        return self
+
+    def run(self, name: str, role: Role = "user") -> RunFolder:
+        """Return the run of a trial, as processes of ``role`` have it."""
+        if self.home is None:
+            return RunFolder(self.trials / name)
+        return RunFolder.at(self.home.of(role) / TRIALS / name)
 
     @property
     def plan(self) -> Path:
@@ -41,7 +91,7 @@ class SweepFolder:
     @property
     def trials(self) -> Path:
         """Run folders of the trials."""
-        return self.path / "trials"
+        return self.path / TRIALS
 
     @property
     def best(self) -> Path:
@@ -70,9 +120,11 @@ def finished_result(
     """
     if not folder.plan.exists():
         if resume:
-            raise RunError(f"{folder.path}: nothing to resume, no sweep of this name; leave --resume out to start one")
+            raise RunError(
+                f"{folder.address}: nothing to resume, no sweep of this name; leave --resume out to start one"
+            )
         if folder.path.is_file() or (folder.path.exists() and any(map(_is_visible, folder.path.iterdir()))):
-            raise RunError(f"{folder.path}: the folder holds something that is no sweep; choose another --name")
+            raise RunError(f"{folder.address}: the folder holds something that is no sweep; choose another --name")
         return None
     before = read_plan(folder.plan, methods)
     require_same(before, plan, folder.path)
@@ -87,14 +139,20 @@ def _is_visible(path: Path) -> bool:
 
 
 @contextmanager
-def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[None]:
-    """Make the sweep's folder if need be, write its plan, and hold it for this process alone.
+def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Keeper]:
+    """Make the sweep's folder if need be, write its plan, hold it for this process alone; yield what keeps its home.
 
     Raises:
         RunError: The folder cannot be written, or another process holds it.
     """
-    with held(folder.path, busy="works on this sweep", option="--sweeps"):
+    busy = "works on this sweep"
+    with (
+        leased(folder.home, busy),
+        held(folder.path, busy=busy, option="--sweeps"),
+        kept(folder.home, without=(TRIALS,)) as keeper,
+    ):
         write_plan(folder.plan, plan)  # first: a folder with anything else but no plan is not taken for a sweep
         folder.trials.mkdir(exist_ok=True)
         folder.result.unlink(missing_ok=True)
-        yield
+        keeper.push()
+        yield keeper

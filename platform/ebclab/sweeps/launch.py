@@ -37,12 +37,12 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
     folder, plan, display = launch.folder, launch.plan, launch.display
     with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"):
         slots = slots_of(plan, launch.limits)
-        with claim_sweep(folder, plan):
-            log = SweepLog(folder.log)
+        with claim_sweep(folder, plan) as keeper:
+            log = SweepLog(folder.log, keeper)
             _write_start(log, launch, slots)
-            display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.path}")
+            display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.address}")
             setup = TrialSetup(
-                folder=folder.trials,
+                folder=folder,
                 config=plan.config,
                 methods=launch.methods,
                 images=None if plan.config.resources.workers else SharedImages.of(launch.split),
@@ -64,7 +64,7 @@ def _write_start(log: SweepLog, launch: Launch, slots: Slots) -> None:
         trials=launch.plan.trials,
         concurrent=slots.concurrent,
         gpus_per_trial=slots.gpus,
-        warm_start=str(launch.warm_start) if launch.warm_start else None,
+        warm_start=launch.warm_start,
         environment=environment.describe_environment(torch.device("cpu"), slots.threads, 1, sys.argv),
     )
 

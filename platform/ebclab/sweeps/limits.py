@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ebclab.data.holdout import Split
@@ -39,7 +38,7 @@ class Launch:
         split: The images of all trials.
         methods: Methods by name.
         limits: What may be used.
-        warm_start: Folder of a sweep before this one to learn from.
+        warm_start: Where a sweep before this one lies, to learn from.
         earlier: Its points and objectives.
         display: Where progress is shown.
     """
@@ -49,6 +48,6 @@ class Launch:
     split: Split
     methods: Mapping[str, type[Method]]
     limits: Limits
-    warm_start: Path | None
+    warm_start: str | None
     earlier: Sequence[tuple[dict[str, Any], float]]
     display: SweepDisplay

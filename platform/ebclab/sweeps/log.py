@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.storage.keeper import Keeper, NoKeeper
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")
+_OF_MEASURING = ("running", "epoch", "waiting")
+"""Events that a run folder tells again after a crash."""
+
 _log = logging.getLogger("ebclab.sweeps")
 
 
@@ -26,14 +30,16 @@ class SweepLog:
 
     Args:
         path: The file; made with the first event. Lines that cannot be read are skipped with a warning.
+        keeper: Brings it to where the sweep lives. What is proposed is there before anybody acts upon it.
 
     Attributes:
         trials: Trials by id, in the order of their proposal.
         events: All other events.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keeper: Keeper | None = None) -> None:
         self.path = path
+        self._keeper = keeper or NoKeeper()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
         self._is_torn = False
@@ -56,6 +62,10 @@ class SweepLog:
         except OSError as error:
             raise RunError(f"{self.path}: cannot be written, got {error.strerror or error}") from error
         self._apply(record)
+        if event in _OF_MEASURING:
+            self._keeper.push_soon()
+        else:
+            self._keeper.push()
 
     def of_kind(self, kind: Kind) -> list[Trial]:
         """Return the trials of one kind, in the order of their proposal."""

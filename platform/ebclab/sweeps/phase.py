@@ -17,8 +17,7 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.slots import Slots
 from ebclab.sweeps.table import SweepDisplay
 from ebclab.sweeps.worker import TrialSetup
-from ebclab.training.interrupt import StopFile, StopFlag, stop_on_signals
-from ebclab.training.run_folder import RunFolder
+from ebclab.training.interrupt import StopFlag, StopNote, stop_on_signals
 
 
 @dataclass
@@ -60,12 +59,13 @@ class Phase:
             concurrent=self.slots.concurrent,
             failures_allowed=self.plan.config.resources.max_failures,
             stop=self._stop,
-            clone=partial(clone_run, self.folder.trials, self.plan),
+            clone=partial(clone_run, self.folder, self.plan),
         )
         if course.is_over:
             return
         for trial in course.trials:
-            self._stop_file(trial.id).clear()
+            if not trial.is_over:
+                self._stop_note(trial.id).clear()
         total = len(course.trials) + self.proposals.left(course.trials)
         name = f"{self.folder.path.name}, {self.proposals.kind}"
         self.display.start(name, self.plan.config.evaluation.objective, total)
@@ -78,7 +78,7 @@ class Phase:
         if self._stop.is_set and not self._over_time:
             left = sum(not trial.is_over for trial in course.trials) + self.proposals.left(course.trials)
             raise InterruptedRunError(
-                f"stopped with {left} trials to go; everything is saved in {self.folder.path}; "
+                f"stopped with {left} trials to go; everything is saved in {self.folder.address}; "
                 "the same command goes on from there"
             )
 
@@ -91,9 +91,7 @@ class Phase:
             self._stop.set()
         if self._stop.is_set:
             for trial_id in self._course.active:
-                self._stop_file(trial_id).set()
+                self._stop_note(trial_id).set()
 
-    def _stop_file(self, trial_id: str) -> StopFile:
-        run = RunFolder(self.folder.trials / self.log.trials[trial_id].run_name)
-        run.path.mkdir(parents=True, exist_ok=True)
-        return StopFile(run.stop)
+    def _stop_note(self, trial_id: str) -> StopNote:
+        return self.folder.run(self.log.trials[trial_id].run_name).stop

@@ -7,6 +7,7 @@ from typing import Any
 
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
+from ebclab.storage.home import home_in
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.limits import Launch, Limits
 from ebclab.sweeps.log import SweepLog
@@ -36,7 +37,7 @@ def sweep(
 
     Args:
         plan: What is searched, and how.
-        sweeps: Folder that holds sweep folders.
+        sweeps: Folder that holds sweep folders, or its address in an object store (s3://, gs://).
         name: Name of the sweep; None makes one of method and dataset.
         resume: Insist on continuing: a missing sweep is then an error.
         limits: What may be used.
@@ -53,21 +54,22 @@ def sweep(
         TrainingError: No trial measured anything.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    folder = SweepFolder((Path(sweeps) / (name or default_name(plan))).absolute())
+    name = name or default_name(plan)
+    folder = SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).pull()
     methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
         return result
     warm_start = warm_start or _recorded_warm_start(folder)
-    earlier = earlier_results(Path(warm_start).absolute(), plan, methods) if warm_start else []
+    earlier = earlier_results(warm_start, plan, methods) if warm_start else []
     split = load_images(plan.config, images)
     require_judgeable(plan, split)
     require_trainable(plan, split, methods)
     set_ray_switches()
     from ebclab.sweeps.launch import launch_sweep
 
-    before = Path(warm_start).absolute() if warm_start else None
     shown = display or choose_sweep_display()
+    before = SweepFolder.at(warm_start).address if warm_start else None
     return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown))
 
 

@@ -19,21 +19,21 @@ _MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.ho
 
 
 def earlier_results(
-    path: Path, plan: SweepPlan, methods: Mapping[str, type[Method]] | None = None
+    where: str | Path, plan: SweepPlan, methods: Mapping[str, type[Method]] | None = None
 ) -> list[tuple[dict[str, Any], float]]:
-    """Return points of this sweep's space and their objectives, from the finished trials of the sweep at ``path``.
+    """Return points of this sweep's space and their objectives, from an earlier sweep's finished trials.
 
     Settings that the earlier sweep did not search have the value it ran with. Points outside the space are left out.
 
     Args:
-        path: Folder of the earlier sweep.
+        where: The earlier sweep: its folder, or its address in an object store.
         plan: The sweep that is about to begin.
         methods: Methods by name.
 
     Raises:
         UserError: There is no such sweep, it measured something else, or none of its trials lies in the space.
     """
-    folder = SweepFolder(path)
+    folder = SweepFolder.at(where).pull()
     before = read_plan(folder.plan, methods)
     old, new = to_mapping(before.config), to_mapping(plan.config)
     differ = [
@@ -48,7 +48,9 @@ def earlier_results(
         differ.append(f"--epochs: {before.epochs} there, {plan.epochs} here")
     if differ:
         lines = "".join(f"\n  {line}" for line in differ)
-        raise UserError(f"--warm-start: {path} measured something else; leave it out, or make these agree:{lines}")
+        raise UserError(
+            f"--warm-start: {folder.address} measured something else; leave it out, or make these agree:{lines}"
+        )
     fixed = own_settings(plan.space, before.config)
     found = []
     for trial in SweepLog(folder.log).of_kind("search"):
@@ -57,5 +59,7 @@ def earlier_results(
         if trial.state == "finished" and point is not None and math.isfinite(last):
             found.append((point, last))
     if not found:
-        raise RunError(f"--warm-start: {path} has no finished trial inside this space; leave it out or widen the space")
+        raise RunError(
+            f"--warm-start: {folder.address} has no finished trial inside this space; leave it out or widen the space"
+        )
     return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,18 @@ from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError
 from ebclab.sweeps.course import Order
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.training import atomic
 from ebclab.training.device import resolve_device
-from ebclab.training.interrupt import StopFile
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import prepare
 from ebclab.training.run_folder import RunFolder, claim, find
 from ebclab.training.threads import set_threads
 from energy_contrast.method import Method
+
+ERROR = "error.txt"
+"""Where a failed trial keeps its traceback."""
 
 _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder for a moment longer
 
@@ -77,7 +80,7 @@ class TrialSetup:
     """What all trials of a sweep have in common.
 
     Attributes:
-        folder: Holds the run folders.
+        folder: The sweep's folder.
         config: Settings that are not searched.
         methods: Methods by name.
         images: Images of all trials; None where workers of a trial load their own.
@@ -86,7 +89,7 @@ class TrialSetup:
         command: What the user ran.
     """
 
-    folder: Path
+    folder: SweepFolder
     config: ExperimentConfig
     methods: Mapping[str, type[Method]]
     images: SharedImages | None
@@ -103,22 +106,26 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         setup: What all trials share.
     """
     order = Order.from_json(config["order"])
+    run = setup.folder.run(order.run_name, "user" if setup.config.resources.workers else "worker")
     state, reason = "finished", ""
     try:
-        _train(order, setup)
+        _train(run, order, setup)
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
     except DivergedError as error:
         state, reason = "diverged", str(error).splitlines()[0]
     except Exception as error:  # recorded, so that it ends this trial alone
         state, reason = "failed", _reason(error)
-        _keep_traceback(setup.folder / order.run_name)
+        _keep_traceback(run)
+    finally:
+        if run.home is not None:  # all is in the store; a node's disk cannot hold the runs of a sweep
+            shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason})
 
 
-def _train(order: Order, setup: TrialSetup) -> None:
+def _train(run: RunFolder, order: Order, setup: TrialSetup) -> None:
     config = trial_config(setup.config, order.settings, seed=order.seed, epochs=order.epochs)
-    run, state = find(setup.folder / order.run_name, config, setup.methods, resume=False)
+    run, state = find(run.home or run.path, config, setup.methods, resume=False)
     report = TurnReport(run, config.evaluation.objective)
     if state == "finished":
         report.replay()
@@ -139,7 +146,7 @@ def _train(order: Order, setup: TrialSetup) -> None:
         images = setup.images.split() if setup.images else None
         job = replace(job, images=images)
         prepared = prepare(config, device, images, job.method_class)
-        train_rank(job, prepared, place, report, StopFile(run.stop))
+        train_rank(job, prepared, place, report, run.stop)
 
 
 @contextmanager
@@ -221,6 +228,8 @@ def _reason(error: Exception) -> str:
     return text if isinstance(error, EbclabError) else f"{type(error).__name__}: {text}"
 
 
-def _keep_traceback(run: Path) -> None:
-    run.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(run / "error.txt", traceback.format_exc())
+def _keep_traceback(run: RunFolder) -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(run.path / ERROR, traceback.format_exc())
+    with suppress(RunError):  # a store may be what failed; the reason is in the sweep's log
+        run.send(ERROR)

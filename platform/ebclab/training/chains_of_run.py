@@ -25,17 +25,17 @@ _NUM_STEPS = 40
 
 
 def picture_chains(
-    path: str | Path,
+    where: str | Path,
     *,
     checkpoint_kind: checkpoint.Kind = "last",
     data_root: str | Path | None = None,
     images: ImageSet | None = None,
     methods: Mapping[str, type[Method]] | None = None,
-) -> Path:
+) -> str:
     """Draw chains from views of training images, moved by the run's own sampler, and return where the picture is.
 
     Args:
-        path: Run folder.
+        where: The run: its folder, or its address in an object store.
         checkpoint_kind: "last" or "best".
         data_root: Folder that holds datasets; None means the run's own.
         images: The run's own training images in place of its dataset.
@@ -44,7 +44,7 @@ def picture_chains(
     Raises:
         UserError: There is no such run or checkpoint, or its method moves no images.
     """
-    run, known = RunFolder(Path(path).absolute()), {**METHODS, **(methods or {})}
+    run, known = RunFolder.at(where).pull((checkpoint_kind,)), {**METHODS, **(methods or {})}
     config = run.read_config(known)
     if data_root is not None:
         config = replace(config, data=replace(config.data, root=str(data_root)))
@@ -67,9 +67,9 @@ def picture_chains(
     if trace is None or pixels is None:
         raise UserError(f"--only: no image moves in this run, got method {config.method_name}")
     few = trace._replace(positions=trace.positions[:, :_NUM_CHAINS], energies=trace.energies[:, :_NUM_CHAINS])
-    target = run.path / FILE
-    draw_chains(few, pixels).save(target)
-    return target
+    draw_chains(few, pixels).save(run.path / FILE)
+    run.send(FILE)
+    return str(run.path / FILE) if run.home is None else (run.home / FILE).address
 
 
 def _moves_images(method_class: type[Method]) -> bool:

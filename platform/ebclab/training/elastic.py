@@ -5,6 +5,7 @@ Private names of Ray 2.60 are used here; its own policy knows neither batch size
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import ray
@@ -13,9 +14,10 @@ from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScali
 from ray.train.v2.api.config import ScalingConfig
 
 from ebclab.data.delivery import fed_workers
-from ebclab.training import checkpoint
 from ebclab.training.placement import Placement
 from ebclab.training.run_folder import RunFolder
+
+_LOOK = 5.0  # seconds between looks into a store
 
 
 class ElasticPolicy(ElasticScalingPolicy):
@@ -31,7 +33,7 @@ class ElasticPolicy(ElasticScalingPolicy):
     def __init__(self, scaling_config: ScalingConfig, placement: Placement, run: RunFolder, streamed: bool) -> None:
         super().__init__(scaling_config)
         self._placement, self._run, self._streamed = placement, run, streamed
-        self._seen = checkpoint.latest_path(run.checkpoints)
+        self._seen, self._looked = run.newest_checkpoint(), time.monotonic()
 
     def _fed(self) -> int:
         cpus = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
@@ -40,11 +42,17 @@ class ElasticPolicy(ElasticScalingPolicy):
     def _count_possible_workers(self, reserved_resources: Any) -> int:
         return self._placement.largest(min(self._fed(), super()._count_possible_workers(reserved_resources)))
 
+    def _newest(self) -> str:
+        if self._run.home is not None and time.monotonic() - self._looked < _LOOK:
+            return self._seen
+        self._looked = time.monotonic()
+        return self._run.newest_checkpoint()
+
     def make_decision_for_running_worker_group(
         self, worker_group_state: Any, worker_group_status: Any
     ) -> ScalingDecision:
         """Resize only when a checkpoint has just been written, which loses next to nothing, or when workers starve."""
-        newest = checkpoint.latest_path(self._run.checkpoints)
+        newest = self._newest()
         if newest == self._seen and worker_group_state.num_workers <= self._fed():
             return NoopDecision()
         self._seen = newest

@@ -62,7 +62,7 @@ class Evaluation:
 
 
 def evaluate_run(
-    path: str | Path,
+    where: str | Path | RunFolder,
     *,
     dataset: str | None = None,
     data_root: str | Path | None = None,
@@ -79,7 +79,7 @@ def evaluate_run(
     The probes train on the whole training set, held-out images included: selection is over by now.
 
     Args:
-        path: Run folder.
+        where: The run: its folder, or its address in an object store.
         dataset: Dataset to measure on; None means the run's own.
         data_root: Folder that holds datasets; None means the run's own.
         only: Probes by name.
@@ -94,7 +94,7 @@ def evaluate_run(
         UserError: No such run, checkpoint, dataset, probe or protocol.
     """
     kind = checkpoint_name(checkpoint_kind)
-    run = RunFolder(Path(path).absolute())
+    run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).pull((kind,))
     trained = load_trained_encoder(run, kind, methods)
     config = trained.config
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
@@ -115,6 +115,7 @@ def evaluate_run(
     found = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
     file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
     atomic.write_json(run.path / file, found.to_mapping())
+    run.send(file)
     return found
 
 

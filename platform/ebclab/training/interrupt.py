@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Protocol
+
+from ebclab.errors import UserError
+from ebclab.storage.note import Note
 
 
 class Stop(Protocol):
@@ -31,28 +35,36 @@ class StopFlag:
         self.is_set = True
 
 
-class StopFile:
-    """The same wish as a file, for a run whose training happens in other processes.
+class StopNote:
+    """The same wish as a note, for a run whose training happens in other processes.
 
     Args:
-        path: The file; it exists when somebody asked the run to stop.
+        note: It is there when somebody asked the run to stop. A store that does not answer tells of no wish.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._seen, self._looked = False, -math.inf
 
     @property
     def is_set(self) -> bool:
         """Somebody asked the run to stop."""
-        return self._path.exists()
+        if not self._seen and time.monotonic() - self._looked >= self._note.pause:
+            self._looked = time.monotonic()
+            try:
+                self._seen = self._note.read(patient=False) is not None
+            except UserError:
+                return False
+        return self._seen
 
     def set(self) -> None:
         """Ask the run to stop at its next log step."""
-        self._path.touch()
+        self._note.write(b"")
 
     def clear(self) -> None:
         """Forget a wish of an earlier launch."""
-        self._path.unlink(missing_ok=True)
+        self._seen = False
+        self._note.clear()
 
 
 @contextmanager

@@ -28,13 +28,13 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 from ebclab.data.delivery import cpu_reservation, require_cpus
 from ebclab.data.streaming import Stream, build_dataset, execution_options, plan_stream
 from ebclab.errors import EbclabError, TrainingError, UserError
+from ebclab.storage.keeper import watched
 from ebclab.training import checkpoint
 from ebclab.training.cluster_address import require_answer
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display
 from ebclab.training.elastic import ElasticPolicy
 from ebclab.training.follow import RunFollower, watch
-from ebclab.training.interrupt import StopFile
 from ebclab.training.one_rank import Job
 from ebclab.training.placement import Placement, allowed_sizes, even_share
 from ebclab.training.prepare import build_method
@@ -67,7 +67,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
     choice = delivery_of(job.config, lambda: method, job.images, here)
     display.note(choice.reason)
-    (job.run.ray / REFUSAL).unlink(missing_ok=True)
+    job.run.note(REFUSAL).clear()
     follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
     with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
         streamed = choice.delivery == "stream"
@@ -76,7 +76,8 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(job, placement, stream)
         try:
-            outcome = watch(trainer.fit, follower, StopFile(job.run.stop)).return_value
+            with watched(job.run.home, job.run.metrics.path.name):
+                outcome = watch(trainer.fit, follower, job.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
             raise _failure(job, error) from error
     if outcome["exit_code"]:
@@ -172,7 +173,7 @@ class _Trainer(TorchTrainer):
             num_batches = len(stream.plan.train) // job.config.training.batch_size
 
             def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint
-                step = checkpoint.newest_step(job.run.checkpoints)
+                step = checkpoint.newest_step(job.run.of("controller").pull(("last",)).checkpoints)
                 return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
 
             ingest["datasets"] = {"train": dataset}
@@ -203,7 +204,7 @@ class _Trainer(TorchTrainer):
 
 def _failure(job: Job, error: Exception) -> EbclabError:
     """Return in one sentence why Ray gave up."""
-    good = checkpoint.latest_path(job.run.checkpoints)
+    good = job.run.newest_checkpoint()
     kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
     if not isinstance(error, WorkerGroupError):
         return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")

@@ -16,6 +16,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.storage.keeper import kept
 from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.display import Display
 from ebclab.training.healing import Healer, record_of
@@ -24,7 +25,7 @@ from ebclab.training.loop import Observer, train
 from ebclab.training.prepare import Prepared, memory_of
 from ebclab.training.rank_observer import RankObserver
 from ebclab.training.recorder import Recorder
-from ebclab.training.run_folder import RunFolder
+from ebclab.training.run_folder import NEEDED, RunFolder
 from ebclab.training.start import continue_or_start, write_start
 from energy_contrast.method import Method, SamplingMethod
 
@@ -84,8 +85,9 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
         healer = _healer(job, prepared, None, continue_or_start(job.run, prepared))
         _train(job, prepared, RankObserver(training, None), healer)
         return {}
-    with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
+    with kept(job.run.home, NEEDED) as keeper, SummaryWriter(str(job.run.path / "tensorboard")) as writer:
         recorder = _recorder(job, prepared, place, display, stop, writer)
+        recorder.keeper = keeper
         _note_memory(prepared, display)
         found = continue_or_start(job.run, prepared)
         write_start(
@@ -176,7 +178,7 @@ def _train(job: Job, prepared: Prepared, observer: Observer, healer: Healer | No
     if training.ranks.rank == 0:
         run.metrics.append("event", training.step, event="stopped")
     raise InterruptedRunError(
-        f"stopped at step {training.step} of {training.num_steps}; everything is saved in {run.path}; "
+        f"stopped at step {training.step} of {training.num_steps}; everything is saved in {run.address}; "
         "the same command goes on from there"
     )
 

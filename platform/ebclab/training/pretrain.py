@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
 from ebclab.errors import UserError
+from ebclab.storage.home import home_in
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display, choose_display
 from ebclab.training.interrupt import StopFlag
@@ -33,14 +33,16 @@ class RunResult:
     """A finished run.
 
     Attributes:
-        path: Its folder.
+        path: Its folder, or the copy of it on this machine.
         result: What result.json says.
         was_finished: The run had already finished before this call.
+        address: Where it lives: the same, or its address in an object store.
     """
 
     path: Path
     result: dict[str, Any]
     was_finished: bool
+    address: str
 
 
 def default_name(config: ExperimentConfig) -> str:
@@ -62,7 +64,7 @@ def pretrain(
 
     Args:
         config: Resolved settings. ``resources.workers`` chooses this process (0) or that many workers on Ray.
-        runs: Folder that holds run folders.
+        runs: Folder that holds run folders, or its address in an object store (s3://, gs://).
         name: Name of the run; None makes one of method, dataset and seed.
         resume: Insist on continuing: a missing run is then an error.
         images: Own training images in place of the dataset named in ``config``.
@@ -76,13 +78,14 @@ def pretrain(
     """
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
-    run, state = find(Path(runs) / (name or default_name(config)), config, methods, resume=resume)
+    name = name or default_name(config)
+    run, state = find(home_in(runs, name) or Path(runs) / name, config, methods, resume=resume)
     result = run.read_result()
     if state == "finished" and result is not None:
-        return RunResult(run.path, result, was_finished=True)
+        return RunResult(run.path, result, was_finished=True, address=run.address)
     job = Job(run, config, method_class, images, tuple(sys.argv))
     train = _train_on_workers if config.resources.workers else _train_here
-    return RunResult(run.path, train(job, display or choose_display()), was_finished=False)
+    return RunResult(run.path, train(job, display or choose_display()), was_finished=False, address=run.address)
 
 
 def _train_here(job: Job, display: Display) -> dict[str, Any]:
@@ -110,11 +113,11 @@ def _train_on_workers(job: Job, display: Display) -> dict[str, Any]:
     set_ray_switches()
     from ebclab.training.launch import launch
 
-    existed = job.run.path.exists()
+    existed = job.run.config_path.exists()
     with claim(job.run, job.config):
         try:
             return launch(job, display)
         except UserError:
             if not existed and not job.run.metrics.path.exists():
-                shutil.rmtree(job.run.path)
+                job.run.remove()
             raise

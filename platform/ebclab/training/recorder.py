@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
+from ebclab.storage.keeper import Keeper, NoKeeper
 from ebclab.training import checkpoint
 from ebclab.training.display import Display
 from ebclab.training.health_record import HealthRecord, in_words
@@ -35,6 +36,7 @@ class Recorder:
         best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty before it.
         seconds_before: Training time of earlier launches of this run.
         health: What is known of the run's health; None where nobody watches it.
+        keeper: Brings what is written to where the run lives.
     """
 
     run: RunFolder
@@ -48,6 +50,7 @@ class Recorder:
     best: dict[str, Any]
     seconds_before: float = 0.0
     health: HealthRecord | None = None
+    keeper: Keeper = field(default_factory=NoKeeper)
     last_metrics: dict[str, float] | None = None
     last_scores: dict[str, float] = field(default_factory=dict)
 
@@ -65,6 +68,7 @@ class Recorder:
         self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
         for name, value in metrics.items():
             self.writer.add_scalar(f"train/{name}", value, step)
+        self.keeper.push_soon()
         self.display.update(step, epoch, metrics)
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
@@ -147,3 +151,4 @@ class Recorder:
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
         record = checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)
         checkpoint.save(self.run.checkpoints, kind, record)
+        self.keeper.push()

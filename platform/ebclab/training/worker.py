@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebclab.errors import DataError, EbclabError, UserError
 from ebclab.training import atomic, checkpoint
 from ebclab.training.device import resolve_device
 from ebclab.training.display import SilentDisplay
-from ebclab.training.interrupt import StopFile
 from ebclab.training.metrics_log import LogEvents
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.placement import Placement
 from ebclab.training.prepare import Prepared, prepare
 from ebclab.training.ranks import Ranks
+from ebclab.training.run_folder import NEEDED
 from ebclab.training.streamed import prepare_streamed
 from ebclab.training.threads import set_threads
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ebclab.data.streaming import Stream
 
 
-REFUSAL = "refused.json"
-"""File in the run's folder for Ray that tells workers which are started again why they must not go on."""
+REFUSAL = ".refused"
+"""Note that tells workers which are started again why they must not go on."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,21 @@ def train_on_worker(job: Job, placement: Placement, part: StreamPart | None = No
             started again, find the sentence in the run folder, and return it.
     """
     ranks = Ranks.of_process_group()
-    refusal = job.run.ray / REFUSAL
-    if refusal.exists():
-        told: dict[str, Any] = json.loads(refusal.read_text(encoding="utf-8"))
+    job = replace(job, run=job.run.of("worker"))
+    refusal = job.run.note(REFUSAL)
+    if said := refusal.read():
+        told: dict[str, Any] = json.loads(said)
         return told
     try:
         place, prepared = ranks.together(lambda: _prepared(job, placement, ranks, part))
         who = {"pid": os.getpid(), "host": socket.gethostname(), "ranks": ranks.world_size, "threads": place.threads}
         atomic.write_json(job.run.ray / f"worker-{ranks.rank}.json", who)
         with LogEvents(job.run.metrics, active=ranks.rank == 0):
-            result = train_rank(job, prepared, place, SilentDisplay(), StopFile(job.run.stop))
+            result = train_rank(job, prepared, place, SilentDisplay(), job.run.stop)
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)
-        atomic.write_json(refusal, _refused(error))
+        refusal.write(json.dumps(_refused(error)).encode())
         raise RuntimeError(str(error)) from error
     except EbclabError as error:
         return _refused(error)
@@ -84,10 +85,10 @@ def _refused(error: EbclabError) -> dict[str, Any]:
 
 
 def _prepared(job: Job, placement: Placement, ranks: Ranks, part: StreamPart | None) -> tuple[Place, Prepared]:
-    if not job.run.config_path.exists():
+    if not job.run.pull(NEEDED).config_path.exists():
         raise UserError(
             f"{job.run.path}: the worker on {socket.gethostname()} does not see the run folder; "
-            "put --runs on storage that all nodes share"
+            "put --runs on storage that all nodes share, or into an object store"
         )
     resources = job.config.resources
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)

@@ -25,13 +25,13 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 class _Page(HTMLParser):
     """Tags, attributes and figures of a page."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words = ""
         self.figures: dict[str, Any] = {}
         self._figure: str | None = None
-        self.feed(path.read_text(encoding="utf-8"))
+        self.feed(Path(path).read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -58,7 +58,7 @@ def test_a_finished_sweep_shows_every_plot_and_every_trial(sweep_folder: Callabl
     (folder.path / "result.json").write_text("{}")
     page, notes = write_report([folder.path])
     found = _Page(page)
-    assert (page, notes) == (folder.path / "report.html", [])
+    assert (page, notes) == (str(folder.path / "report.html"), [])
     names = {"curves", "confirmed", "importance", "slices", "contour", "parallel", "diagnostics", "time"}
     assert set(found.figures) == {f"{name}-1" for name in names}
     assert all(figure["data"] for figure in found.figures.values())
@@ -106,7 +106,7 @@ def test_hostile_names_are_shown_as_text(sweep_folder: Callable[..., Any]) -> No
     found = _Page(page)
     assert HOSTILE in found.words
     assert not [attrs for tag, attrs in found.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
-    nonce = re.search(r"'nonce-([\w-]+)'", page.read_text(encoding="utf-8"))
+    nonce = re.search(r"'nonce-([\w-]+)'", Path(page).read_text(encoding="utf-8"))
     assert nonce is not None
     assert {attrs.get("nonce") for tag, attrs in found.tags if tag == "script"} == {nonce[1]}
     assert "alert(1)" not in json.dumps(found.figures) or "&lt;script&gt;alert(1)" in json.dumps(found.figures)

@@ -16,9 +16,9 @@ from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.sweeps import worker
 from ebclab.sweeps.course import Order
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.worker import SharedImages, TrialSetup, TurnReport, run_turn
-from ebclab.training.interrupt import StopFile
 from ebclab.training.prepare import load_images
 from ebclab.training.run_folder import RunFolder
 from energy_contrast.catalog import METHODS
@@ -118,7 +118,7 @@ def test_a_replay_tells_numbers_that_are_not_finite_as_the_turn_itself_would_hav
 def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
     config = sweep_plan("data.train_limit=64", "training.batch_size=32").config
     shared = SharedImages.of(load_images(config))
-    return TrialSetup(tmp_path, config, METHODS, shared, threads=1, gpus=0.0, command=("test",))
+    return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, threads=1, gpus=0.0, command=("test",))
 
 
 def order(epochs: int, **settings: Any) -> dict[str, Any]:
@@ -144,17 +144,16 @@ def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, repor
     (told,) = reports
     assert told["outcome"] == "failed"
     assert "\n" not in told["reason"]
-    assert "Traceback" in (setup.folder / "0000" / "error.txt").read_text()
+    assert "Traceback" in (setup.folder.trials / "0000" / "error.txt").read_text()
 
 
 def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_later(
     setup: TrialSetup, reports: list[dict[str, Any]]
 ) -> None:
-    run = RunFolder(setup.folder / "0000")
-    run.path.mkdir()
-    StopFile(run.stop).set()
+    run = setup.folder.run("0000")
+    run.stop.set()
     run_turn(order(3), setup)
     assert reports[-1]["outcome"] == "interrupted"
-    StopFile(run.stop).clear()
+    run.stop.clear()
     run_turn(order(3), setup)
     assert reports[-1]["outcome"] == "finished"

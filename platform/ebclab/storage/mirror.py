@@ -1,0 +1,184 @@
+"""A copy and its home kept alike, in one direction at a time.
+
+The store is the truth when a process begins (``pull``), the copy while it works (``push``). Checkpoints are folders
+that a manifest completes: it is uploaded last and deleted first, and without it a checkpoint does not exist. So
+nothing that was broken off on its way is ever taken for whole. Names that begin with a dot stay where they are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from ebclab.storage.home import Home
+from ebclab.storage.store import Store, Stored
+
+MANIFEST = "manifest.json"
+RESULT = "result.json"
+CHECKPOINTS = "checkpoints"
+
+_AT_ONCE = 16  # requests
+_NOT_PULLED = "tensorboard/"
+"""Grows only, and is read by people alone."""
+
+
+class Mirror:
+    """Brings a copy up to date, or its home.
+
+    Args:
+        home: The folder, and whose copy of it is meant.
+        without: Names of folders directly within that are not this process's business.
+        store: Where the home is; None opens it.
+    """
+
+    def __init__(self, home: Home, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
+        self.home = home
+        self.store = store or Store(home)
+        self._without = tuple(f"{name}/" for name in without)
+        self._sent: dict[str, tuple[int, int]] = {}  # name: size and time of the local file that the store has
+        self._lock = threading.Lock()
+
+    def pull(self, kinds: Iterable[str] = ()) -> bool:
+        """Make the copy what the store holds; return whether the store holds anything.
+
+        Args:
+            kinds: Of which checkpoints ("last", "best", "kept"); others are left out.
+        """
+        with self._lock, _alone(self.home.copy):
+            there = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
+            beginnings = tuple(f"{kind}-" for kind in kinds)
+            checkpoints = {folder for folder in _whole(there) if folder.rpartition("/")[2].startswith(beginnings)}
+            plain = [name for name in there if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
+            self._forget_what_is_not_there(set(plain), checkpoints)
+            _at_once(lambda name: self.store.download(name, self.home.copy / name), plain)
+            _at_once(lambda folder: self._fetch(folder, there), sorted(checkpoints))
+            self._sent = {name: _stamp(path) for name, path in self._local()}
+            return bool(there)
+
+    def push(self) -> int:
+        """Make the store what the copy holds, as far as this mirror has brought it there; return the files uploaded."""
+        with self._lock:
+            local = {name: _stamp(path) for name, path in self._local()}
+            changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
+            gone = [name for name in self._sent if name not in local]
+            rewritten = {f"{folder}/{MANIFEST}" for folder in map(_checkpoint_of, changed) if folder}
+            for name in sorted(rewritten & self._sent.keys()):  # from here on that checkpoint is not whole
+                self._delete(name)
+            for rank in sorted({_rank(name) for name in changed}):
+                _at_once(lambda name: self._upload(name, local[name]), [n for n in changed if _rank(n) == rank])
+            for name in sorted(gone, key=_rank, reverse=True):
+                if name in self._sent:
+                    self._delete(name)
+            return len(changed)
+
+    def _upload(self, name: str, stamp: tuple[int, int]) -> None:
+        path = self.home.copy / name
+        try:
+            self.store.upload(path, name)
+        except FileNotFoundError:
+            if path.exists():
+                raise
+            return  # deleted meanwhile; the next push deletes it there
+        self._sent[name] = stamp
+
+    def _delete(self, name: str) -> None:
+        self.store.delete(name)
+        self._sent.pop(name, None)
+
+    def _fetch(self, folder: str, there: dict[str, Stored]) -> None:
+        """Download a checkpoint, unless the copy has it already."""
+        target = self.home.copy / folder
+        manifest = self.store.read(f"{folder}/{MANIFEST}")
+        if (target / MANIFEST).is_file() and (target / MANIFEST).read_bytes() == manifest:
+            return
+        names = [name for name in there if name.startswith(f"{folder}/")]
+        if not {f"{folder}/{name}" for name in json.loads(manifest)["files"]} <= set(names):
+            return  # broken off by hand; not whole
+        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            for name in names:
+                self.store.download(name, aside / name.removeprefix(f"{folder}/"))
+            shutil.rmtree(target, ignore_errors=True)
+            aside.rename(target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _forget_what_is_not_there(self, plain: set[str], checkpoints: set[str]) -> None:
+        for name, path in list(self._local()):
+            if name not in plain and _checkpoint_of(name) not in checkpoints:
+                path.unlink(missing_ok=True)
+        for folder in sorted(self.home.copy.glob(f"**/{CHECKPOINTS}/*")):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def _local(self) -> Iterator[tuple[str, Path]]:
+        """Yield the files of the copy with their names, but for hidden ones."""
+        if not self.home.copy.is_dir():
+            return
+        for path in sorted(self.home.copy.rglob("*")):
+            name = path.relative_to(self.home.copy).as_posix()
+            if self._is_ours(name) and path.is_file():
+                yield name, path
+
+    def _is_ours(self, name: str) -> bool:
+        return not name.startswith(self._without) and not any(part.startswith(".") for part in name.split("/"))
+
+
+@contextmanager
+def _alone(copy: Path) -> Iterator[None]:
+    """Keep other processes of this machine from pulling into the same copy."""
+    copy.mkdir(parents=True, exist_ok=True)
+    with (copy / ".pull").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def whole_checkpoints(names: Iterable[str], kind: str) -> list[str]:
+    """Return the names of the whole checkpoints of one kind among the files of a run, newest first."""
+    folders = (folder.rpartition("/")[2] for folder in _whole(names))
+    return sorted((name for name in folders if name.startswith(f"{kind}-")), reverse=True)
+
+
+def _whole(names: Iterable[str]) -> set[str]:
+    """Return the checkpoint folders that have a manifest."""
+    return {folder for name in names if (folder := _checkpoint_of(name)) and name == f"{folder}/{MANIFEST}"}
+
+
+def _checkpoint_of(name: str) -> str:
+    """Return the checkpoint folder that a file belongs to; empty when it belongs to none."""
+    parts = name.split("/")
+    if len(parts) < 3 or parts[-3] != CHECKPOINTS:
+        return ""
+    return "/".join(parts[:-1])
+
+
+def _rank(name: str) -> int:
+    """Return when a file is uploaded: what completes others comes after them."""
+    last = name.rpartition("/")[2]
+    return 2 if last == RESULT else 1 if last == MANIFEST else 0
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
+def _at_once(work: Callable[[str], None], names: list[str]) -> None:
+    """Do ``work`` for every name, several at a time; the first error is raised when all have ended."""
+    if len(names) < 2:
+        for name in names:
+            work(name)
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(names))) as pool:
+        for done in [pool.submit(work, name) for name in names]:
+            done.result()

@@ -1,0 +1,80 @@
+"""A store that does not answer is asked again, ever less often, before a run is given up."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pyarrow as pa
+
+from ebclab.errors import RunError, UserError
+
+PATIENCE = "EBCLAB_STORAGE_PATIENCE"
+"""Variable that says for how many seconds a store is asked again; 600 when it is not set."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
+_LASTING = re.compile(
+    r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE_DOES_NOT_MATCH|EXPIRED_TOKEN|INVALID_CLIENT_TOKEN"
+    r"|HTTP response code 40[13]|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED|bucket does not exist",
+    re.IGNORECASE,
+)
+"""What a store says that it will say again."""
+
+_log = logging.getLogger("ebclab.storage")
+T = TypeVar("T")
+
+
+def patience_seconds() -> float:
+    """Return for how long a store is asked again.
+
+    Raises:
+        UserError: The variable holds no number of seconds.
+    """
+    text = os.environ.get(PATIENCE, "600")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise UserError(f"{PATIENCE}: not a number of seconds, got {text!r}; write 600, or unset it")
+    return seconds
+
+
+def patiently(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
+    """Return what ``work`` returns, trying again while the store does not answer.
+
+    Args:
+        work: Asks the store for something; may be done again.
+        where: What it is about, for messages.
+        seconds: For how long; None means ``patience_seconds``.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        RunError: The store refuses, or has not answered for so long.
+    """
+    allowed = patience_seconds() if seconds is None else seconds
+    started, pause = time.monotonic(), _FIRST_PAUSE
+    while True:
+        try:
+            return work()
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            reason = " ".join(str(error).split())
+            if _LASTING.search(reason):
+                raise RunError(
+                    f"{where}: the store refuses, got {reason}; check credentials and permissions"
+                ) from error
+            waited = time.monotonic() - started
+            if waited + pause > allowed:
+                raise RunError(
+                    f"{where}: the store has not answered for {waited:.0f} s, got {reason}; "
+                    f"the same command goes on from there once it does ({PATIENCE} allows {allowed:g} s)"
+                ) from error
+            _log.warning("%s: the store does not answer, trying again in %.1f s (%s)", where, pause, reason)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,66 @@
+"""One process at a time in a store's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ebclab.errors import RunError
+from ebclab.storage.home import Home
+from ebclab.storage.keeper import leased
+from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by
+
+
+def sign(there: Path, host: str, process: int, age: float) -> None:
+    """Leave a sign of life of somebody else."""
+    there.mkdir(parents=True, exist_ok=True)
+    (there / NAME).write_text(json.dumps({"id": "theirs", "host": host, "process": process}))
+    stamp = (there / NAME).stat().st_mtime - age
+    os.utime(there / NAME, (stamp, stamp))
+
+
+def test_whoever_holds_keeps_others_out_until_it_lets_go(home: Home) -> None:
+    with leased(home, "is training"):
+        assert held_by(home)
+        with pytest.raises(
+            RunError, match=r"file://.*run: another process is training, got .*, last heard of \d+ s ago"
+        ):
+            Lease(home, "is training").take()
+    assert not held_by(home)
+    Lease(home, "is training").take()
+
+
+def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(home: Home, there: Path) -> None:
+    sign(there, "elsewhere", 1, LIFETIME - 10)
+    with pytest.raises(RunError, match=r"got elsewhere, process 1, last heard of 5[0-9] s ago"):
+        Lease(home, "is training").take()
+    sign(there, "elsewhere", 1, LIFETIME + 1)
+    Lease(home, "is training").take()
+
+
+def test_a_dead_process_of_this_machine_holds_nothing(home: Home, there: Path) -> None:
+    import socket
+
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    sign(there, socket.gethostname(), child.pid, 0)
+    Lease(home, "is training").take()
+
+
+def test_a_lease_that_was_taken_over_is_not_given_back(home: Home, there: Path) -> None:
+    mine = Lease(home, "is training")
+    mine.take()
+    sign(there, "elsewhere", 1, 0)
+    mine.give_back()
+    assert held_by(home) == "elsewhere"
+
+
+def test_a_sign_of_life_that_cannot_be_read_holds_nothing(home: Home, there: Path) -> None:
+    there.mkdir()
+    (there / NAME).write_text("{half")
+    Lease(home, "is training").take()
