@@ -132,7 +132,7 @@ class Store:
         return self._place.inner_path(f"{self._home.inside}/{name}" if name else self._home.inside)
 
     def _where(self, name: str) -> str:
-        return (self._home / name).address if name else self._home.address
+        return (self._home / name).address if name and not name.startswith(".") else self._home.address
 
 
 def send(home: Home, *names: str) -> None:

@@ -1,0 +1,157 @@
+"""Workers and sweeps whose folders live in an S3 store, without any disk that their processes share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load
+
+import ebclab
+from ebclab.cli import main
+from ebclab.storage.home import COPIES, home_at
+from ebclab.storage.store import Store
+from ebclab.sweeps.limits import Limits
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.space import parse_space
+from ebclab.training.display import SilentDisplay
+
+TINY = ["data.train_limit=320", "training.batch_size=32", "optimizer.name=adam", "optimizer.learning_rate=0.003"]
+SPACE = {
+    "optimizer.learning_rate": {"loguniform": [1e-6, 1e-1]},
+    "method.temperature": {"loguniform": [0.05, 1.0]},
+}
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def start(self, name: str, objective: str, num_trials: int) -> None: ...
+
+    def show(self, trials: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def _plan(**asked: Any) -> SweepPlan:
+    config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=3"])
+    return ebclab.make_plan(config, space=parse_space({"parameters": SPACE}, "test"), **asked)
+
+
+def _names(address: str) -> set[str]:
+    home = home_at(address)
+    assert home is not None
+    return set(Store(home).names())
+
+
+def _read(address: str, name: str) -> bytes:
+    home = home_at(address)
+    assert home is not None
+    return Store(home).read(name)
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this machine's copies lie."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    return tmp_path / "copies"
+
+
+def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(
+    store: Any, copies: Path, cluster: str, tmp_path: Path
+) -> None:
+    config = ebclab.compose("moco", overrides=[*TINY, "training.epochs=2", "resources.workers=2"])
+    local = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+    stored = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
+    for key in ("scores", "steps", "best", "metrics", "checkpoint"):
+        assert stored.result[key] == local.result[key], key
+    address = "s3://sets/workers/run"
+    assert json.loads(_read(address, "result.json")) == stored.result
+    weights = f"{local.result['checkpoint']}/model.safetensors"
+    assert _read(address, weights) == (local.path / weights).read_bytes()
+    assert load(_read(address, weights))
+    assert (stored.path / "metrics.jsonl").read_bytes() == _read(address, "metrics.jsonl")
+    again = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
+    assert again.was_finished
+
+
+def _told(log: SweepLog) -> dict[str, Any]:
+    return {
+        name: (trial.settings, trial.state, {epoch: point.objective for epoch, point in trial.curve.items()})
+        for name, trial in log.trials.items()
+    }
+
+
+def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_anywhere(
+    store: Any, copies: Path, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"trials": 4, "top": 1, "seeds": 2}
+    alone = Limits(concurrent=1)
+    local = ebclab.sweep(_plan(**asked), sweeps=tmp_path, name="sweep", limits=alone, display=Silent())
+    address = "s3://sets/sweeps/sweep"
+    stored = ebclab.sweep(_plan(**asked), sweeps="s3://sets/sweeps", name="sweep", limits=alone, display=Silent())
+    assert stored["path"] == address
+    assert stored["winner"] == local["winner"]
+    assert stored["test"] == local["test"]
+    (tmp_path / "told.jsonl").write_bytes(_read(address, "trials.jsonl"))
+    assert _told(SweepLog(tmp_path / "told.jsonl")) == _told(SweepLog(tmp_path / "sweep" / "trials.jsonl"))
+    assert not list(copies.glob("*/worker/sweep/trials/*/checkpoints"))  # a node's disk is left empty
+    monkeypatch.setenv(COPIES, str(tmp_path / "elsewhere"))
+    assert main(["report", address]) == 0
+    assert main(["report", address, "--to", "s3://sets/pages/one.html"]) == 0
+    assert _names("s3://sets/pages") == {"one.html", "one.csv", "one.json"}
+    assert b"<html" in _read(address, "report.html")
+    assert main(["export", address, "--to", "s3://sets/winners"]) == 0
+    assert {"leaderboard.csv", "leaderboard.json"} < _names("s3://sets/winners")
+    resume = ["sweep", "simclr", "--name", "sweep", "--sweeps", "s3://sets/sweeps", "--resume", "--show"]
+    assert main(resume) == 0
+
+
+def test_a_population_in_a_store_takes_over_checkpoints_through_it(store: Any, copies: Path, cluster: str) -> None:
+    plan = _plan(trials=3, top=1, seeds=1, scheduler="pbt", interval_epochs=1)
+    result = ebclab.sweep(plan, sweeps="s3://sets/sweeps", name="pbt", display=Silent())
+    address = "s3://sets/sweeps/pbt"
+    told = [json.loads(line) for line in _read(address, "trials.jsonl").splitlines()]
+    cloned = [record for record in told if record["event"] == "cloned"]
+    assert cloned
+    for record in cloned:
+        assert f"trials/{record['trial']}-g{record['generation']}/config.yaml" in _names(address)
+    assert result["winner"]["values"]
+
+
+def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(store: Any, tmp_path: Path) -> None:
+    settings = [part for text in (*TINY, "training.epochs=3") for part in ("--set", text)]
+    options = ["--name", "killed", "--sweeps", "s3://sets/sweeps", "--trials", "3", "--top", "1", "--seeds", "1"]
+    command = [sys.executable, "-m", "ebclab", "sweep", "simclr", *options, *settings, "--concurrent", "1"]
+
+    def start(machine: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    def finished() -> int:
+        try:
+            log = _read("s3://sets/sweeps/killed", "trials.jsonl").decode()
+        except FileNotFoundError:
+            return 0
+        return log.count('"event": "ended"')
+
+    process = start("one")
+    give_up = time.monotonic() + 300
+    while finished() < 1 and process.poll() is None:
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)  # with every process of its Ray
+    process.wait()
+    assert not _names("s3://sets/sweeps/killed") & {"result.json"}
+    assert start("two").wait(timeout=400) == 0
+    assert json.loads(_read("s3://sets/sweeps/killed", "result.json"))["trials"]["finished"] >= 1

@@ -1,0 +1,230 @@
+"""Runs that live in an S3 store: every verb, other machines, kills, a store that is away; signed requests, loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from ebclab.cli import main
+from ebclab.storage.home import COPIES, home_at
+from ebclab.storage.patience import PATIENCE
+from ebclab.storage.store import Store
+
+SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]
+
+
+def _command(runs: str | Path, epochs: int, *extra: str) -> list[str]:
+    settings = [part for text in (*SETTINGS, *extra) for part in ("--set", text)]
+    return ["pretrain", "simclr", "--name", "run", "--runs", str(runs), "--epochs", str(epochs), *settings]
+
+
+def _names(address: str) -> set[str]:
+    home = home_at(address)
+    assert home is not None
+    return set(Store(home).names())
+
+
+def _weights(address: str) -> bytes:
+    """Return the final weights of a run in the store; they are written without a date."""
+    place, inside = fs.FileSystem.from_uri(address)
+    result = json.loads(place.open_input_stream(f"{inside}/result.json").read())
+    content: bytes = place.open_input_stream(f"{inside}/{result['checkpoint']}/model.safetensors").read()
+    return content
+
+
+def _final(runs: Path) -> bytes:
+    """Return the final weights of a run in a folder."""
+    return next((runs / "run" / "checkpoints").glob("last-*36/model.safetensors")).read_bytes()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function after which this process is on another machine: one without copies."""
+    count = iter(range(100))
+
+    def change() -> None:
+        monkeypatch.setenv(COPIES, str(tmp_path / f"machine-{next(count)}"))
+
+    change()
+    return change
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The final weights of four epochs in a folder on the disk that nothing happened to."""
+    runs = tmp_path_factory.mktemp("undisturbed")
+    assert main(_command(runs, 4)) == 0
+    return _final(runs)
+
+
+def test_every_verb_reads_and_writes_there_each_on_a_machine_of_its_own(
+    store: Any, machine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = "s3://sets/verbs"
+    assert main(_command(runs, 2)) == 0
+    assert f"run: {runs}/run" in capsys.readouterr().out
+    machine()
+    assert main(_command(runs, 4)) == 0  # two more epochs, somewhere else
+    assert [main(_command(tmp_path, epochs)) for epochs in (2, 4)] == [0, 0]  # the same on this disk
+    assert _weights(f"{runs}/run") == _final(tmp_path)
+    machine()
+    assert main(_command(runs, 4)) == 0
+    assert "this run had already finished" in capsys.readouterr().out
+    machine()
+    assert main(["evaluate", f"{runs}/run", "--only", "knn"]) == 0
+    machine()
+    capsys.readouterr()
+    assert main(["export", f"{runs}/run", "--to", "s3://sets/encoder"]) == 0
+    said = capsys.readouterr()
+    assert "exported to s3://sets/encoder; README.md in it" in said.out
+    assert "no scores" not in said.err  # what the machine before has measured is known
+    assert _names("s3://sets/encoder") == {"README.md", "encoder.json", "model.safetensors"}
+    assert main(["export", f"{runs}/run", "--to", "s3://sets/encoder"]) == 2
+    assert "--to: there is something already" in capsys.readouterr().err
+    assert main(["export", f"{runs}/run", "--to", "s3://sets/encoder", "--overwrite"]) == 0
+    names = _names(f"{runs}/run")
+    assert {"config.yaml", "environment.json", "metrics.jsonl", "result.json", "evaluation.json"} <= names
+    assert not any(part.startswith(".") for name in names for part in name.split("/"))
+    assert {name.split("/")[1] for name in names if name.startswith("checkpoints/last")} == {
+        "last-0000000027",
+        "last-0000000036",
+    }
+
+
+def test_settings_can_be_taken_from_there_and_a_run_continued_by_its_name_alone(
+    store: Any, machine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(_command("s3://sets/named", 1)) == 0
+    machine()
+    resume = ["pretrain", "simclr", "--name", "run", "--runs", "s3://sets/named", "--epochs", "2", "--resume"]
+    assert main(resume) == 0
+    config = ["--config", "s3://sets/named/run/config.yaml"]
+    capsys.readouterr()
+    assert main(["show", "simclr", *config]) == 0
+    assert "train_limit: 640" in capsys.readouterr().out
+    assert main(["show", "simclr", "--config", "s3://sets/named/run/nothing.yaml"]) == 2
+    assert "s3://sets/named/run/nothing.yaml: there is no such file in the store" in capsys.readouterr().err
+
+
+def _start(command: list[str], copies: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(copies), **variables}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ebclab", *command],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _until(condition: Any, seconds: float = 200.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["the first checkpoint", "the middle of an upload"])
+def test_a_run_whose_machine_dies_ends_elsewhere_in_the_bits_of_an_undisturbed_one(
+    moment: str, store: Any, undisturbed: bytes, tmp_path: Path
+) -> None:
+    runs = f"s3://sets/{moment.replace(' ', '-')}"
+    process = _start(_command(runs, 4), tmp_path / "one")
+
+    def is_there() -> bool:
+        names = _names(f"{runs}/run")
+        if moment == "the first checkpoint":
+            return any(name.endswith("manifest.json") for name in names)
+        weights = {name.rpartition("/")[0] for name in names if name.endswith("model.safetensors")}
+        return any(folder.endswith("18") for folder in weights)
+
+    _until(lambda: is_there() or process.poll() is not None)
+    assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()  # type: ignore[union-attr]
+    other = _start(_command(runs, 4), tmp_path / "two")
+    assert other.wait(timeout=240) == 0, other.stderr.read()  # type: ignore[union-attr]
+    other.stderr.close()  # type: ignore[union-attr]
+    assert _weights(f"{runs}/run") == undisturbed
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_a_store_that_is_away_and_loses_nothing(
+    store: Any, door: Any, undisturbed: bytes, tmp_path: Path
+) -> None:
+    runs = "s3://sets/away"
+    process = _start(_command(runs, 4), tmp_path / "one", AWS_ENDPOINT_URL=f"http://127.0.0.1:{door.port}")
+    _until(lambda: any("checkpoints" in name for name in _names(f"{runs}/run")) or process.poll() is not None)
+    door.shut()
+    time.sleep(30)
+    assert process.poll() is None
+    before = _names(f"{runs}/run")
+    assert "result.json" not in before
+    door.open()
+    assert process.wait(timeout=240) == 0, process.stderr.read()  # type: ignore[union-attr]
+    process.stderr.close()  # type: ignore[union-attr]
+    assert _weights(f"{runs}/run") == undisturbed
+
+
+def test_a_store_that_stays_away_ends_the_run_with_a_sentence(
+    store: Any, machine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv(PATIENCE, "1")
+    assert main(_command("s3://sets/nowhere", 1)) == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert "s3://sets/nowhere/run: the store has not answered for " in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("runs", "variables", "sentence"),
+    [
+        ("s3://nothing/runs", {}, "s3://nothing/runs/run: the store refuses, got "),
+        ("s3://sets/runs", {"AWS_SECRET_ACCESS_KEY": "hush"}, "s3://sets/runs/run: the store refuses, got "),
+        ("s3://me:hush@sets/runs", {}, "storage: an address is written into run folders and must hold no credentials"),
+        ("ftp://sets/runs", {}, "storage: not a place that can be opened, got 'ftp://sets/runs'"),
+    ],
+)
+def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
+    runs: str,
+    variables: dict[str, str],
+    sentence: str,
+    store: Any,
+    machine: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    started = time.monotonic()
+    assert main(_command(runs, 1)) == 2
+    assert time.monotonic() - started < 60
+    text = " ".join(capsys.readouterr().err.split())
+    assert sentence in text
+    assert "hush" not in text
+
+
+def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from ebclab.storage.keeper import leased
+
+    home = home_at("s3://sets/busy/run")
+    said: list[int] = []
+    with leased(home, "is training in this folder"):
+        thread = threading.Thread(target=lambda: said.append(main(_command("s3://sets/busy", 1))))
+        thread.start()
+        thread.join()
+    assert said == [2]
+    assert "s3://sets/busy/run: another process is training in this folder" in " ".join(capsys.readouterr().err.split())
