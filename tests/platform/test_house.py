@@ -36,7 +36,14 @@ LAB_FLOORS = [
 SIDE_BY_SIDE = {frozenset({"optimization", "config"}), frozenset({"simclr", "flatclr"})}
 """Pairs on one floor that may know each other: an optimizer reads its settings; FlatCLR is a SimCLR."""
 
-MAY_IMPORT_RAY = {"sweeps", "cli", "training/launch.py", "training/elastic.py", "data/streaming"}
+MAY_IMPORT_RAY = {
+    "sweeps",
+    "cli",
+    "training/launch.py",
+    "training/elastic.py",
+    "training/preemption.py",
+    "data/streaming",
+}
 
 
 def _imports(path: Path, *, everywhere: bool = True) -> set[str]:

@@ -17,7 +17,9 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.slots import Slots
 from ebclab.sweeps.table import SweepDisplay
 from ebclab.sweeps.worker import TrialSetup
-from ebclab.training.interrupt import StopFlag, StopNote, stop_on_signals
+from ebclab.training.interrupt import StopFlag, stop_on_signals
+from ebclab.training.preemption import Notices
+from ebclab.training.run_folder import RunFolder
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Phase:
             InterruptedRunError: Somebody asked to stop.
         """
         self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
+        self._notices, self._asked = Notices(), set[str]()
         self._course = course = Course(
             self.log,
             self.proposals,
@@ -65,7 +68,7 @@ class Phase:
             return
         for trial in course.trials:
             if not trial.is_over:
-                self._stop_note(trial.id).clear()
+                self._run(trial.id).stop.clear()
         total = len(course.trials) + self.proposals.left(course.trials)
         name = f"{self.folder.path.name}, {self.proposals.kind}"
         self.display.start(name, self.plan.config.evaluation.objective, total)
@@ -84,14 +87,21 @@ class Phase:
 
     def _on_step(self) -> None:
         self.display.show(self._course.trials)
+        if machines := self._notices.new():
+            self.display.note(
+                f"{', '.join(machines)} will be taken away: trials that train now save at their next log step"
+            )
+            for trial_id in self._course.active:
+                self._run(trial_id).save_now.set()
         elapsed = time.monotonic() - self._started
         if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
             self._over_time = True
             self.display.note("the time for the search is over: trials that train now save and stop")
             self._stop.set()
         if self._stop.is_set:
-            for trial_id in self._course.active:
-                self._stop_note(trial_id).set()
+            for trial_id in set(self._course.active) - self._asked:
+                self._run(trial_id).stop.set()
+                self._asked.add(trial_id)
 
-    def _stop_note(self, trial_id: str) -> StopNote:
-        return self.folder.run(self.log.trials[trial_id].run_name).stop
+    def _run(self, trial_id: str) -> RunFolder:
+        return self.folder.run(self.log.trials[trial_id].run_name)

@@ -11,14 +11,14 @@ from typing import Any
 
 from ebclab.training.display import Display
 from ebclab.training.health_record import in_words
-from ebclab.training.interrupt import StopNote, stop_on_signals
+from ebclab.training.interrupt import Wish, stop_on_signals
 from ebclab.training.metrics_log import MetricsLog
 
 _LAUNCHES = ("started", "resumed")
 _POLL_SECONDS = 0.3
 
 
-def watch(work: Callable[[], Any], follower: RunFollower, stop: StopNote) -> Any:
+def watch(work: Callable[[], Any], follower: RunFollower, stop: Wish) -> Any:
     """Do ``work`` in a thread while this one shows progress and hears Ctrl-C; return what it returns.
 
     Args:

@@ -35,11 +35,11 @@ class StopFlag:
         self.is_set = True
 
 
-class StopNote:
-    """The same wish as a note, for a run whose training happens in other processes.
+class Wish:
+    """A wish as a note, for a run whose training happens in other processes.
 
     Args:
-        note: It is there when somebody asked the run to stop. A store that does not answer tells of no wish.
+        note: It is there when somebody has asked. A store that does not answer tells of no wish.
     """
 
     def __init__(self, note: Note) -> None:
@@ -48,7 +48,7 @@ class StopNote:
 
     @property
     def is_set(self) -> bool:
-        """Somebody asked the run to stop."""
+        """Somebody has asked."""
         if not self._seen and time.monotonic() - self._looked >= self._note.pause:
             self._looked = time.monotonic()
             try:
@@ -58,12 +58,12 @@ class StopNote:
         return self._seen
 
     def set(self) -> None:
-        """Ask the run to stop at its next log step."""
+        """Ask; it is heard at the run's next log step."""
         self._note.write(b"")
 
     def clear(self) -> None:
-        """Forget a wish of an earlier launch."""
-        self._seen = False
+        """Forget that somebody has asked."""
+        self._seen, self._looked = False, -math.inf
         self._note.clear()
 
 

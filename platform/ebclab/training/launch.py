@@ -37,6 +37,7 @@ from ebclab.training.elastic import ElasticPolicy
 from ebclab.training.follow import RunFollower, watch
 from ebclab.training.one_rank import Job
 from ebclab.training.placement import Placement, allowed_sizes, even_share
+from ebclab.training.preemption import heeded
 from ebclab.training.prepare import build_method
 from ebclab.training.ranks import raised_elsewhere
 from ebclab.training.streamed import delivery_of
@@ -68,6 +69,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
     choice = delivery_of(job.config, lambda: method, job.images, here)
     display.note(choice.reason)
     job.run.note(REFUSAL).clear()
+    job.run.save_now.clear()
     follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
     with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
         streamed = choice.delivery == "stream"
@@ -76,7 +78,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(job, placement, stream)
         try:
-            with watched(job.run.home, job.run.metrics.path.name):
+            with watched(job.run.home, job.run.metrics.path.name), heeded(partial(_save_now, job, display)):
                 outcome = watch(trainer.fit, follower, job.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
             raise _failure(job, error) from error
@@ -84,6 +86,12 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         raise raised_elsewhere(outcome["exit_code"], outcome["text"])
     result: dict[str, Any] = outcome["result"]
     return result
+
+
+def _save_now(job: Job, display: Display, machines: list[str]) -> None:
+    """Have the workers save before machines are taken away."""
+    display.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
+    job.run.save_now.set()
 
 
 def _sizes(job: Job, method: Method) -> tuple[int, ...]:

@@ -88,6 +88,7 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
     with kept(job.run.home, NEEDED) as keeper, SummaryWriter(str(job.run.path / "tensorboard")) as writer:
         recorder = _recorder(job, prepared, place, display, stop, writer)
         recorder.keeper = keeper
+        recorder.save_now = job.run.save_now
         _note_memory(prepared, display)
         found = continue_or_start(job.run, prepared)
         write_start(

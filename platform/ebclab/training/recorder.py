@@ -15,7 +15,7 @@ from ebclab.storage.keeper import Keeper, NoKeeper
 from ebclab.training import checkpoint
 from ebclab.training.display import Display
 from ebclab.training.health_record import HealthRecord, in_words
-from ebclab.training.interrupt import Stop
+from ebclab.training.interrupt import Stop, Wish
 from ebclab.training.loop import Training, check_weights
 from ebclab.training.run_folder import RunFolder
 
@@ -37,6 +37,7 @@ class Recorder:
         seconds_before: Training time of earlier launches of this run.
         health: What is known of the run's health; None where nobody watches it.
         keeper: Brings what is written to where the run lives.
+        save_now: Set when a machine will be taken away and a checkpoint is wanted at once; None where nobody asks.
     """
 
     run: RunFolder
@@ -51,6 +52,7 @@ class Recorder:
     seconds_before: float = 0.0
     health: HealthRecord | None = None
     keeper: Keeper = field(default_factory=NoKeeper)
+    save_now: Wish | None = None
     last_metrics: dict[str, float] | None = None
     last_scores: dict[str, float] = field(default_factory=dict)
 
@@ -70,6 +72,16 @@ class Recorder:
             self.writer.add_scalar(f"train/{name}", value, step)
         self.keeper.push_soon()
         self.display.update(step, epoch, metrics)
+        if self.save_now is not None and self.save_now.is_set:
+            self._save_early(self.save_now, step)
+
+    def _save_early(self, wish: Wish, step: int) -> None:
+        """Save between epochs; at the end of one it is left to what saves there."""
+        if step % self.training.data.num_batches:
+            check_weights(self.training.method, step)
+            self.save("last", step // self.training.data.num_batches)
+            self.run.metrics.append("event", step, event="saved_early", reason="a machine will be taken away")
+        wish.clear()
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
         """Score the epoch, write its record, then its checkpoints (in this order: see MetricsLog.forget_after)."""

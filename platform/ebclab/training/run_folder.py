@@ -21,7 +21,7 @@ from ebclab.storage.mirror import Mirror, whole_checkpoints
 from ebclab.storage.note import LocalNote, Note, StoredNote
 from ebclab.storage.store import Store, send
 from ebclab.training import atomic, checkpoint
-from ebclab.training.interrupt import StopNote
+from ebclab.training.interrupt import Wish
 from ebclab.training.lock import held
 from ebclab.training.metrics_log import MetricsLog
 from energy_contrast.method import Method
@@ -96,9 +96,14 @@ class RunFolder:
         return self.path / ".ray"
 
     @property
-    def stop(self) -> StopNote:
+    def stop(self) -> Wish:
         """Whether somebody asked workers to save and stop."""
-        return StopNote(self.note(".stop"))
+        return Wish(self.note(".stop"))
+
+    @property
+    def save_now(self) -> Wish:
+        """Whether somebody asked workers to save without waiting for the end of the epoch."""
+        return Wish(self.note(".save"))
 
     def send(self, *names: str) -> None:
         """Add files of this process's copy to the store; none named means all. Nothing there is deleted."""
