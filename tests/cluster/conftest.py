@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 PREFIX = "10.77.0."
 HOME = "/mnt/ebc-home"
 """Home of root on every host: memory of its own, that ends with the host."""
@@ -166,11 +168,34 @@ class Network:
             time.sleep(0.2)
 
 
-@contextlib.contextmanager
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark the tests of this folder, and skip them with the reason where there can be no hosts."""
+    here, reason = Path(__file__).parent, why_not()
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(1200))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For keys, files and the home of whoever sits at the laptop."""
+    made = tmp_path_factory.mktemp("cluster")
+    (made / "home").mkdir()
+    return made
+
+
+@pytest.fixture(scope="module")
 def network(folder: Path) -> Iterator[Network]:
-    """Yield a network without hosts, and leave nothing of it."""
+    """A head and two workers; nothing is left of them."""
     made = Network(folder)
     try:
+        for name in ("ebc-head", "ebc-worker1", "ebc-worker2"):
+            made.add(name)
         yield made
     finally:
         made.end()

@@ -1,0 +1,226 @@
+"""From ``ray up`` to ``ray down`` on machines with own networks, processes and homes, as cluster/README.md says it.
+
+A sweep is submitted, a worker machine is switched off in its middle, the report is waited for, nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hush-this-is-nobodys-key"
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def wheel(folder: Path) -> Path:
+    """The wheel that machines get."""
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (made,) = (folder / "dist").glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def store(network: Any) -> Iterator[str]:
+    """An S3 server on the bridge with the bucket ``lab``; its URL."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address=network.gateway, port=0, verbose=False)
+    server.start()
+    url = f"http://{network.gateway}:{server.get_host_and_port()[1]}"
+    keys = {"aws_access_key_id": "lab", "aws_secret_access_key": SECRET}
+    boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket="lab")
+    yield url
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def laptop(folder: Path) -> dict[str, str]:
+    """The environment of whoever sits at the laptop: a home of its own with a token in it."""
+    home = folder / "home"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_", "EBCLAB_"))}
+    environment = {**kept, "HOME": str(home), "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
+    }
+    subprocess.run(
+        ["ray", "get-auth-token", "--generate"], env=environment, check=True, capture_output=True, cwd=folder
+    )
+    (home / ".ray" / "auth_token").chmod(0o600)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def description(network: Any, wheel: Path, store: str, folder: Path) -> Path:
+    """cluster/on-premises.yaml with what a user chooses filled in, and an installation that needs no internet."""
+    text = (ROOT / "cluster" / "on-premises.yaml").read_text(encoding="utf-8")
+    told: dict[str, Any] = yaml.safe_load(text)
+    head, *workers = network.hosts
+    told["cluster_name"] = f"ebclab-test-{os.getpid()}"
+    told["provider"] |= {"head_ip": head.address, "worker_ips": [host.address for host in workers]}
+    told["auth"] = {"ssh_user": "root", "ssh_private_key": str(network.key)}
+    token = {place: source for place, source in told["file_mounts"].items() if place.endswith("auth_token")}
+    assert token
+    told["file_mounts"] = {f"~/ebclab/{wheel.name}": str(wheel), **token}
+    variables = {
+        "PATH": f"{Path(sys.executable).parent}:$PATH",
+        "PYTHONPATH": "$HOME/ebclab/site",
+        "RAY_AUTH_MODE": "token",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "AWS_ENDPOINT_URL": store,
+        "AWS_ACCESS_KEY_ID": "lab",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    lines = " ".join(f"{name}={value}" for name, value in variables.items())
+    install = f"pip install -q --no-deps --no-index --target ~/ebclab/site --upgrade ~/ebclab/{wheel.name}"
+    told["setup_commands"] = [
+        "chmod 700 ~/.ray && chmod 600 ~/.ray/auth_token",
+        f"{Path(sys.executable).parent}/python -m {install}",
+        f"grep -qs ebclab/site ~/.bashrc || echo 'export {lines}' >> ~/.bashrc",
+    ]
+    for part in ("head_start_ray_commands", "worker_start_ray_commands"):
+        told[part] = [
+            re.sub(r"ray start", "ray start --num-cpus=1 --object-store-memory=150000000", command)
+            for command in told[part]
+        ]
+    path = folder / "cluster.yaml"
+    path.write_text(yaml.safe_dump(told), encoding="utf-8")
+    return path
+
+
+def _run(
+    command: list[str], laptop: dict[str, str], cwd: Path, seconds: float = 300
+) -> subprocess.CompletedProcess[str]:
+    given: dict[str, Any] = {"env": laptop, "cwd": cwd, "timeout": seconds, "stdin": subprocess.DEVNULL}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **given)
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def _dashboard(description: Path, laptop: dict[str, str], folder: Path) -> Iterator[str]:
+    """Yield the address that ``ray dashboard`` opens through SSH."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["ray", "dashboard", str(description), "--port", str(port)]
+    with (folder / "dashboard.log").open("wb") as log:
+        process = subprocess.Popen(command, env=laptop, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+
+    try:
+        _until(answers, 60)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def _trials(store: str) -> list[dict[str, Any]]:
+    import boto3
+
+    keys = {"aws_access_key_id": "lab", "aws_secret_access_key": SECRET}
+    client = boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys)
+    try:
+        text = client.get_object(Bucket="lab", Key="sweeps/first/trials.jsonl")["Body"].read().decode()
+    except client.exceptions.NoSuchKey:
+        return []
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
+    network: Any, description: Path, laptop: dict[str, str], store: str, folder: Path
+) -> None:
+    first = network.hosts[1]
+    up = _run(["ray", "up", "-y", str(description)], laptop, folder)
+    assert up.returncode == 0, up.stdout + up.stderr
+    try:
+        _until(
+            lambda: _run(["ray", "exec", str(description), "ray status"], laptop, folder).stdout.count(" node_") >= 3,
+            240,
+        )
+        with _dashboard(description, laptop, folder) as address:
+            settings = [
+                "--set",
+                "data.train_limit=640",
+                "--set",
+                "training.epochs=6",
+                "--set",
+                "training.batch_size=32",
+            ]
+            asked = ["--trials", "5", "--top", "1", "--seeds", "2", "--name", "first", "--sweeps", "s3://lab/sweeps"]
+            command = ["ebclab", "submit", "--address", address, "--", "sweep", "simclr", *settings, *asked]
+            with (folder / "submit.log").open("wb") as log:
+                job = subprocess.Popen(
+                    command, env=laptop, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                )
+            said = folder / "submit.log"
+            _until(lambda: any(t["event"] == "epoch" for t in _trials(store)) or job.poll() is not None, 300)
+            assert job.poll() is None, said.read_text()
+            first.kill()
+            assert job.wait(timeout=600) == 0, said.read_text()
+            page = ["ebclab", "submit", "--address", address, "--", "report", "s3://lab/sweeps/first"]
+            reported = _run(page, laptop, folder)
+            assert reported.returncode == 0, reported.stdout + reported.stderr
+        events = _trials(store)
+        ended = {t["trial"]: t["state"] for t in events if t["event"] == "ended"}
+        assert set(ended.values()) <= {"finished", "stopped"}
+        assert len(ended) >= 5 + 2
+        _nothing_secret(laptop, folder, said.read_text() + reported.stdout + json.dumps(events))
+    finally:
+        _run(["ray", "exec", str(description), "ray stop"], laptop, folder)
+        down = _run(["ray", "down", "-y", str(description)], laptop, folder)
+    assert down.returncode == 0, down.stdout + down.stderr
+    _nothing_left(network, laptop, folder)
+
+
+def _nothing_secret(laptop: dict[str, str], folder: Path, said: str) -> None:
+    token = (Path(laptop["HOME"]) / ".ray" / "auth_token").read_text(encoding="utf-8").strip()
+    assert len(token) > 20
+    assert token not in said
+    assert SECRET not in said
+
+
+def _nothing_left(network: Any, laptop: dict[str, str], folder: Path) -> None:
+    """Assert that no process of Ray is left on any machine, and no key once README's last step is done."""
+    text = (ROOT / "cluster" / "README.md").read_text(encoding="utf-8")
+    (clean,) = re.findall(r"USER@\$host '(.*)'\n", text)
+    for host in network.hosts:
+        if host.process.poll() is not None:
+            continue
+        assert network.run(host, "pgrep -fa 'raylet|gcs_server|ray::'").stdout.replace("pgrep", "").strip() == ""
+        network.run(host, clean)
+        left = network.run(host, "ls -A ~").stdout.split()
+        assert not {".ray", "ebclab"} & set(left)
+        assert not [name for name in left if "bootstrap" in name or name.endswith(".pem")]
+    assert not [path for path in Path(laptop["HOME"]).rglob("*") if path.suffix == ".pem"]
