@@ -35,6 +35,10 @@ class RunError(UserError):
     """A run folder is missing, taken, damaged or cannot be written."""
 
 
+class UnreachableError(UserError):
+    """Nobody answers where the user says a cluster is, or nobody any more."""
+
+
 class TrainingError(EbclabError):
     """The work itself failed; the text names the last good checkpoint."""
 

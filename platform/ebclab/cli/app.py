@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ebclab.cli import data, evaluate, export, pretrain, report, runs, show, sweep
+from ebclab.cli import data, evaluate, export, pretrain, report, runs, show, submit, sweep
 
 app = typer.Typer(
     name="ebclab",
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 app.command("pretrain")(pretrain.pretrain)
 app.command("sweep")(sweep.sweep)
+app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)

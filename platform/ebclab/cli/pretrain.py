@@ -113,3 +113,15 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)
+
+
+def settings_of(given: dict[str, Any]) -> ExperimentConfig:
+    """Return the settings of a new run from this command's options.
+
+    Args:
+        given: Value of each option by name, as the command line's parser has them.
+    """
+    assignments = _worker_settings(given["workers"]) + list(given["assignments"] or [])
+    overrides = _overrides(given["dataset"], given["data_root"], given["epochs"], given["seed"], assignments)
+    config = Path(given["config"]) if given["config"] else None
+    return _composed(given["method"], given["recipe"], config, overrides)

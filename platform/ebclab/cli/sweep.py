@@ -151,3 +151,19 @@ def _concurrent(text: str) -> int | None:
     if not text.isdigit() or int(text) == 0:
         raise UserError(f"--concurrent: not a number of trials, got {text!r}; write auto or a number from 1")
     return int(text)
+
+
+def plan_of(given: dict[str, Any]) -> SweepPlan:
+    """Return the plan of a new sweep from this command's options, all of which are read.
+
+    Args:
+        given: Value of each option by name, as the command line's parser has them.
+    """
+    named = (given[key] for key in ("dataset", "data_root", "objective", "assignments"))
+    space, config = (Path(given[key]) if given[key] else None for key in ("space", "config"))
+    asked = {
+        key: given[key] for key in ("trials", "epochs", "top", "seeds", "baseline", "search", "scheduler", "rules")
+    }
+    _limits(given["gpus_per_trial"], given["concurrent"], given["limit"])
+    choices = _given(**asked, space=space, interval_epochs=given["interval"])
+    return _plan(given["method"], given["recipe"], config, _overrides(*named), choices, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_SWITCHES = {
+SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # a box about Tune's own view of a sweep
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers on this machine keep the user's working folder
@@ -16,9 +16,10 @@ _SWITCHES = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the first Ctrl-C saves
     "TUNE_RESULT_BUFFER_LENGTH": "1",
 }
+"""Name and value of each."""
 
 
 def set_ray_switches() -> None:
     """Set them in this process, whose environment its workers inherit; what the user has set stays."""
-    for name, value in _SWITCHES.items():
+    for name, value in SWITCHES.items():
         os.environ.setdefault(name, value)

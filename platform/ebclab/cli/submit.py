@@ -1,0 +1,182 @@
+"""``ebclab submit``: the same command lines on a running cluster, followed from here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ebclab.errors import EbclabError, UserError
+
+if TYPE_CHECKING:
+    from ebclab.submission.cluster import Cluster
+    from ebclab.submission.jobs import JobState
+
+_INTERRUPTED = 130
+
+READS_THE_REST = {"allow_interspersed_args": False}
+"""What follows the verb to submit belongs to it, with and without ``--`` before it."""
+
+
+def submit(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[--] VERB", help="What to run there, as it would stand after `ebclab`."),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Job server; $RAY_API_SERVER_ADDRESS, or http://127.0.0.1:8265, when left out."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="ID", help="Name of the job; one is made up when left out.")
+    ] = None,
+    wheel: Annotated[
+        Path | None, typer.Option(help="Run the ebclab of this wheel; the one that runs here when left out.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")] = False,
+    follow: Annotated[str | None, typer.Option(metavar="ID", help="Show a job's log, and wait for its end.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="ID", help="Ask a job to save and stop.")] = None,
+    list_jobs: Annotated[bool, typer.Option("--list", help="List the cluster's jobs.")] = False,
+) -> None:
+    """Run an ebclab command line on a running cluster, through its job server.
+
+    What is sent along: the ebclab that runs here, and the files of --space and --config.
+    The job goes on when this computer sleeps, and when Ctrl-C ends the following.
+    The exit code is that of the command.
+    """
+    asked = {"a command line": command, "--follow": follow, "--stop": stop, "--list": list_jobs}
+    given = [what for what, value in asked.items() if value]
+    if len(given) != 1:
+        raise UserError(
+            f"submit: one of {', '.join(asked)}, got {' and '.join(given) or 'none'}; see ebclab submit --help"
+        )
+    if command:
+        _submit(command, address, name, wheel, detach=detach)
+    elif follow:
+        _follow(_connect(address), follow, address)
+    elif stop:
+        _stop(_connect(address), stop, address)
+    else:
+        _list(_connect(address))
+
+
+def _submit(command: list[str], address: str | None, name: str | None, wheel: Path | None, *, detach: bool) -> None:
+    """Check, pack, upload, start, follow."""
+    from ebclab.cli.submit_check import check
+    from ebclab.submission.code import stage_code
+    from ebclab.submission.command import FILES, entrypoint, new_id, require_id, require_verb, stage_files
+
+    verb = require_verb(command)
+    job_id = require_id(name) if name is not None else new_id(verb)
+    for note in check(command).notes:
+        _note(note)
+    with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:
+        place = Path(folder)
+        sent = stage_files(command, place / "files" / FILES)
+        (place / "code").mkdir()
+        packages = stage_code(place / "code", wheel) + list((place / "files").glob("*"))
+        cluster = _connect(address)
+        cluster.submit(job_id, entrypoint(sent), packages)
+    _note(f"submitted {job_id} to {cluster.address}")
+    if detach:
+        _note(_how_to_go_on(job_id, address))
+    else:
+        _follow(cluster, job_id, address)
+
+
+def _connect(asked: str | None) -> Cluster:
+    from ebclab.submission.address import choose_address, plain_text_warning, send_token
+
+    address = choose_address(asked, os.environ)
+    if warning := plain_text_warning(address, os.environ):
+        _note(f"warning: {warning}")
+    send_token(os.environ)
+    from ebclab.submission.cluster import Cluster
+
+    return Cluster(address)
+
+
+def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
+    """Show a job until its end and leave with its exit code."""
+    from ebclab.submission.following import follow
+    from ebclab.submission.jobs import verdict
+
+    try:
+        cluster.state(job_id)
+        job = follow(cluster, job_id, _write, note=_note)
+    except KeyboardInterrupt:
+        _note(f"\n{job_id} goes on; {_how_to_go_on(job_id, address)}")
+        raise typer.Exit(_INTERRUPTED) from None
+    except UserError:
+        raise
+    except EbclabError as error:
+        raise EbclabError(f"{error}; {_how_to_go_on(job_id, address)}") from error
+    code, sentence = verdict(job)
+    if sentence:
+        _note(sentence)
+    raise typer.Exit(code)
+
+
+def _stop(cluster: Cluster, job_id: str, address: str | None) -> None:
+    job = cluster.state(job_id)
+    if job.is_over or not cluster.stop(job_id):
+        typer.echo(f"{job_id} is over already: {job.status.lower()}")
+        return
+    typer.echo(f"asked {job_id} to save and stop; {_command('follow', job_id, address)} shows it")
+
+
+def _list(cluster: Cluster) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.submission.command import submitted_part
+
+    jobs = cluster.all_jobs()
+    if not jobs:
+        typer.echo(f"no jobs on {cluster.address}")
+        return
+    table = Table()
+    table.add_column("job", overflow="fold")
+    for column in ("state", "started", "took"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("command", overflow="fold")
+    for job in jobs:
+        started = time.strftime("%d %b %H:%M", time.localtime(job.started)) if job.started else ""
+        table.add_row(job.id, _shown_state(job), started, _took(job), submitted_part(job.command))
+    Console(highlight=False, markup=False).print(table)
+
+
+def _shown_state(job: JobState) -> str:
+    failed = f", exit code {job.exit_code}" if job.exit_code else ""
+    return f"{job.status.lower()}{failed}"
+
+
+def _took(job: JobState) -> str:
+    from ebclab.training.display import clock
+
+    return clock((job.ended or time.time()) - job.started) if job.started else ""
+
+
+def _how_to_go_on(job_id: str, address: str | None) -> str:
+    return f"{_command('follow', job_id, address)} shows it again, {_command('stop', job_id, address)} stops it"
+
+
+def _command(what: str, job_id: str, address: str | None) -> str:
+    where = f" --address {address}" if address else ""
+    return f"`ebclab submit --{what} {job_id}{where}`"
+
+
+def _write(text: str) -> None:
+    """Pass a job's output on as it comes."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _note(text: str) -> None:
+    """Print a line that is not the job's."""
+    typer.echo(text, err=True)

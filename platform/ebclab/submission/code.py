@@ -1,0 +1,70 @@
+"""The code that a job runs: the packages that are installed here, or those of a wheel, as folders to upload.
+
+Ray can install a wheel by itself, but does so with pip and all that the wheel depends on (torch on every node, again),
+and knows it by its file name alone, so that changed code of the same version would never arrive. Folders are known by
+the hash of their content, come before everything that is installed on head and workers, and need no network there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from ebclab.errors import UserError
+
+PACKAGES = ("ebclab", "energy_contrast")
+
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[co]", ".*")
+
+
+def stage_code(folder: Path, wheel: Path | None = None) -> list[Path]:
+    """Put the packages and what is known about them (version, requirements) into ``folder``; return what to upload.
+
+    Args:
+        folder: An empty folder.
+        wheel: A built wheel of ebclab; None takes the packages that this process runs.
+
+    Raises:
+        UserError: The wheel cannot be read, or is not one of ebclab.
+    """
+    if wheel is not None:
+        _unpack(wheel, folder)
+    else:
+        _copy_installed(folder)
+    return sorted(folder.iterdir())
+
+
+def _copy_installed(folder: Path) -> None:
+    """Copy the packages of this process; links to data folders become the folders."""
+    for package in PACKAGES:
+        spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"{package}: not installed here as a folder; give the wheel to send with --wheel FILE")
+        shutil.copytree(next(iter(spec.submodule_search_locations)), folder / package, ignore=_LEFT_OUT)
+    try:
+        about = metadata.distribution("ebclab")
+    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+        return
+    place = folder / f"ebclab-{about.version}.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(about.read_text("METADATA") or "", encoding="utf-8")
+
+
+def _unpack(wheel: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+            missing = [package for package in PACKAGES if f"{package}/__init__.py" not in names]
+            if missing:
+                raise UserError(
+                    f"--wheel: holds no {' and no '.join(missing)}, got {wheel}; build one with `make wheel`"
+                )
+            archive.extractall(folder, [name for name in names if ".data/" not in name])
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"--wheel: cannot be read as a wheel, got {wheel} ({getattr(error, 'strerror', None) or error}); "
+            "build one with `make wheel`, or leave it out to send the ebclab that runs here"
+        ) from error

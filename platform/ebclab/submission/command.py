@@ -1,0 +1,134 @@
+"""A command line on its way to a cluster: which verbs go, which files go along, what the head node is told to run."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ebclab.config.addresses import credentials_problem
+from ebclab.config.names import did_you_mean
+from ebclab.errors import UserError
+from ebclab.sweeps.space import list_spaces
+
+FILES = "ebclab_submitted"
+"""Folder of the files that were sent along; on the cluster it lies on the import path of the job."""
+
+ON_ARRIVAL = "ebclab.cli.arrival"
+"""Module that the head node starts; see there."""
+
+_SENT = "submitted:"
+_VERBS: dict[str, tuple[str, ...]] = {
+    "pretrain": ("--config",),
+    "sweep": ("--config", "--space"),
+    "evaluate": (),
+    "report": (),
+    "export": (),
+    "data": (),
+    "runs": (),
+}
+"""Verbs that may be submitted, each with its options that name a file of the user's."""
+
+_SHOWN_HERE = ("show", "submit")
+
+
+def require_verb(arguments: Sequence[str]) -> str:
+    """Return the verb of a command line that may be submitted.
+
+    Args:
+        arguments: What would stand after ``ebclab``.
+
+    Raises:
+        UserError: There is none, or it makes no sense on a cluster, or a secret stands in an argument.
+    """
+    if not arguments:
+        raise UserError(f"submit: nothing to submit; write `ebclab submit -- VERB ...` with one of {', '.join(_VERBS)}")
+    verb = arguments[0]
+    if verb in _SHOWN_HERE:
+        raise UserError(f"submit: {verb} needs no cluster; run `ebclab {verb}` here")
+    if verb not in _VERBS:
+        raise UserError(f"submit: no such verb, got {verb!r}; {did_you_mean(verb, _VERBS)}")
+    problems = [problem for text in arguments if (problem := credentials_problem(text))]
+    if problems:
+        raise UserError("\n".join(f"submit: {problem}" for problem in problems))
+    return verb
+
+
+def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Copy the files that a command line names into ``folder`` and return the command line with their places there.
+
+    Args:
+        arguments: A command line that ``require_verb`` has let pass.
+        folder: Is made when there is something to copy.
+
+    Raises:
+        UserError: A file cannot be read.
+    """
+    options = _VERBS[arguments[0]]
+    rewritten: list[str] = []
+    previous = ""
+    for text in arguments:
+        option, equals, value = text.partition("=")
+        if previous in options:
+            rewritten.append(_sent(text, previous, folder))
+        elif equals and option in options:
+            rewritten.append(f"{option}={_sent(value, option, folder)}")
+        else:
+            rewritten.append(text)
+        previous = text
+    return rewritten
+
+
+def _sent(file: str, option: str, folder: Path) -> str:
+    if option == "--space" and file in list_spaces():
+        return file
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{len(list(folder.iterdir()))}-{Path(file).name}"
+    try:
+        shutil.copyfile(file, folder / name)
+    except OSError as error:
+        raise UserError(f"{option}: cannot be read, got {file} ({error.strerror}); give the path of a file") from error
+    return _SENT + name
+
+
+def found_again(arguments: Sequence[str], places: Sequence[Path]) -> list[str]:
+    """Return a command line with the paths that sent files have on this machine.
+
+    Args:
+        arguments: What ``stage_files`` returned.
+        places: Folders of this machine that may hold the folder of sent files.
+    """
+    folder = next((place / FILES for place in places if (place / FILES).is_dir()), Path(FILES))
+    return [re.sub(rf"^(--[a-z-]+=)?{_SENT}(?=\d+-)", rf"\g<1>{folder}/", text) for text in arguments]
+
+
+def entrypoint(arguments: Sequence[str]) -> str:
+    """Return the shell command that the head node runs.
+
+    The home folder is where relative paths begin. ``exec`` leaves one process, which hears the signal to stop.
+    """
+    return f"cd ~ && exec python -m {ON_ARRIVAL} {shlex.join(arguments)}"
+
+
+def submitted_part(command: str) -> str:
+    """Return what a person submitted, from what the head node was told to run."""
+    return command.partition(f" -m {ON_ARRIVAL} ")[2] or command
+
+
+def new_id(verb: str) -> str:
+    """Return a name for a job that was given none."""
+    return f"{verb}-{secrets.token_hex(4)}"
+
+
+def require_id(name: str) -> str:
+    """Return ``name`` when it can name a job.
+
+    Raises:
+        UserError: It holds something else than letters, digits, dots, dashes and underscores.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, flags=re.ASCII):
+        raise UserError(f"--name: cannot name a job, got {name!r}; use letters, digits, dots, dashes and underscores")
+    return name
