@@ -30,6 +30,7 @@ LAB_FLOORS = [
     {"training"},
     {"sweeps"},
     {"reports", "export"},
+    {"submission"},
     {"cli"},
     {"__main__"},
 ]
@@ -39,6 +40,7 @@ SIDE_BY_SIDE = {frozenset({"optimization", "config"}), frozenset({"simclr", "fla
 MAY_IMPORT_RAY = {
     "sweeps",
     "cli",
+    "submission/cluster.py",
     "training/launch.py",
     "training/elastic.py",
     "training/preemption.py",

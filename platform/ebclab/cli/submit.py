@@ -131,24 +131,15 @@ def _stop(cluster: Cluster, job_id: str, address: str | None) -> None:
 
 
 def _list(cluster: Cluster) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from ebclab.submission.command import submitted_part
 
     jobs = cluster.all_jobs()
     if not jobs:
         typer.echo(f"no jobs on {cluster.address}")
-        return
-    table = Table()
-    table.add_column("job", overflow="fold")
-    for column in ("state", "started", "took"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("command", overflow="fold")
     for job in jobs:
-        started = time.strftime("%d %b %H:%M", time.localtime(job.started)) if job.started else ""
-        table.add_row(job.id, _shown_state(job), started, _took(job), submitted_part(job.command))
-    Console(highlight=False, markup=False).print(table)
+        started = time.strftime("%d %b %H:%M", time.localtime(job.started)) if job.started else "not yet"
+        typer.echo(f"{job.id}: {_shown_state(job)}, started {started}, {_took(job)}")
+        typer.echo(f"    {submitted_part(job.command)}")
 
 
 def _shown_state(job: JobState) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ebclab.data.filesystem import is_address
@@ -46,7 +47,7 @@ def check(arguments: Sequence[str]) -> Checked:
         UserError: Settings, recipe, space or files are wrong. Wrong options end the process as they do locally.
     """
     verb, given = _parsed(arguments)
-    notes = [_on_the_head_node(verb, given)]
+    notes = [_on_the_head_node(verb, given, arguments)]
     if verb in ("pretrain", "sweep"):
         notes.append(_checked_settings(verb, given))
     return Checked(verb, given, tuple(note for note in notes if note))
@@ -67,17 +68,17 @@ def _parsed(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
     return " ".join(words), context.params
 
 
-def _on_the_head_node(verb: str, given: dict[str, Any]) -> str | None:
+def _on_the_head_node(verb: str, given: dict[str, Any], arguments: Sequence[str]) -> str | None:
     """Return a sentence about folders of the head node, None when all lie in a store."""
     named = [given.get(name) for name in _PLACES.get(verb, ())]
-    places = [
-        str(place) for group in named if group for place in (group if isinstance(group, list | tuple) else [group])
-    ]
-    local = [f"~/{place}" if not place.startswith(("/", "~")) else place for place in places if not is_address(place)]
+    groups = (group if isinstance(group, list | tuple) else [group] for group in named if group)
+    values = [text.partition("=")[2] if text.startswith("--") else text for text in arguments]
+    in_a_store = {Path(value) for value in values if is_address(value)}  # a Path has lost one of the two slashes
+    local = [str(place) for group in groups for place in group if Path(place) not in in_a_store]
     if not local:
         return None
-    lasting = "an address such as s3://BUCKET/FOLDER outlives the cluster"
-    return f"on the head node, not here: {', '.join(local)}; {lasting}"
+    shown = ", ".join(place if place.startswith(("/", "~")) else f"~/{place}" for place in local)
+    return f"on the head node, not here: {shown}; an address such as s3://BUCKET/FOLDER outlives the cluster"
 
 
 def _checked_settings(verb: str, given: dict[str, Any]) -> str | None:

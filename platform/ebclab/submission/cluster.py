@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,8 +157,9 @@ class Cluster:
             return UserError(f"no such job on {self.address}, got {job_id}; {did_you_mean(job_id, names)}")
         if "already exists" in text:
             return UserError(f"--name: taken by another job of {self.address}; choose another name, or leave it out")
-        lines = [line.strip() for line in text.strip().splitlines() if line.strip(" .")]
-        return EbclabError(f"{self.address}: the job server refuses, got {lines[-1] if lines else 'no reason'}")
+        lines = [line.strip(" .") for line in text.splitlines() if line.strip(" .")]
+        reason = re.sub(r"^Request failed with status code \d+: ", "", lines[-1]) if lines else "no reason"
+        return EbclabError(f"{self.address}: the job server refuses, got {reason}")
 
 
 class _Client(JobSubmissionClient):

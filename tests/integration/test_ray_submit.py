@@ -1,0 +1,284 @@
+"""Command lines on a real job server: a head node with a token, an older ebclab installed, and a tunnel that breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import ebclab
+from ebclab.sweeps.log import SweepLog
+
+TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
+SOURCES = os.pathsep.join(
+    str(Path(path).parent) for path in (ebclab.__path__[0], __import__("energy_contrast").__path__[0])
+)
+
+
+class Head(NamedTuple):
+    """A head node: the address of its job server, the home folder there, and the file with its token."""
+
+    address: str
+    home: Path
+    token: Path
+
+    def command(self, *arguments: object, address: str | None = None) -> list[str]:
+        where = ["--address", address or self.address]
+        return [sys.executable, "-m", "ebclab", "submit", *where, *map(str, arguments)]
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        return {**kept, "PYTHONPATH": SOURCES, "RAY_AUTH_TOKEN_PATH": str(self.token)} | changes
+
+    def submit(self, *arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment(**changes),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as attempt:
+        return attempt.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    """A head node of its own, whose processes would find an ebclab that does not work."""
+    place = tmp_path_factory.mktemp("head")
+    (place / "older" / "ebclab").mkdir(parents=True)
+    (place / "older" / "ebclab" / "__init__.py").write_text("raise ImportError('an older ebclab')")
+    token = place / "token"
+    token.write_text(secrets.token_hex(32))
+    token.chmod(0o600)
+    (home := place / "home").mkdir()
+    port, dashboard, agent = _free_ports(3)
+    bin_folder = Path(sys.executable).parent
+    environment = {
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(home),
+        "PYTHONPATH": str(place / "older"),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "OMP_NUM_THREADS": "1",
+    }
+    with tempfile.TemporaryDirectory(prefix="ebr", dir="/tmp") as short:  # the path of a Unix socket has 107 bytes
+        start = f"{bin_folder}/ray start --head --block --disable-usage-stats --num-cpus 2 --temp-dir {short}"
+        ports = f"--port {port} --dashboard-port {dashboard} --dashboard-agent-listen-port {agent}"
+        ray = subprocess.Popen(
+            [*start.split(), *ports.split(), "--include-dashboard=true", "--dashboard-host=127.0.0.1"],
+            env=environment,
+            cwd=home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _until(lambda: _answers(dashboard) and _answers_anywhere(agent))
+            yield Head(f"http://127.0.0.1:{dashboard}", home, token)
+        finally:
+            ray.terminate()
+            ray.wait(timeout=60)
+            _until(lambda: not _processes_of(short))
+
+
+def _processes_of(folder: str) -> list[int]:
+    """Return the processes whose command line names a folder."""
+    import psutil
+
+    return [each.pid for each in psutil.process_iter(["cmdline"]) if folder in " ".join(each.info["cmdline"] or ())]
+
+
+def _answers_anywhere(port: int) -> bool:
+    """Return whether the agent is up, which listens on the address that Ray takes for this machine's."""
+    from ray.util import get_node_ip_address
+
+    with socket.socket() as attempt:
+        return attempt.connect_ex((get_node_ip_address(), port)) == 0
+
+
+class Tunnel:
+    """Carries connections to a port, like the SSH tunnel to a head node, until it is cut."""
+
+    def __init__(self, to_port: int) -> None:
+        self._to_port = to_port
+        self._ends: list[socket.socket] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break what is connected now."""
+        for end in self._ends:
+            end.close() if end.fileno() < 0 else end.shutdown(socket.SHUT_RDWR)
+        self._ends.clear()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            self.connections += 1
+            far = socket.create_connection(("127.0.0.1", self._to_port))
+            self._ends += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+def test_a_run_with_settings_of_a_file_lies_on_the_head_node_and_the_sent_code_made_it(
+    head: Head, tmp_path: Path
+) -> None:
+    config = tmp_path / "my settings.yaml"
+    config.write_text("method: {temperature: 0.37}\n")
+    run = ["pretrain", "simclr", "--epochs", "2", "--name", "first", "--config", config, *TINY]
+    done = head.submit("--name", "first", "--", *run)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "epoch 2/2" in done.stdout
+    assert "Running entrypoint" not in done.stdout
+    assert "on the head node, not here: ~/runs;" in done.stderr
+    folder = head.home / "runs" / "first"
+    assert json.loads((folder / "result.json").read_text())["epochs"] == 2
+    assert "temperature: 0.37" in (folder / "config.yaml").read_text()
+    command = json.loads((folder / "environment.json").read_text())["command"]
+    assert command[:5] == ["ebclab", "pretrain", "simclr", "--epochs", "2"]
+    again = head.submit("--follow", "first")
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    taken = head.submit("--name", "first", "--", *run)
+    assert taken.returncode == 2
+    assert "--name: taken by another job" in taken.stderr
+
+
+def test_a_sweep_runs_the_sent_code_and_space_in_the_workers_of_the_cluster(head: Head, tmp_path: Path) -> None:
+    space = tmp_path / "space.yaml"
+    space.write_text("parameters:\n  method.temperature: {choice: [0.2, 0.5]}\n")
+    budget = ["--trials", "2", "--epochs", "1", "--set", "training.epochs=1", "--top", "0", "--search", "grid"]
+    sweep = ["sweep", "simclr", f"--space={space}", *budget, "--scheduler", "none", "--name", "tiny", *TINY]
+    done = head.submit("--", *sweep)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "trial 0001 finished after epoch 1/1" in done.stdout
+    trials = SweepLog(head.home / "sweeps" / "tiny" / "trials.jsonl").trials.values()
+    assert sorted(trial.settings["method.temperature"] for trial in trials) == [0.2, 0.5]
+    assert {trial.state for trial in trials} == {"finished"}
+
+
+def test_the_exit_code_of_the_command_passes_through(head: Head) -> None:
+    done = head.submit("--name", "wrong", "--", "evaluate", "runs/nothing")
+    assert done.returncode == 2
+    assert "runs/nothing: no run here" in done.stdout
+    assert head.submit("--follow", "wrong").returncode == 2
+    listed = head.submit("--list")
+    assert listed.returncode == 0
+    assert "wrong: failed, exit code 2, started" in listed.stdout
+    assert "    evaluate runs/nothing\n" in listed.stdout
+    stopped = head.submit("--stop", "wrong")
+    assert (stopped.returncode, stopped.stdout) == (0, "wrong is over already: failed\n")
+
+
+def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head) -> None:
+    run = [
+        "pretrain",
+        "simclr",
+        "--epochs",
+        "20000",
+        "--name",
+        "long",
+        *TINY,
+        "--set",
+        "training.checkpoint_every=1000000",
+    ]
+    detached = head.submit("--name", "long", "--detach", "--", *run)
+    assert detached.returncode == 0, detached.stderr
+    assert "`ebclab submit --stop long" in detached.stderr
+    tunnel = Tunnel(int(head.address.rpartition(":")[2]))
+    following = subprocess.Popen(
+        head.command("--follow", "long", address=tunnel.address),
+        env=head.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert following.stdout is not None
+    lines = [following.stdout.readline() for _ in range(2)]
+    before = tunnel.connections
+    tunnel.cut()
+    _until(lambda: tunnel.connections > before)
+    lines.append(following.stdout.readline())
+    following.send_signal(signal.SIGINT)
+    rest, said = following.communicate(timeout=60)
+    tunnel.close()
+    assert following.returncode == 130
+    assert "connection lost, the job goes on; trying again" in said
+    assert "long goes on; `ebclab submit --follow long" in said
+    assert "Traceback" not in said
+    assert head.submit("--stop", "long").returncode == 0
+    ended = head.submit("--follow", "long")
+    assert ended.returncode == 130
+    assert ended.stdout.startswith("".join(lines) + rest)  # each line came once, and none was lost at the cut
+    (step,) = re.findall(r"stopped at step (\d+) of 40000; everything is saved", ended.stdout)
+    assert (head.home / "runs/long/checkpoints" / f"last-{int(step):010d}").is_dir()
+
+
+def test_a_token_that_is_wrong_or_missing_and_an_unknown_job_are_told_in_a_sentence(head: Head, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text(secrets.token_hex(32))
+    cases = [
+        (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(wrong)), "refuses the token from RAY_AUTH_TOKEN_PATH"),
+        (head.submit("--list", RAY_AUTH_TOKEN_PATH="", HOME=str(tmp_path)), "asks for a token, got none"),
+        (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no")), "cannot be read or is empty"),
+        (head.submit("--list", RAY_AUTH_MODE="disabled"), "got RAY_AUTH_MODE=disabled"),
+        (head.submit("--follow", "frist"), "no such job on"),
+        (head.submit("--stop", "frist"), "no such job on"),
+    ]
+    for done, sentence in cases:
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert sentence in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        for secret in (wrong, head.token):
+            assert secret.read_text() not in done.stderr

@@ -1,0 +1,73 @@
+"""What is uploaded is what a wheel would hold, and works by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ebclab
+from ebclab.errors import UserError
+from ebclab.submission.code import stage_code
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_packages_of_this_process_are_staged_with_their_data_and_without_caches(tmp_path: Path) -> None:
+    staged = stage_code(tmp_path)
+    assert {"ebclab", "energy_contrast"} <= {path.name for path in staged}
+    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
+    here = Path(ebclab.__path__[0])
+    expected = {f"ebclab/{path.relative_to(here).as_posix()}" for path in here.rglob("*.py")}
+    data = {f"ebclab/search_spaces/{path.name}" for path in (here / "search_spaces").glob("*.yaml")}
+    found = _files(tmp_path)
+    assert data
+    assert expected | data <= found
+    assert not any("__pycache__" in name or name.endswith(".pyc") for name in found)
+
+
+def test_staged_code_runs_before_an_older_one_that_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    stage_code(tmp_path / "new")
+    (tmp_path / "old" / "ebclab").mkdir(parents=True)
+    (tmp_path / "old" / "ebclab" / "__init__.py").write_text("raise ImportError('older')")
+    code = "import ebclab, energy_contrast.catalog; print(ebclab.__file__)"
+    path = f"{tmp_path / 'new'}:{tmp_path / 'old'}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(tmp_path / "new" / "ebclab" / "__init__.py")
+
+
+def test_a_wheel_is_sent_as_what_it_holds(tmp_path: Path) -> None:
+    wheel = tmp_path / "ebclab-9.9-py3-none-any.whl"
+    inside = {"ebclab/__init__.py": "x = 1", "energy_contrast/__init__.py": "", "ebclab-9.9.dist-info/METADATA": "Name"}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in inside.items():
+            archive.writestr(name, text)
+    (tmp_path / "stage").mkdir()
+    staged = stage_code(tmp_path / "stage", wheel)
+    assert [path.name for path in staged] == ["ebclab", "ebclab-9.9.dist-info", "energy_contrast"]
+    assert (tmp_path / "stage/ebclab/__init__.py").read_text() == "x = 1"
+
+
+def test_what_is_no_wheel_of_ebclab_is_refused(tmp_path: Path) -> None:
+    text, other = tmp_path / "text.whl", tmp_path / "other.whl"
+    text.write_text("no archive")
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("ebclab/__init__.py", "")
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    for wheel, sentence in (
+        (tmp_path / "absent.whl", "--wheel: cannot be read as a wheel, .*No such file"),
+        (text, "--wheel: cannot be read as a wheel, .*not a zip file"),
+        (other, "--wheel: holds no energy_contrast, got"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            stage_code(stage, wheel)
+    assert list(stage.iterdir()) == []

@@ -1,0 +1,97 @@
+"""A command line on its way: what may go, what goes along, and that the head node's shell reads it as it was meant."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ebclab.errors import UserError
+from ebclab.submission.command import (
+    FILES,
+    entrypoint,
+    found_again,
+    new_id,
+    require_id,
+    require_verb,
+    stage_files,
+    submitted_part,
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "nothing to submit; write `ebclab submit -- VERB"),
+        (["pretrian", "simclr"], "no such verb, got 'pretrian'; did you mean pretrain?"),
+        (["show", "--methods"], "show needs no cluster; run `ebclab show` here"),
+        (["submit", "--list"], "submit needs no cluster"),
+        (["--name", "x"], "no such verb, got '--name'"),
+    ],
+)
+def test_a_wrong_verb_is_answered_with_the_right_one(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        require_verb(arguments)
+    assert sentence in str(caught.value)
+
+
+def test_a_password_in_a_command_line_goes_nowhere() -> None:
+    with pytest.raises(UserError, match="credentials") as caught:
+        require_verb(["pretrain", "simclr", "--runs=s3://name:secret@bucket/runs"])
+    assert "secret" not in str(caught.value)
+
+
+def test_files_go_along_and_are_found_again_under_any_folder(tmp_path: Path) -> None:
+    space, config = tmp_path / "space.yaml", tmp_path / "with blank.yaml"
+    space.write_text("the space")
+    config.write_text("the config")
+    sent = tmp_path / "sent" / FILES
+    line = ["sweep", "simclr", "--space", str(space), f"--config={config}", "--set", "seed=1", "--name", "space"]
+    there = found_again(stage_files(line, sent), [tmp_path / "elsewhere", tmp_path / "sent"])
+    assert [*there[:2], *there[5:]] == ["sweep", "simclr", "--set", "seed=1", "--name", "space"]
+    assert Path(there[3]).read_text() == "the space"
+    assert there[4].startswith("--config=")
+    assert Path(there[4].removeprefix("--config=")).read_text() == "the config"
+    assert Path(there[3]).parent == sent
+
+
+def test_a_shipped_space_stays_a_name_and_nothing_is_made_for_it(tmp_path: Path) -> None:
+    line = ["sweep", "simclr", "--space", "simclr", "--trials", "3"]
+    assert stage_files(line, tmp_path / FILES) == line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_options_that_name_files_are_rewritten(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("")
+    line = ["evaluate", str(tmp_path / "a.yaml"), "--only", "knn"]
+    assert stage_files(line, tmp_path / FILES) == line
+    assert found_again(["pretrain", "--name", "submitted:x"], [tmp_path]) == ["pretrain", "--name", "submitted:x"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--config: cannot be read, got .*absent.yaml \(No such file"):
+        stage_files(["pretrain", "simclr", "--config", str(tmp_path / "absent.yaml")], tmp_path / FILES)
+
+
+def test_the_shell_of_the_head_node_hands_over_each_argument_as_it_was_written(tmp_path: Path) -> None:
+    awkward = ["pretrain", "a b", "$HOME", "'", '"', "`id`", "*", "--set", "views.crop=[0.1, 0.2]", "", "c;d"]
+    command = entrypoint(awkward).replace("python -m ebclab.cli.arrival", f"{sys.executable} -c {shlex.quote(ECHO)}")
+    done = subprocess.run(command, shell=True, env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}\n{awkward!r}\n"
+    assert submitted_part(entrypoint(["pretrain", "simclr"])) == "pretrain simclr"
+    assert submitted_part("python other.py") == "python other.py"
+
+
+ECHO = "import os, sys; print(os.getcwd()); print(sys.argv[1:])"
+
+
+def test_names_of_jobs_are_names_of_files_and_made_up_ones_differ() -> None:
+    for name in ("a", "sweep-1", "x.y_z"):
+        assert require_id(name) == name
+    assert require_id(new_id("sweep")) != new_id("sweep")
+    for name in ("", "a b", "../a", "-a", "a/b", "ä", "a" * 101):
+        with pytest.raises(UserError, match="--name: cannot name a job"):
+            require_id(name)
