@@ -21,6 +21,7 @@ import pytest
 
 import ebclab
 from ebclab.sweeps.log import SweepLog
+from ebclab.training.environment import source_commit
 
 TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
 SOURCES = os.pathsep.join(
@@ -184,8 +185,9 @@ def test_a_run_with_settings_of_a_file_lies_on_the_head_node_and_the_sent_code_m
     folder = head.home / "runs" / "first"
     assert json.loads((folder / "result.json").read_text())["epochs"] == 2
     assert "temperature: 0.37" in (folder / "config.yaml").read_text()
-    command = json.loads((folder / "environment.json").read_text())["command"]
-    assert command[:5] == ["ebclab", "pretrain", "simclr", "--epochs", "2"]
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["commit"] == source_commit()  # of the tree that was sent; the head node has none
+    assert environment["command"][:5] == ["ebclab", "pretrain", "simclr", "--epochs", "2"]
     again = head.submit("--follow", "first")
     assert (again.returncode, again.stdout) == (0, done.stdout)
     taken = head.submit("--name", "first", "--", *run)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from ebclab.cli import main
 
+SUBMITTED_FROM = "EBCLAB_SUBMITTED_FROM"
+"""Environment variable with the Python that submitted."""
+
 OLDEST_PYTHON = (3, 11)
 """As in pyproject.toml."""
 
@@ -22,7 +25,7 @@ def arrive(arguments: list[str]) -> int:
     Args:
         arguments: What stood after ``ebclab submit --``, with sent files in place of the user's.
     """
-    there = os.environ.get("EBCLAB_SUBMITTED_FROM", "")
+    there = os.environ.get(SUBMITTED_FROM, "")
     here = f"Python {platform.python_version()}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))

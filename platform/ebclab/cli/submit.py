@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import tempfile
 import time
@@ -81,12 +82,21 @@ def _submit(command: list[str], address: str | None, name: str | None, wheel: Pa
         (place / "code").mkdir()
         packages = stage_code(place / "code", wheel) + list((place / "files").glob("*"))
         cluster = _connect(address)
-        cluster.submit(job_id, entrypoint(sent), packages)
+        cluster.submit(job_id, entrypoint(sent), packages, _origin(wheel))
     _note(f"submitted {job_id} to {cluster.address}")
     if detach:
         _note(_how_to_go_on(job_id, address))
     else:
         _follow(cluster, job_id, address)
+
+
+def _origin(wheel: Path | None) -> dict[str, str]:
+    """Return what the cluster is told about where the code comes from."""
+    from ebclab.cli.arrival import SUBMITTED_FROM
+    from ebclab.training.environment import SENT_COMMIT, source_commit
+
+    commit = None if wheel else source_commit()
+    return {SUBMITTED_FROM: f"Python {platform.python_version()}"} | ({SENT_COMMIT: commit} if commit else {})
 
 
 def _connect(asked: str | None) -> Cluster:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,23 +48,26 @@ class Cluster:
             self._client = _Client(address)
             self._require_version(self._client.server_version())
 
-    def submit(self, job_id: str, command: str, packages: Sequence[Path]) -> None:
+    def submit(
+        self, job_id: str, command: str, packages: Sequence[Path], variables: Mapping[str, str] | None = None
+    ) -> None:
         """Upload what the cluster does not have yet, and start a job.
 
         Args:
             job_id: Its name.
             command: What the head node runs.
             packages: Folders that its processes, on all nodes, find on their import path before all others.
+            variables: Environment variables of its processes on all nodes; everybody who may see the job sees them.
 
         Raises:
             UserError: The name is taken.
         """
-        variables = {
+        everywhere = {
             **SWITCHES,
             "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS),  # Ray's 3 s are too short to save
-            "EBCLAB_SUBMITTED_FROM": f"Python {platform.python_version()}",
+            **(variables or {}),
         }
-        environment = {"py_modules": [str(package) for package in packages], "env_vars": variables}
+        environment = {"py_modules": [str(package) for package in packages], "env_vars": everywhere}
         with self._told():
             self._client.submit_job(entrypoint=command, submission_id=job_id, runtime_env=environment)
 
@@ -76,7 +78,12 @@ class Cluster:
             UserError: There is no such job.
         """
         with self._told(job_id):
-            return _state(self._client.get_job_info(job_id))
+            found = self._client.get_job_info(job_id)
+        if not found.submission_id:
+            raise UserError(
+                f"no job that was submitted, got {job_id}, a program on the cluster; see ebclab submit --list"
+            )
+        return _state(found)
 
     def all_jobs(self) -> list[JobState]:
         """Return all submitted jobs, the newest first."""
@@ -179,7 +186,7 @@ class _Client(JobSubmissionClient):
 def _state(job: Any) -> JobState:
     """Return what Ray's description of a job says."""
     return JobState(
-        id=job.submission_id or job.job_id or "",
+        id=job.submission_id,
         status=job.status.value,
         command=job.entrypoint,
         message=job.message or "",

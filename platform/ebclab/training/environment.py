@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
+"""Environment variable by which code that was sent to a cluster knows its commit."""
+
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
 _MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "ranks")
 
@@ -34,7 +37,7 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": threads,
         "ranks": ranks,
-        "commit": _commit(),
+        "commit": source_commit(),
         "command": list(command),
         **versions,
     }
@@ -63,8 +66,10 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def _commit() -> str | None:
-    """Return the commit of the source tree this package runs from; None for an installed wheel or without git."""
+def source_commit() -> str | None:
+    """Return the commit of the source tree this package runs or was sent from; None for a wheel or without git."""
+    if sent := os.environ.get(SENT_COMMIT):
+        return sent
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None

@@ -29,7 +29,8 @@ class FakeCluster:
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def submit(self, job_id: str, command: str, packages: Sequence[Path]) -> None:
+    def submit(self, job_id: str, command: str, packages: Sequence[Path], variables: dict[str, str]) -> None:
+        assert set(variables) <= {"EBCLAB_SUBMITTED_FROM", "EBCLAB_SOURCE_COMMIT"}
         names = sorted(file.name for package in packages for file in package.iterdir() if package.name[-2:] == "ed")
         FakeCluster.given.append((job_id, command, [package.name for package in packages], names))
 

@@ -129,6 +129,12 @@ def test_an_unknown_job_is_answered_with_the_nearest_one(server: Server, ask: Ca
         ask(Cluster(server.address), "secnd")
 
 
+def test_a_program_that_nobody_submitted_is_no_job(server: Server) -> None:
+    server.answers["GET /api/jobs/03000000"] = (200, JOBS[2])
+    with pytest.raises(UserError, match="no job that was submitted, got 03000000"):
+        Cluster(server.address).state("03000000")
+
+
 def test_a_name_that_is_taken_and_a_server_that_cannot_are_told_by_their_reason(server: Server, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
