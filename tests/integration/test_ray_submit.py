@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,46 +129,36 @@ def _answers_anywhere(port: int) -> bool:
         return attempt.connect_ex((get_node_ip_address(), port)) == 0
 
 
-class Tunnel:
-    """Carries connections to a port, like the SSH tunnel to a head node, until it is cut."""
+TUNNEL = """
+import asyncio, sys
 
-    def __init__(self, to_port: int) -> None:
-        self._to_port = to_port
-        self._ends: list[socket.socket] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-        self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+async def carry(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
 
-    def cut(self) -> None:
-        """Break what is connected now."""
-        for end in self._ends:
-            end.close() if end.fileno() < 0 else end.shutdown(socket.SHUT_RDWR)
-        self._ends.clear()
+async def connect(reader, writer):
+    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[2]))
+    await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer), return_exceptions=True)
 
-    def close(self) -> None:
-        self._server.close()
+async def main():
+    server = await asyncio.start_server(connect, "127.0.0.1", int(sys.argv[1]))
+    await server.serve_forever()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._server.accept()
-            except OSError:
-                return
-            self.connections += 1
-            far = socket.create_connection(("127.0.0.1", self._to_port))
-            self._ends += [near, far]
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+asyncio.run(main())
+"""
 
-    @staticmethod
-    def _carry(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
+
+@contextmanager
+def _tunnel(port: int, head: Head) -> Iterator[None]:
+    """Carry connections from a port to the job server, like the SSH tunnel to a head node, until it is killed."""
+    process = subprocess.Popen([sys.executable, "-c", TUNNEL, str(port), head.address.rpartition(":")[2]])
+    try:
+        _until(lambda: _answers(port))
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_run_with_settings_of_a_file_lies_on_the_head_node_and_the_sent_code_made_it(
@@ -236,26 +226,26 @@ def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head)
     detached = head.submit("--name", "long", "--detach", "--", *run)
     assert detached.returncode == 0, detached.stderr
     assert "`ebclab submit --stop long" in detached.stderr
-    tunnel = Tunnel(int(head.address.rpartition(":")[2]))
-    following = subprocess.Popen(
-        head.command("--follow", "long", address=tunnel.address),
-        env=head.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert following.stdout is not None
-    lines = [following.stdout.readline() for _ in range(2)]
-    before = tunnel.connections
-    tunnel.cut()
-    _until(lambda: tunnel.connections > before)
-    lines.append(following.stdout.readline())
-    following.send_signal(signal.SIGINT)
-    rest, said = following.communicate(timeout=60)
-    tunnel.close()
+    (port,) = _free_ports(1)
+    with _tunnel(port, head):
+        following = subprocess.Popen(
+            head.command("--follow", "long", address=f"http://127.0.0.1:{port}"),
+            env=head.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        assert following.stdout is not None
+        assert following.stderr is not None
+        lines = [following.stdout.readline() for _ in range(2)]
+    lost = following.stderr.readline()
+    with _tunnel(port, head):
+        lines += [following.stdout.readline() for _ in range(2)]
+        following.send_signal(signal.SIGINT)
+        rest, said = following.communicate(timeout=60)
     assert following.returncode == 130
-    assert "connection lost, the job goes on; trying again" in said
+    assert lost.startswith("connection lost, the job goes on; trying again in 1 s")
     assert "long goes on; `ebclab submit --follow long" in said
     assert "Traceback" not in said
     assert head.submit("--stop", "long").returncode == 0

@@ -170,7 +170,14 @@ def _upload_paths(server: Server, submit: Callable[[], None]) -> list[str]:
     return [path for path, _ in server.asked if path.startswith("PUT")]
 
 
-def test_ray_s_client_says_nothing_by_itself(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_ray_s_client_says_nothing_by_itself(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)
+    (tmp_path / "package").mkdir()
     with caplog.at_level(logging.INFO):
-        Cluster(server.address).all_jobs()
-    assert caplog.records == []
+        cluster = Cluster(server.address)
+        cluster.all_jobs()
+        with pytest.raises(EbclabError):
+            cluster.submit("third", "x", [tmp_path / "package"])
+    assert [record for record in caplog.records if record.name.startswith("ray")] == []

@@ -28,7 +28,8 @@ def test_the_packages_of_this_process_are_staged_with_their_data_and_without_cac
     found = _files(tmp_path)
     assert data
     assert expected | data <= found
-    assert not any("__pycache__" in name or name.endswith(".pyc") for name in found)
+    assert not any(name.endswith(".pyc") for name in found)
+    assert not list(tmp_path.rglob("__pycache__"))
 
 
 def test_staged_code_runs_before_an_older_one_that_is_installed(tmp_path: Path) -> None:
