@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ebclab.submission.code import stage_code
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,6 +53,19 @@ print(sorted(p.name for p in r.files('ebclab').joinpath('recipes').iterdir() if 
         [tmp_path / "venv" / "bin" / "ebclab", "show", "--recipes"], check=True, capture_output=True, text=True
     )
     assert "digits-demo" in shown.stdout
+
+
+@pytest.mark.slow
+def test_what_is_submitted_from_a_source_tree_is_what_the_wheel_holds(wheel: Path, tmp_path: Path) -> None:
+    (sent := tmp_path / "sent").mkdir()
+    stage_code(sent)
+    files = {path.relative_to(sent).as_posix(): path.read_bytes() for path in sent.rglob("*") if path.is_file()}
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name: archive.read(name) for name in archive.namelist()}
+    packages = ("ebclab/", "energy_contrast/")
+    assert {name: text for name, text in files.items() if name.startswith(packages)} == {
+        name: text for name, text in inside.items() if name.startswith(packages)
+    }
 
 
 def _site_packages_of_this_python() -> str:
