@@ -123,5 +123,4 @@ def settings_of(given: dict[str, Any]) -> ExperimentConfig:
     """
     assignments = _worker_settings(given["workers"]) + list(given["assignments"] or [])
     overrides = _overrides(given["dataset"], given["data_root"], given["epochs"], given["seed"], assignments)
-    config = Path(given["config"]) if given["config"] else None
-    return _composed(given["method"], given["recipe"], config, overrides)
+    return _composed(given["method"], given["recipe"], given["config"], overrides)

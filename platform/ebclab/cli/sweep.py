@@ -160,10 +160,10 @@ def plan_of(given: dict[str, Any]) -> SweepPlan:
         given: Value of each option by name, as the command line's parser has them.
     """
     named = (given[key] for key in ("dataset", "data_root", "objective", "assignments"))
-    space, config = (Path(given[key]) if given[key] else None for key in ("space", "config"))
+    space = Path(given["space"]) if given["space"] else None
     asked = {
         key: given[key] for key in ("trials", "epochs", "top", "seeds", "baseline", "search", "scheduler", "rules")
     }
     _limits(given["gpus_per_trial"], given["concurrent"], given["limit"])
     choices = _given(**asked, space=space, interval_epochs=given["interval"])
-    return _plan(given["method"], given["recipe"], config, _overrides(*named), choices, None)
+    return _plan(given["method"], given["recipe"], given["config"], _overrides(*named), choices, None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ebclab.config.addresses import credentials_problem
 from ebclab.config.names import did_you_mean
+from ebclab.data.filesystem import is_address
 from ebclab.errors import UserError
 from ebclab.sweeps.space import list_spaces
 
@@ -83,7 +84,7 @@ def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def _sent(file: str, option: str, folder: Path) -> str:
-    if option == "--space" and file in list_spaces():
+    if is_address(file) or (option == "--space" and file in list_spaces()):
         return file
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{len(list(folder.iterdir()))}-{Path(file).name}"
