@@ -24,6 +24,7 @@ SCIENCE_FLOORS = [
 LAB_FLOORS = [
     {"errors"},
     {"config", "optimization"},
+    {"encoders"},
     {"data"},
     {"storage"},
     {"evaluation"},

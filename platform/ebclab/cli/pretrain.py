@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,9 @@ def pretrain(
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; METHOD-DATASET-seedSEED when left out.")] = None,
     runs: Annotated[str, typer.Option(help="Folder that holds runs, or an address: s3://bucket/runs.")] = "runs",
+    init: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Weights to start from: export, finished run, or timm/NAME.")
+    ] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.temperature=0.2.")
     ] = None,
@@ -39,7 +43,14 @@ def pretrain(
     """
     from ebclab.training.pretrain import pretrain as run_pretraining
 
-    overrides = _overrides(dataset, data_root, epochs, seed, _worker_settings(workers) + (assignments or []))
+    named = {
+        "data.name": dataset,
+        "data.root": data_root,
+        "training.epochs": epochs,
+        "seed": seed,
+        "init.weights": init,
+    }
+    overrides = _overrides(named, _worker_settings(workers) + (assignments or []))
     if resume and recipe is None and config is None:
         settings = _saved_settings(method, runs, name, overrides)
     else:
@@ -71,11 +82,8 @@ def report(run: RunResult) -> None:
         typer.echo(f"{key:>13}: {value}")
 
 
-def _overrides(
-    dataset: str | None, data_root: Path | None, epochs: int | None, seed: int | None, assignments: list[str]
-) -> list[str]:
+def _overrides(named: Mapping[str, object], assignments: list[str]) -> list[str]:
     """Return the short options as assignments, before the user's own so that these win."""
-    named = {"data.name": dataset, "data.root": data_root, "training.epochs": epochs, "seed": seed}
     return [f"{key}={value}" for key, value in named.items() if value is not None] + assignments
 
 

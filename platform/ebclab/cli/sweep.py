@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ def sweep(
     config: options.Config = None,
     dataset: options.Dataset = None,
     data_root: options.DataRoot = None,
+    init: options.Init = None,
     assignments: options.Assignments = None,
     objective: options.Objective = None,
     trials: options.Trials = None,
@@ -50,7 +52,8 @@ def sweep(
 
     Repeating a command continues an unfinished sweep and prints the result of a finished one.
     """
-    layers = (method, recipe, config, _overrides(dataset, data_root, objective, assignments))
+    named = {"data.name": dataset, "data.root": data_root, "evaluation.objective": objective, "init.weights": init}
+    layers = (method, recipe, config, _overrides(named, assignments or []))
     budgets = _given(trials=trials, epochs=epochs, top=top, seeds=seeds, baseline=baseline, interval_epochs=interval)
     choices = _given(space=space, search=search, scheduler=scheduler, rules=rules)
     own = resume and name and recipe is None and config is None
@@ -61,12 +64,9 @@ def sweep(
     _run(plan, limits, sweeps=sweeps, name=name, resume=resume, warm_start=warm_start)
 
 
-def _overrides(
-    dataset: str | None, data_root: Path | None, objective: str | None, assignments: list[str] | None
-) -> list[str]:
+def _overrides(named: Mapping[str, object], assignments: list[str]) -> list[str]:
     """Return the short options as assignments, before the user's own so that these win."""
-    named = {"data.name": dataset, "data.root": data_root, "evaluation.objective": objective}
-    return [f"{key}={value}" for key, value in named.items() if value is not None] + (assignments or [])
+    return [f"{key}={value}" for key, value in named.items() if value is not None] + assignments
 
 
 def _given(**asked: Any) -> dict[str, Any]:

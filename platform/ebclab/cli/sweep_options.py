@@ -15,6 +15,7 @@ Recipe = Annotated[str | None, typer.Option(help="Named settings of every trial.
 Config = Annotated[str | None, typer.Option(help="YAML file of settings of every trial.")]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds datasets.")]
+Init = Annotated[str | None, typer.Option(metavar="DIR", help="Weights that every trial starts from, or timm/NAME.")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of every trial.")
 ]

@@ -1,4 +1,4 @@
-"""What a run is: a method and its settings, data, views, encoder, optimizer, training, evaluation, resources, seed."""
+"""What a run is: a method and its settings, data, views, encoder and its start, optimizer, training and the rest."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.config.sections import (
     DataConfig,
-    EncoderConfig,
     EvaluationConfig,
     OptimizerConfig,
     ResourcesConfig,
@@ -21,6 +21,7 @@ SECTIONS: Mapping[str, type] = {
     "data": DataConfig,
     "views": ViewsConfig,
     "encoder": EncoderConfig,
+    "init": InitConfig,
     "optimizer": OptimizerConfig,
     "training": TrainingConfig,
     "evaluation": EvaluationConfig,
@@ -39,6 +40,7 @@ class ExperimentConfig:
         data: Which images.
         views: How views of an image are drawn.
         encoder: The network whose embeddings are wanted.
+        init: The weights it starts from.
         optimizer: How weights move.
         training: How long, how much at once.
         evaluation: How quality is measured.
@@ -51,6 +53,7 @@ class ExperimentConfig:
     data: DataConfig = field(default_factory=DataConfig)
     views: ViewsConfig = field(default_factory=ViewsConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    init: InitConfig = field(default_factory=InitConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)

@@ -12,12 +12,13 @@ from ebclab.errors import ConfigError
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``lower`` with the values of ``upper`` over it, setting by setting.
 
-    Naming a view recipe starts the ``views`` section anew: a layer that sets ``views.recipe`` hides the view settings
-    of the layers below, which may have been another recipe's.
+    Two settings start their section anew: a layer that sets ``views.recipe`` hides the view settings of the layers
+    below, which may have been another recipe's; one that sets ``init.weights`` hides the digest of other weights.
     """
-    views = upper.get("views")
-    if isinstance(views, Mapping) and "recipe" in views:
-        lower = {**lower, "views": {}}
+    for section, leader in (("views", "recipe"), ("init", "weights")):
+        given = upper.get(section)
+        if isinstance(given, Mapping) and leader in given:
+            lower = {**lower, section: {}}
     return _overlay(lower, upper)
 
 

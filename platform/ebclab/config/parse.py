@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebclab.config.check import Findings, check_section, shown, value_problem
+from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
 from ebclab.config.names import did_you_mean
 from ebclab.config.sections import DataConfig, ViewsConfig
+from ebclab.config.timm_names import TIMM
 from ebclab.config.unknown_settings import Known, unknown_setting
 from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
 from ebclab.config.yaml_text import mapping_from_yaml
@@ -76,6 +78,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
         unknown = partial(unknown_setting, section, known=known, method_name=method_name)
         configs[section] = check_section(section, config_type, given[section], unknown, findings)
     configs["data"] = _with_absolute_paths(configs["data"])
+    configs["init"] = _with_absolute_folder(configs["init"])
     config = ExperimentConfig(method_name, seed=_seed(mapping, findings), **configs)
     findings.add_broken_rules(config.problems())
     if findings.problems:
@@ -139,6 +142,12 @@ def _with_absolute_paths(data: DataConfig) -> DataConfig:
     is_local_place = data.name.startswith(PLACES) and path and "://" not in path
     name = f"{kind}{colon}{_absolute(path)}" if is_local_place else data.name
     return replace(data, root=root, name=name)
+
+
+def _with_absolute_folder(init: InitConfig) -> InitConfig:
+    """Return ``init`` with a folder that means the same whatever folder a process runs in."""
+    is_folder = init.weights is not None and not init.weights.startswith(TIMM)
+    return replace(init, weights=_absolute(init.weights)) if is_folder and init.weights else init
 
 
 def _absolute(path: str) -> str:

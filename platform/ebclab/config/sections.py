@@ -114,32 +114,6 @@ class ViewsConfig:
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
-    """The network whose embeddings are wanted."""
-
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
-    name: Literal["small", "resnet18"] = setting("small", "small: three residual blocks for 8 to 32 pixels; resnet18.")
-    stem: Literal["cifar", "imagenet"] = setting(
-        "cifar", "resnet18's first layers. cifar: 3x3, stride 1, no max-pool; imagenet: 7x7, stride 2, max-pool."
-    )
-    width: int = setting(
-        0, "Channels of the first stage; 0 means 16 for small and 64 for resnet18.", unit="channels", minimum=0
-    )
-    batch_norm: Literal["global", "none"] = setting(
-        "global", "global: batch norm over the whole global batch; none: no normalisation, convolutions get biases."
-    )
-    activation: Literal["relu", "leaky_relu"] = setting("relu", "leaky_relu has slope 0.2.")
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        if self.name == "small" and self.stem != "cifar":
-            return [
-                f"stem: the small encoder has one stem only, got {self.stem}; leave it out or set encoder.name=resnet18"
-            ]
-        return []
-
-
-@dataclass(frozen=True)
 class OptimizerConfig:
     """How weights move."""
 

@@ -40,6 +40,8 @@ JARGON: Mapping[str, str] = {
     "augmentations": "views.recipe",
     "transforms": "views.recipe",
     "backbone": "encoder.name",
+    "pretrained": "init.weights",
+    "checkpoint": "init.weights",
     "arch": "encoder.name",
     "model": "encoder.name",
     "lr": "optimizer.learning_rate",

@@ -88,6 +88,8 @@ def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
     channels, size = description.in_channels, description.input_size
     name, stem = description.architecture.name, description.architecture.stem
     network = f"{name} with the {stem} stem" if name == "resnet18" else f"{name} encoder"
+    if description.architecture.timm_name:
+        network = f"{description.architecture.timm_name} of timm"
     return (
         f"A visual encoder ({network}), pretrained with {escape_markdown(facts.method_name)} by ebclab"
         f"{f' {description.ebclab}' if description.ebclab else ''}. It maps images ({channels}, {size}, {size}) to "
@@ -121,7 +123,8 @@ def _score_row(score: Score) -> str:
 def _without_ebclab(description: EncoderDescription, weight_shapes: Mapping[str, Sequence[int]]) -> str:
     code = _fenced(code_without_ebclab(description), "python")
     if description.counterpart is not None:
-        return f"The weights load into `{description.counterpart}` under its own names:\n\n{code}"
+        version = f" (made with timm {description.timm})" if description.timm else ""
+        return f"The weights load into `{description.counterpart}`{version} under its own names:\n\n{code}"
     rows = [f"| `{name}` | {' x '.join(map(str, shape)) or 'one number'} |" for name, shape in weight_shapes.items()]
     table = "\n".join(["| tensor | shape |", "|---|---|", *rows])
     return (

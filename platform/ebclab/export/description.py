@@ -12,10 +12,10 @@ import torch
 from pydantic import FiniteFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from torch import nn
 
-from ebclab.config.sections import EncoderConfig
+from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
-from energy_contrast.networks import build_encoder
 
 FORMAT_VERSION = 1
 
@@ -40,9 +40,10 @@ class EncoderDescription:
         normalisation: Applied after the resize to ``input_size``.
         feature_size: Length of an embedding.
         encoder_class: Class of the encoder, importable without ebclab.
-        counterpart: torchvision function whose network takes the weights under the same names, if there is one.
+        counterpart: Function of torchvision or timm whose network takes the weights by the same names, if any.
         ebclab: Version that wrote the file; none when it ran from a source folder that is not installed.
         torch: Version that held the weights.
+        timm: Version of timm that made the network; none for one of our own.
     """
 
     format_version: int
@@ -55,6 +56,7 @@ class EncoderDescription:
     counterpart: str | None
     ebclab: str | None
     torch: str
+    timm: str | None = None
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -64,7 +66,7 @@ class EncoderDescription:
     def build(self) -> nn.Module:
         """Return a new encoder of this architecture with random weights; the global generator does not move."""
         with torch.random.fork_rng(devices=[]):
-            return build_encoder(in_channels=self.in_channels, **asdict(self.architecture))
+            return new_encoder(self.architecture, self.in_channels, self.input_size)
 
     def to_json(self) -> str:
         """Return the text of `encoder.json`."""
@@ -84,8 +86,9 @@ def describe(
         feature_size=int(encoder.embedding_size),  # type: ignore[arg-type]
         encoder_class=f"{type(encoder).__module__}.{type(encoder).__qualname__}",
         counterpart=_counterpart(architecture),
-        ebclab=_ebclab_version(),
+        ebclab=_version("ebclab"),
         torch=str(torch.__version__),
+        timm=_version("timm") if architecture.timm_name else None,
     )
 
 
@@ -126,13 +129,15 @@ def _problem_line(path: Path, problem: Any) -> str:
     return f"{path}: {key}: {problem['msg']}, got {got}"
 
 
-def _ebclab_version() -> str | None:
+def _version(package: str) -> str | None:
     try:
-        return metadata.version("ebclab")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
 def _counterpart(architecture: EncoderConfig) -> str | None:
+    if architecture.timm_name:
+        return "timm.create_model"
     same = architecture.batch_norm == "global" and architecture.activation == "relu" and architecture.width in (0, 64)
     return "torchvision.models.resnet18" if architecture.name == "resnet18" and same else None

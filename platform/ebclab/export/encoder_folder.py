@@ -5,7 +5,7 @@ model.safetensors  encoder.json  README.md, and where asked for model.onnx  mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +15,15 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from ebclab.config.sections import EncoderConfig
+from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.errors import UserError
+from ebclab.encoders import differences
+from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
+from ebclab.errors import ConfigError, UserError
 from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
 from ebclab.export.formats import Comparison, Format, convert, stand_in
-from ebclab.export.place import CARD, DESCRIPTION, WEIGHTS, refuse_occupied, replaced_folder
+from ebclab.export.place import CARD, refuse_occupied, replaced_folder
 
 
 class LoadedEncoder(NamedTuple):
@@ -54,7 +56,7 @@ def save_encoder(
 
     Args:
         folder: New or empty folder, or an earlier export when ``overwrite``.
-        encoder: What ``build_encoder`` made from ``architecture`` and ``in_channels``, trained.
+        encoder: What ``new_encoder`` made from ``architecture`` and ``in_channels``, trained.
         architecture: The run's ``encoder`` section.
         in_channels: Channels of the images.
         preprocessing: What images went through at evaluation.
@@ -111,23 +113,23 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS}: is damaged ({error}); export the encoder again") from error
-    if (difference := _difference(encoder, weights)) is not None:
-        raise UserError(f"{folder / WEIGHTS}: weights do not match {DESCRIPTION}, got {difference}")
+    if found := differences(encoder.state_dict(), weights):
+        raise UserError(f"{folder / WEIGHTS}: weights do not match {DESCRIPTION}, got {found[0]}")
     encoder.load_state_dict(weights)
     return LoadedEncoder(encoder.to(place).eval(), description.preprocessing, info)
 
 
 def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-    if (difference := _difference(description.build(), weights)) is not None:
-        raise ValueError(f"encoder: is not what its architecture describes, got {difference}")
+    if found := differences(description.build().state_dict(), weights):
+        raise ValueError(f"encoder: is not what its architecture describes, got {found[0]}")
     return weights
 
 
 def _build(folder: Path, description: EncoderDescription) -> nn.Module:
     try:
         encoder = description.build()
-    except ValueError as error:
+    except ConfigError as error:
         raise UserError(f"{folder / DESCRIPTION}: architecture: {error}") from error
     if encoder.embedding_size != description.feature_size:
         raise UserError(
@@ -135,19 +137,6 @@ def _build(folder: Path, description: EncoderDescription) -> nn.Module:
             f"got {description.feature_size}"
         )
     return encoder
-
-
-def _difference(encoder: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
-    """Return the first difference in names or shapes between an encoder and weights, none when they fit."""
-    expected = encoder.state_dict()
-    for name in [*expected, *weights]:
-        if name not in weights:
-            return f"no tensor {name}"
-        if name not in expected:
-            return f"an unknown tensor {name}"
-        if weights[name].shape != expected[name].shape:
-            return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
-    return None
 
 
 def _device(name: str | torch.device) -> torch.device:

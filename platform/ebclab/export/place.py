@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
 from ebclab.storage.home import home_at
 from ebclab.storage.store import Store, send
 from ebclab.training.atomic import new_folder
 
-WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "encoder.json", "README.md"
+CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")
 
 

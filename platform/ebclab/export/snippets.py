@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from ebclab.encoders.timm_encoder import arguments_for
 from ebclab.export.description import EncoderDescription
 from ebclab.export.formats import Converted
 
@@ -24,7 +25,10 @@ def code_with_ebclab(description: EncoderDescription) -> str:
 
 def code_without_ebclab(description: EncoderDescription) -> str:
     """Return the lines that load the weights into the counterpart, or into the encoder's own class if there is none."""
-    build = _own_class(description) if description.counterpart is None else _torchvision(description)
+    if description.architecture.timm_name:
+        build = _timm(description)
+    else:
+        build = _own_class(description) if description.counterpart is None else _torchvision(description)
     return "\n".join(
         [
             *build,
@@ -101,6 +105,20 @@ def _torchvision(description: EncoderDescription) -> list[str]:
     elif channels != 3:
         lines.append(f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=7, stride=2, padding=3, bias=False)")
     return [*lines, "encoder.fc = torch.nn.Identity()  # the features, no classifier"]
+
+
+def _timm(description: EncoderDescription) -> list[str]:
+    name = description.architecture.timm_name
+    arguments = arguments_for(name, description.in_channels, description.input_size)
+    given = "".join(f", {key}={value}" for key, value in arguments.items())
+    return [
+        "import timm",
+        "import torch",
+        "from safetensors.torch import load_file",
+        "from torch.nn.functional import interpolate",
+        "",
+        f"encoder = timm.create_model({json.dumps(name)}{given})",
+    ]
 
 
 def _own_class(description: EncoderDescription) -> list[str]:

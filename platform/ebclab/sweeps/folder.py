@@ -1,6 +1,6 @@
 """The folder of one sweep, and the rules for entering it again.
 
-sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  tensorboard/
+sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  init.safetensors  tensorboard/
 """
 
 from __future__ import annotations
@@ -92,6 +92,11 @@ class SweepFolder:
     def trials(self) -> Path:
         """Run folders of the trials."""
         return self.path / TRIALS
+
+    @property
+    def initial_weights(self) -> Path:
+        """What the encoders of all trials start from, when it is not random."""
+        return self.path / "init.safetensors"
 
     @property
     def best(self) -> Path:

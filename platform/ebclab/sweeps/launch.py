@@ -18,6 +18,7 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.slots import Slots, share_out
 from ebclab.sweeps.worker import SharedImages, TrialSetup
 from ebclab.training import environment
+from ebclab.training.initial_weights import keep_weights
 from ebclab.training.launch import cluster_size, joined
 
 
@@ -38,6 +39,9 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
     with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"):
         slots = slots_of(plan, launch.limits)
         with claim_sweep(folder, plan) as keeper:
+            if launch.weights is not None:
+                keep_weights(folder.initial_weights, launch.weights)
+                keeper.push()
             log = SweepLog(folder.log, keeper)
             _write_start(log, launch, slots)
             display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.address}")
@@ -49,6 +53,7 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
                 threads=slots.threads,
                 gpus=slots.gpus,
                 command=tuple(sys.argv),
+                weights=folder.initial_weights if launch.weights is not None else None,
             )
             search = SearchProposals(plan, launch.earlier)
             Phase(folder, plan, log, setup, slots, display, search, launch.limits.seconds).run()

@@ -10,6 +10,7 @@ from ebclab.data.holdout import Split
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.table import SweepDisplay
+from ebclab.training.initial_weights import InitialWeights
 from energy_contrast.method import Method
 
 
@@ -41,6 +42,7 @@ class Launch:
         warm_start: Where a sweep before this one lies, to learn from.
         earlier: Its points and objectives.
         display: Where progress is shown.
+        weights: What the encoders of all trials start from; None means random weights.
     """
 
     folder: SweepFolder
@@ -51,3 +53,4 @@ class Launch:
     warm_start: str | None
     earlier: Sequence[tuple[dict[str, Any], float]]
     display: SweepDisplay
+    weights: InitialWeights | None = None

@@ -9,10 +9,12 @@ import torch
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
+from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space_check import own_settings
+from ebclab.training.initial_weights import InitialWeights
 from ebclab.training.prepare import build_method
 from energy_contrast.method import Method
 from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
@@ -38,11 +40,13 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
         )
 
 
-def require_trainable(plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]]) -> None:
+def require_trainable(
+    plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]], weights: InitialWeights | None = None
+) -> None:
     """Refuse ends of the space, and budgets, that no trial could be trained with.
 
     Each setting is tried at both ends with all others at the run's own values: the method is built, and its batches
-    must fit the images, the batch norms' groups and the method's memories.
+    must fit the images, the batch norms' groups and the method's memories; so must the weights that trials start from.
 
     Raises:
         ConfigError: With every problem found.
@@ -54,7 +58,7 @@ def require_trainable(plan: SweepPlan, split: Split, methods: Mapping[str, type[
         try:
             for epochs in {plan.epochs, plan.config.training.epochs}:
                 config = trial_config(plan.config, settings, seed=plan.config.seed, epochs=epochs)
-            _require_batches(config, method_class, split)
+            _require_batches(config, method_class, split, weights)
         except (ConfigError, ValueError) as error:
             lines = error.problems if isinstance(error, ConfigError) else [str(error)]
             problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in lines)
@@ -73,12 +77,15 @@ def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
             yield {name: value for name, value in moved.items() if value != own_settings(plan.space, plan.config)[name]}
 
 
-def _require_batches(config: ExperimentConfig, method_class: type[Method], split: Split) -> None:
+def _require_batches(
+    config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
+) -> None:
     """Build the method and ask it for its batches, without any images."""
     batch_size, images = config.training.batch_size, len(split.train)
     if batch_size > images:
         raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")
-    method = build_method(config, method_class, split.train.images.shape[1], torch.device("cpu"))
+    channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
+    method = build_method(config, method_class, channels, torch.device("cpu"), size, weights)
     if batch_size + method.num_proposals(batch_size) > images:
         raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
     workers = max(1, config.resources.workers)

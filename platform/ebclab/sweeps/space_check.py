@@ -28,6 +28,7 @@ NOT_SEARCHED: Mapping[str, str] = {
     "evaluation": OTHER_MEASURE,
     "resources": NOTHING_LEARNT,
     "seed": "the best of several seeds is luck; --seeds repeats the best settings with several",
+    "init": "trials that start from other weights cannot be compared; sweep each start by itself",
     "method.name": "a sweep is of one method; sweep each method and compare the best",
     "training.epochs": "it is the budget that all trials share; write --epochs",
     "training.log_every": NOTHING_LEARNT,

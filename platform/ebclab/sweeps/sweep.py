@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ from ebclab.storage.home import home_in
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.limits import Launch, Limits
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.requirements import require_judgeable, require_trainable
 from ebclab.sweeps.table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.warm_start import earlier_results
+from ebclab.training.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.training.prepare import load_images
 from ebclab.training.ray_switches import set_ray_switches
 from energy_contrast.catalog import METHODS
@@ -57,6 +60,7 @@ def sweep(
     name = name or default_name(plan)
     folder = SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).pull()
     methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
+    plan, weights = _with_initial_weights(plan, folder, methods)
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
         return result
@@ -64,13 +68,31 @@ def sweep(
     earlier = earlier_results(warm_start, plan, methods) if warm_start else []
     split = load_images(plan.config, images)
     require_judgeable(plan, split)
-    require_trainable(plan, split, methods)
+    require_trainable(plan, split, methods, weights)
     set_ray_switches()
     from ebclab.sweeps.launch import launch_sweep
 
     shown = display or choose_sweep_display()
     before = SweepFolder.at(warm_start).address if warm_start else None
-    return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown))
+    return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights))
+
+
+def _with_initial_weights(
+    plan: SweepPlan, folder: SweepFolder, methods: Mapping[str, type[Method]]
+) -> tuple[SweepPlan, InitialWeights | None]:
+    """Return ``plan`` with the digest of the weights that its trials start from, and those weights.
+
+    A sweep keeps a copy of them, since trials may begin long after their source has gone.
+    """
+    source = plan.config.init.weights
+    if source is None:
+        return plan, None
+    before = read_plan(folder.plan, methods).config.init if folder.plan.is_file() else None
+    config, weights = with_digest(plan.config, before)
+    if weights is None:
+        kept = folder.initial_weights
+        weights = kept_weights(kept, config.init) if kept.exists() else read_initial_weights(source)
+    return replace(plan, config=config), weights
 
 
 def _recorded_warm_start(folder: SweepFolder) -> str | None:

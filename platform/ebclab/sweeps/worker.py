@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError
+from ebclab.storage.store import Store
 from ebclab.sweeps.course import Order
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.training import atomic
 from ebclab.training.device import resolve_device
+from ebclab.training.initial_weights import kept_weights
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import prepare
 from ebclab.training.run_folder import RunFolder, claim, find
@@ -87,6 +90,7 @@ class TrialSetup:
         threads: CPU threads of a trial.
         gpus: Share of a GPU that a trial has.
         command: What the user ran.
+        weights: File of what the encoders of all trials start from; None means random weights.
     """
 
     folder: SweepFolder
@@ -96,6 +100,7 @@ class TrialSetup:
     threads: int
     gpus: float
     command: tuple[str, ...]
+    weights: Path | None = None
 
 
 def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
@@ -130,7 +135,10 @@ def _train(run: RunFolder, order: Order, setup: TrialSetup) -> None:
     if state == "finished":
         report.replay()
         return
-    job = Job(run, config, setup.methods[config.method_name], None, setup.command)
+    weights = None
+    if setup.weights is not None and state == "new":
+        weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
+    job = Job(run, config, setup.methods[config.method_name], None, setup.command, weights)
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())
         _claim_patiently(stack, run, config)
@@ -145,8 +153,18 @@ def _train(run: RunFolder, order: Order, setup: TrialSetup) -> None:
         place = Place(device, set_threads(setup.threads))
         images = setup.images.split() if setup.images else None
         job = replace(job, images=images)
-        prepared = prepare(config, device, images, job.method_class)
+        prepared = prepare(config, device, images, job.method_class, weights=weights)
         train_rank(job, prepared, place, report, run.stop)
+
+
+def _at_hand(weights: Path, folder: SweepFolder) -> Path:
+    """Return where this machine has the initial weights, which a store may hold."""
+    if folder.home is None:
+        return weights
+    copy = folder.home.of("worker").copy / weights.name
+    if not copy.exists():
+        Store(folder.home).download(weights.name, copy)
+    return copy
 
 
 @contextmanager

@@ -14,10 +14,15 @@ from typing import Any
 
 def write_text(path: Path, text: str) -> None:
     """Replace the file at ``path`` by ``text`` (UTF-8) in one step."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace the file at ``path`` by ``content`` in one step."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with aside.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)

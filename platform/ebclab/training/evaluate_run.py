@@ -110,7 +110,9 @@ def evaluate_run(
 
     rows = {config.method_name: measure(trained.encoder)}
     if references:
-        rows["untrained encoder"] = measure(untrained_encoder(config, trained.in_channels))
+        rows["untrained encoder"] = measure(
+            untrained_encoder(config, trained.in_channels, trained.preprocessing.image_size)
+        )
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     found = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
     file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"

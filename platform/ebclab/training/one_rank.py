@@ -20,6 +20,7 @@ from ebclab.storage.keeper import kept
 from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.display import Display
 from ebclab.training.healing import Healer, record_of
+from ebclab.training.initial_weights import InitialWeights
 from ebclab.training.interrupt import Stop, stop_on_signals
 from ebclab.training.loop import Observer, train
 from ebclab.training.prepare import Prepared, memory_of
@@ -40,6 +41,7 @@ class Job:
         method_class: The method to train.
         images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
         command: What the user ran.
+        weights: What the encoder of a new run starts from; None means random weights.
     """
 
     run: RunFolder
@@ -47,6 +49,7 @@ class Job:
     method_class: type[Method]
     images: ImageSet | Split | None
     command: tuple[str, ...]
+    weights: InitialWeights | None = None
 
 
 @dataclass(frozen=True)

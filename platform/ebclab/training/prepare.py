@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from ebclab.config import ExperimentConfig
-from ebclab.config.sections import EncoderConfig
 from ebclab.data.holdout import Split, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import load_split
+from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
+from ebclab.training.initial_weights import InitialWeights, start_from
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.ranks import ALONE, Ranks
 from energy_contrast.method import Draw, Method
-from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
 
 
@@ -55,6 +54,7 @@ def prepare(
     images: ImageSet | Split | None,
     method_class: type[Method],
     ranks: Ranks = ALONE,
+    weights: InitialWeights | None = None,
 ) -> Prepared:
     """Build everything a run with resident images needs on one rank, without a word to the other ranks.
 
@@ -64,15 +64,17 @@ def prepare(
         images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
         method_class: The method to train.
         ranks: Which share of every batch is wanted.
+        weights: What the encoder starts from; None means random weights.
 
     Raises:
         UserError: Settings, data and machine do not fit together.
     """
     split = images if isinstance(images, Split) else load_images(config, images)
     preprocessing = preprocessing_for(config.views, split.train)
-    method = build_method(config, method_class, split.train.images.shape[1], device)
+    channels, size = split.train.images.shape[1], preprocessing.image_size
+    method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = preprocessing.pixel_range
-    memory_of(method, split.train.images.shape[1], preprocessing.image_size)
+    memory_of(method, channels, size)
     data = ResidentData(
         split.train,
         config.views,
@@ -119,12 +121,35 @@ def describe_data(
 
 
 def build_method(
-    config: ExperimentConfig, method_class: type[Method], in_channels: int, device: torch.device
+    config: ExperimentConfig,
+    method_class: type[Method],
+    in_channels: int,
+    device: torch.device,
+    image_size: int = 0,
+    weights: InitialWeights | None = None,
 ) -> Method:
-    """Return the method with freshly initialised weights, a pure function of ``config.seed``."""
+    """Return the method with freshly initialised weights, a pure function of ``config.seed`` and ``weights``.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method.
+        in_channels: Channels of the images.
+        device: Where the method goes.
+        image_size: Side of the views, pixels; 0 where it is not known yet.
+        weights: What the encoder starts from; None means random weights.
+
+    Raises:
+        ConfigError: The encoder, its weights and the method's settings do not fit together.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        method = method_class(config.method, new_encoder(config.encoder, in_channels))
+        encoder = new_encoder(config.encoder, in_channels, image_size)
+        if weights is not None:
+            start_from(encoder, config.encoder, weights, in_channels, image_size)
+        try:
+            method = method_class(config.method, encoder)
+        except ValueError as error:
+            raise ConfigError([f"method.{error}"]) from error
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
     if config.training.compile:
@@ -154,21 +179,6 @@ def memory_of(method: Method, in_channels: int, image_size: int) -> int:
         return method.memory_bytes((in_channels, image_size, image_size))
     except ValueError as error:
         raise ConfigError([f"method.{error}"]) from error
-
-
-def new_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
-    """Return the untrained encoder that ``config`` describes, initialised from torch's global generator."""
-    try:
-        return build_encoder(
-            config.name,
-            in_channels=in_channels,
-            stem=config.stem,
-            width=config.width,
-            batch_norm=config.batch_norm,
-            activation=config.activation,
-        )
-    except ValueError as error:
-        raise ConfigError([f"encoder: {error}"]) from error
 
 
 def _require_groups(method: Method, batch_size: int, world_size: int) -> None:

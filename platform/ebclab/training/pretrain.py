@@ -17,11 +17,12 @@ from ebclab.errors import UserError
 from ebclab.storage.home import home_in
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display, choose_display
+from ebclab.training.initial_weights import with_digest
 from ebclab.training.interrupt import StopFlag
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import build_method, prepare
 from ebclab.training.ray_switches import set_ray_switches
-from ebclab.training.run_folder import claim, find
+from ebclab.training.run_folder import RunFolder, claim, find
 from ebclab.training.streamed import delivery_of
 from ebclab.training.threads import set_threads
 from energy_contrast.catalog import METHODS
@@ -79,11 +80,15 @@ def pretrain(
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
     name = name or default_name(config)
-    run, state = find(home_in(runs, name) or Path(runs) / name, config, methods, resume=resume)
+    place = home_in(runs, name) or Path(runs) / name
+    there = RunFolder.at(place).pull()
+    before = there.read_config(methods).init if there.config_path.is_file() else None
+    config, weights = with_digest(config, before)
+    run, state = find(place, config, methods, resume=resume)
     result = run.read_result()
     if state == "finished" and result is not None:
         return RunResult(run.path, result, was_finished=True, address=run.address)
-    job = Job(run, config, method_class, images, tuple(sys.argv))
+    job = Job(run, config, method_class, images, tuple(sys.argv), weights if state == "new" else None)
     train = _train_on_workers if config.resources.workers else _train_here
     return RunResult(run.path, train(job, display or choose_display()), was_finished=False, address=run.address)
 
@@ -98,7 +103,7 @@ def _train_here(job: Job, display: Display) -> dict[str, Any]:
         return build_method(job.config, job.method_class, 3, torch.device("cpu"))
 
     display.note(delivery_of(job.config, new_method, job.images, device).reason)
-    prepared = prepare(job.config, device, job.images, job.method_class)
+    prepared = prepare(job.config, device, job.images, job.method_class, weights=job.weights)
     with claim(job.run, job.config):
         return train_rank(job, prepared, place, display, StopFlag())
 

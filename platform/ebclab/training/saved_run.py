@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.encoders import new_encoder
 from ebclab.errors import RunError
 from ebclab.training import checkpoint
-from ebclab.training.prepare import new_encoder
 from ebclab.training.run_folder import RunFolder
 from energy_contrast.method import Method
 
@@ -60,9 +60,8 @@ def load_trained_encoder(
     if found is None:
         raise RunError(f"{run.path}: the run has no {kind} checkpoint yet; train it first")
     facts = found.facts
-    encoder = untrained_encoder(config, facts["in_channels"])
-    weights = {key.removeprefix(_PREFIX): v for key, v in found.model.items() if key.startswith(_PREFIX)}
-    encoder.load_state_dict(weights)
+    encoder = untrained_encoder(config, facts["in_channels"], facts["image_size"])
+    encoder.load_state_dict(encoder_weights(found))
     return TrainedEncoder(
         encoder=encoder.eval(),
         preprocessing=Preprocessing(facts["image_size"], tuple(facts["mean"]), tuple(facts["std"])),
@@ -74,8 +73,13 @@ def load_trained_encoder(
     )
 
 
-def untrained_encoder(config: ExperimentConfig, in_channels: int) -> nn.Module:
-    """Return the run's encoder as it was before its first step."""
+def encoder_weights(found: checkpoint.Checkpoint) -> dict[str, Tensor]:
+    """Return the weights of the encoder alone, under its own names."""
+    return {key.removeprefix(_PREFIX): value for key, value in found.model.items() if key.startswith(_PREFIX)}
+
+
+def untrained_encoder(config: ExperimentConfig, in_channels: int, image_size: int) -> nn.Module:
+    """Return the run's encoder with random weights, those of its first step unless ``init`` named others."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return new_encoder(config.encoder, in_channels).eval()
+        return new_encoder(config.encoder, in_channels, image_size).eval()

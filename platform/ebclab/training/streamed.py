@@ -18,6 +18,7 @@ from ebclab.data.location import location_of
 from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import open_source
+from ebclab.training.initial_weights import InitialWeights
 from ebclab.training.prepare import Prepared, build_method, build_training, describe_data, memory_of, proposals_of
 from ebclab.training.ranks import Ranks
 from energy_contrast.method import Method
@@ -61,6 +62,7 @@ def prepare_streamed(
     stream: Stream,
     shard: Any,
     step: int,
+    weights: InitialWeights | None = None,
 ) -> Prepared:
     """Build everything a worker needs whose images come from a stream.
 
@@ -72,15 +74,16 @@ def prepare_streamed(
         stream: The plan, and the images that selection needs in memory.
         shard: This worker's part of the stream, a ``ray.data.DataIterator``.
         step: Optimizer steps done before this launch.
+        weights: What the encoder starts from; None means random weights.
     """
     from ebclab.data.streaming import StreamedData
 
-    plan = stream.plan
+    plan, batch_size = stream.plan, config.training.batch_size
     settings, channels_last = plan.settings, config.training.channels_last
-    method = build_method(config, method_class, stream.bank.images.shape[1], device)
+    channels, size = stream.bank.images.shape[1], settings.preprocessing.image_size
+    method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = settings.preprocessing.pixel_range
-    memory_of(method, stream.bank.images.shape[1], settings.preprocessing.image_size)
-    batch_size = config.training.batch_size
+    memory_of(method, channels, size)
     data = StreamedData(
         shard,
         settings,

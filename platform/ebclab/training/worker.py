@@ -94,6 +94,8 @@ def _prepared(job: Job, placement: Placement, ranks: Ranks, part: StreamPart | N
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
     place = Place(device, set_threads(resources.threads or placement.threads))
     if part is None:
-        return place, prepare(job.config, device, job.images, job.method_class, ranks)
+        return place, prepare(job.config, device, job.images, job.method_class, ranks, job.weights)
     step = checkpoint.newest_step(job.run.checkpoints)
-    return place, prepare_streamed(job.config, device, job.method_class, ranks, part.stream, part.shard, step)
+    return place, prepare_streamed(
+        job.config, device, job.method_class, ranks, part.stream, part.shard, step, job.weights
+    )

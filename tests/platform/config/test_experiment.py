@@ -35,7 +35,7 @@ def test_a_tuple_is_a_list_in_yaml(methods):
 def test_the_mapping_holds_every_setting_in_the_order_of_the_file(methods):
     mapping = to_mapping(compose("plain", methods=methods))
     assert list(mapping) == [
-        "method", "data", "views", "encoder", "optimizer", "training", "evaluation", "resources", "seed",
+        "method", "data", "views", "encoder", "init", "optimizer", "training", "evaluation", "resources", "seed",
     ]  # fmt: skip
     assert list(mapping["method"]) == ["name", "temperature", "head", "bounds", "target", "end", "gain"]
     assert from_yaml(to_yaml(compose("plain", methods=methods)), "run.yaml") == mapping

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ebclab.config.sections import EncoderConfig
+from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.export import CardFacts, Score, load_encoder, save_encoder
 from ebclab.export.card import escape_markdown

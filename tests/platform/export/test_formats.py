@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ebclab.config import compose
-from ebclab.config.sections import EncoderConfig
+from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources import load_split
 from ebclab.errors import ExportError, UserError

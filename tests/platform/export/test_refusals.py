@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ebclab.config.sections import EncoderConfig
+from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
 from ebclab.export import CardFacts, load_encoder, save_encoder

@@ -1,0 +1,79 @@
+"""The sections about the network: what it is, and which weights it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
+
+from ebclab.config.names import did_you_mean
+from ebclab.config.timm_names import TIMM, architecture_problem
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+OWN_ENCODERS = ("small", "resnet18")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The network whose embeddings are wanted."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    name: str = setting(
+        "small", "small: three residual blocks for 8 to 32 pixels; resnet18; timm/NAME: a network of timm."
+    )
+    stem: Literal["cifar", "imagenet"] = setting(
+        "cifar", "resnet18's first layers. cifar: 3x3, stride 1, no max-pool; imagenet: 7x7, stride 2, max-pool."
+    )
+    width: int = setting(
+        0, "Channels of the first stage; 0 means 16 for small and 64 for resnet18.", unit="channels", minimum=0
+    )
+    batch_norm: Literal["global", "none"] = setting(
+        "global", "global: batch norm over the whole global batch; none: no normalisation, convolutions get biases."
+    )
+    activation: Literal["relu", "leaky_relu"] = setting(
+        "relu", "Of small and resnet18; leaky_relu has slope 0.2. Networks of timm have their own."
+    )
+
+    @property
+    def timm_name(self) -> str:
+        """What timm calls the network; empty for our own."""
+        return self.name.removeprefix(TIMM) if self.name.startswith(TIMM) else ""
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.timm_name:
+            problem = architecture_problem(self.timm_name)
+            return ([f"name: {problem}"] if problem else []) + self._meaningless_with_timm()
+        if self.name not in OWN_ENCODERS:
+            return [f"name: no such choice, got {self.name!r}; {did_you_mean(self.name, (*OWN_ENCODERS, 'timm/NAME'))}"]
+        if self.name == "small" and self.stem != "cifar":
+            return [
+                f"stem: the small encoder has one stem only, got {self.stem}; leave it out or set encoder.name=resnet18"
+            ]
+        return []
+
+    def _meaningless_with_timm(self) -> list[str]:
+        """Return a line for each setting of our own encoders that says something a network of timm cannot follow."""
+        own = {field.name: field.default for field in fields(self) if field.name in ("stem", "width", "activation")}
+        return [
+            f"{name}: {self.name} has its own, got {value}; leave it out, or write encoder.{name}={default}"
+            for name, default in own.items()
+            if (value := getattr(self, name)) != default
+        ]
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """The weights that the encoder of a new run starts from."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    weights: str | None = setting(
+        None,
+        "Exported encoder or finished run (a folder), or timm/NAME: pretrained by timm; none means random weights.",
+    )
+    digest: str = setting("", "SHA-256 of these weights, written down when the run begins; empty: not known yet.")
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.digest and self.weights is None:
+            return [f"digest: says nothing without init.weights, got {self.digest[:12]}...; leave it out"]
+        return []

@@ -1,0 +1,58 @@
+"""Names of timm's networks; timm is imported only when one is asked for, because that takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from importlib.util import find_spec
+
+TIMM = "timm/"
+"""How the name of a network of timm begins."""
+NO_TIMM = "timm is not installed here; run `pip install 'timm>=1.0.12'`"
+
+_NUM_SUGGESTED = 3
+
+
+def architecture_problem(name: str) -> str | None:
+    """Return what is wrong with ``name`` as a network of timm, or None.
+
+    Args:
+        name: Without the prefix.
+    """
+    if find_spec("timm") is None:
+        return f"{NO_TIMM}, got {TIMM}{name}"
+    import timm
+
+    architecture, dot, _ = name.partition(".")
+    if timm.is_model(architecture) and dot:
+        return (
+            f"an architecture is wanted, got {TIMM}{name}, which names weights too; "
+            f"write {TIMM}{architecture}, and init.weights={TIMM}{name} to start from them"
+        )
+    if timm.is_model(name):
+        return None
+    return f"no such network in timm {timm.__version__}, got {TIMM}{name}; {_nearest(name, timm.list_models())}"
+
+
+def weights_problem(name: str) -> str | None:
+    """Return what is wrong with ``name`` as weights that timm can fetch, or None.
+
+    Args:
+        name: Without the prefix: a network, or a network and its tag as in resnet18.a1_in1k.
+    """
+    if find_spec("timm") is None:
+        return f"{NO_TIMM}, got {TIMM}{name}"
+    import timm
+
+    known = timm.list_pretrained()
+    if name in known or timm.models.is_model_pretrained(name):
+        return None
+    names = [*dict.fromkeys(each.partition(".")[0] for each in known), *known] if "." not in name else known
+    return f"timm {timm.__version__} has no weights of this name, got {TIMM}{name}; {_nearest(name, names)}"
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    close = get_close_matches(name.lower(), list(names), n=_NUM_SUGGESTED, cutoff=0.5)
+    if not close:
+        return "timm.list_models() prints them"
+    return f"did you mean {' or '.join(TIMM + each for each in close)}?"

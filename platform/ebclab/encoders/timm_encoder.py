@@ -1,0 +1,227 @@
+"""Networks of timm as encoders that keep the promise of runs: any number of ranks gives the numbers of one.
+
+A network keeps timm's names of weights. What changes: batch norms become ours over the global batch, dropout and
+stochastic depth are off (their draws would differ from rank to rank, and are in no checkpoint), and weights that its
+features do not depend on are frozen (ranks would wait for their gradients).
+
+Shapes: C channels, S x S pixels, D embedding size.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from ebclab.config.timm_names import NO_TIMM, TIMM
+from energy_contrast.networks.batch_norm import GlobalBatchNorm, GlobalBatchNorm1d, GlobalBatchNorm2d
+
+_BUILD_ERRORS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError)
+
+
+class GlobalBatchNormAct2d(GlobalBatchNorm2d):
+    """Batch norm over the global batch with the activation that timm keeps in the same module.
+
+    Args:
+        num_features: Channels.
+        drop: What timm applies before the activation.
+        act: The activation.
+    """
+
+    def __init__(self, num_features: int, drop: nn.Module, act: nn.Module) -> None:
+        super().__init__(num_features)
+        self.drop, self.act = drop, act
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (B, C, H, W) and activate."""
+        activated: Tensor = self.act(self.drop(super().forward(x)))
+        return activated
+
+
+def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: str = "global") -> nn.Module:
+    """Return timm's network ``name`` without its classifier, initialised from torch's global generator.
+
+    Args:
+        name: timm's name, without a prefix.
+        in_channels: C.
+        image_size: S; 0 means what timm built the network for.
+        batch_norm: ``global``, or ``none`` to refuse a network that has batch norm.
+
+    Returns:
+        The network; its ``embedding_size`` is D.
+
+    Raises:
+        ValueError: timm or the network is missing, does not take such images, gives no vector an image, or has
+            layers whose result depends on how many ranks share a batch.
+    """
+    size = image_size or _usual_size(name)
+    try:
+        network = create(name, in_channels, image_size)
+        _switch_off_draws(network)
+        output = network.eval()(torch.zeros(1, in_channels, size, size))
+        draws = _draws(network, torch.zeros(2, in_channels, size, size))
+    except _BUILD_ERRORS as error:
+        raise ValueError(
+            f"{TIMM}{name} cannot be built for images of {in_channels} x {size} x {size}, got "
+            f"{_first_line(error)}; set another views.image_size, or take another network"
+        ) from error
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(f"{TIMM}{name} gives no vector for each image, got {got}; take another network")
+    if draws:
+        raise ValueError(f"{TIMM}{name} draws random numbers of its own while it trains; take another network")
+    _freeze_unused(network, output)
+    _share_batch_norms(name, network, batch_norm)
+    network.embedding_size = output.shape[1]  # type: ignore[assignment]
+    return network.train()
+
+
+def pretrained(name: str) -> dict[str, Tensor]:
+    """Return the weights that timm has for ``name``, without the classifier, fetched from the network or its cache.
+
+    Args:
+        name: timm's name, with a tag or without.
+
+    Raises:
+        ValueError: They cannot be fetched.
+    """
+    architecture = name.partition(".")[0]
+    try:
+        network = _timm().create_model(name, pretrained=True, num_classes=0)
+    except Exception as error:  # whatever stands between here and the hub: no network, no space, no such file
+        raise ValueError(
+            f"the weights cannot be fetched, got {type(error).__name__}: {_first_line(error)}; connect this machine "
+            f"to the network once, or export an encoder of {TIMM}{architecture} elsewhere and name its folder"
+        ) from error
+    return dict(network.state_dict())
+
+
+def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_size: int) -> dict[str, Tensor]:
+    """Return weights of ``pretrained`` as timm makes them fit other images: first layer and positions resampled.
+
+    Args:
+        name: timm's name, without a tag.
+        weights: For timm's usual images.
+        in_channels: C.
+        image_size: S.
+
+    Raises:
+        ValueError: timm cannot.
+    """
+    try:
+        network = create(name, in_channels, image_size, pretrained=True, overlay={"state_dict": dict(weights)})
+    except _BUILD_ERRORS as error:
+        raise ValueError(f"timm cannot fit them to such images, got {_first_line(error)}") from error
+    return dict(network.state_dict())
+
+
+def create(
+    name: str, in_channels: int, image_size: int, *, pretrained: bool = False, overlay: dict[str, Any] | None = None
+) -> nn.Module:
+    """Return timm's network without its classifier, as timm makes it; ``arguments_for`` says how."""
+    arguments = arguments_for(name, in_channels, image_size)
+    if overlay:
+        arguments["pretrained_cfg_overlay"] = overlay
+    network: nn.Module = _timm().create_model(name, pretrained=pretrained, **arguments)
+    return network
+
+
+def arguments_for(name: str, in_channels: int, image_size: int) -> dict[str, Any]:
+    """Return what ``timm.create_model`` is called with beside the name; the size only where weights depend on it."""
+    arguments: dict[str, Any] = {"in_chans": in_channels, "num_classes": 0}
+    if image_size and _facts(name).fixed_input_size:
+        arguments["img_size"] = image_size
+    return arguments
+
+
+def _timm() -> Any:
+    if find_spec("timm") is None:
+        raise ValueError(NO_TIMM)
+    import timm  # here, because it takes seconds
+
+    return timm
+
+
+def _facts(name: str) -> Any:
+    return _timm().models.get_pretrained_cfg(name, allow_unregistered=True) or _timm().models.PretrainedCfg()
+
+
+def _usual_size(name: str) -> int:
+    return int(_facts(name).input_size[-1])
+
+
+def _switch_off_draws(network: nn.Module) -> None:
+    from timm.layers.drop import DropBlock2d, DropPath
+
+    for module in network.modules():
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        elif isinstance(module, DropPath | DropBlock2d):
+            module.drop_prob = 0.0
+        if isinstance(vars(module).get("drop_rate"), float):  # where timm calls the function instead of a module
+            module.drop_rate = 0.0  # type: ignore[assignment]
+
+
+@torch.no_grad()
+def _draws(network: nn.Module, images: Tensor) -> bool:
+    """Return whether a pass in training moves torch's generator; the network's own statistics stay as they are."""
+    before = torch.get_rng_state()
+    copy.deepcopy(network).train()(images)
+    return not torch.equal(before, torch.get_rng_state())
+
+
+def _share_batch_norms(name: str, network: nn.Module, batch_norm: str) -> None:
+    """Replace every batch norm by ours, with its weights and statistics, or refuse what cannot be replaced."""
+    replaced: dict[nn.Module, GlobalBatchNorm] = {}
+    for parent in list(network.modules()):
+        for key, child in list(parent.named_children()):
+            if not isinstance(child, _BatchNorm) and "running_var" not in dict(child.named_buffers(recurse=False)):
+                continue
+            if batch_norm == "none":
+                raise ValueError(
+                    f"batch_norm: {TIMM}{name} has batch norm, which cannot be left out, got none; write "
+                    f"batch_norm=global, or take a network without it, such as {TIMM}convnext_atto"
+                )
+            if child not in replaced:
+                replaced[child] = _shared(name, child)
+            setattr(parent, key, replaced[child])
+
+
+def _shared(name: str, norm: nn.Module) -> GlobalBatchNorm:
+    from timm.layers.norm_act import BatchNormAct2d
+
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, BatchNormAct2d)
+    if type(norm) not in kinds or not (norm.affine and norm.track_running_stats and norm.momentum is not None):
+        raise ValueError(
+            f"{TIMM}{name} has a layer whose statistics cannot be taken over all ranks, got {norm}; "
+            "take another network"
+        )
+    size = int(norm.num_features)  # type: ignore[arg-type]
+    shared: GlobalBatchNorm
+    if isinstance(norm, BatchNormAct2d):
+        shared = GlobalBatchNormAct2d(size, norm.drop, norm.act)
+    else:
+        shared = GlobalBatchNorm1d(size) if isinstance(norm, nn.BatchNorm1d) else GlobalBatchNorm2d(size)
+    shared.eps, shared.momentum = float(norm.eps), float(norm.momentum)  # type: ignore[arg-type]
+    shared.load_state_dict(norm.state_dict())
+    for parameter, before in zip(shared.parameters(), norm.parameters(), strict=True):
+        parameter.requires_grad_(before.requires_grad)
+    return shared
+
+
+def _freeze_unused(network: nn.Module, output: Tensor) -> None:
+    """Freeze the parameters that ``output`` does not depend on."""
+    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    slopes = torch.autograd.grad(output.sum(), learning, allow_unused=True)
+    for parameter, slope in zip(learning, slopes, strict=True):
+        parameter.requires_grad_(slope is not None)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]

@@ -1,0 +1,46 @@
+"""Whether weights fit a network, and which weights they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+WEIGHTS, DESCRIPTION = "model.safetensors", "encoder.json"
+"""Files of an exported encoder that are needed to use it."""
+
+
+def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
+    """Return a line for each tensor whose name or shape is not the expected one, empty when ``weights`` fit.
+
+    Args:
+        expected: ``state_dict`` of the network.
+        weights: What shall be loaded into it.
+    """
+    return [line for name in dict.fromkeys([*expected, *weights]) if (line := _difference(name, expected, weights))]
+
+
+def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    if name not in weights:
+        return f"no tensor {name}"
+    if name not in expected:
+        return f"an unknown tensor {name}"
+    if weights[name].shape != expected[name].shape:
+        return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+    return ""
+
+
+def digest_of(weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of weights: of names, types, shapes and bytes, whatever file they came from.
+
+    Args:
+        weights: ``state_dict`` of an encoder; the order of the names does not matter.
+    """
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
