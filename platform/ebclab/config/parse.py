@@ -146,7 +146,7 @@ def _with_absolute_paths(data: DataConfig) -> DataConfig:
 
 def _with_absolute_folder(init: InitConfig) -> InitConfig:
     """Return ``init`` with a folder that means the same whatever folder a process runs in."""
-    is_folder = init.weights is not None and not init.weights.startswith(TIMM)
+    is_folder = init.weights is not None and not init.weights.startswith(TIMM) and "://" not in init.weights
     return replace(init, weights=_absolute(init.weights)) if is_folder and init.weights else init
 
 

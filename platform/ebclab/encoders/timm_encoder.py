@@ -65,7 +65,7 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
         network = create(name, in_channels, image_size)
         _switch_off_draws(network)
         output = network.eval()(torch.zeros(1, in_channels, size, size))
-        draws = _draws(network, torch.zeros(2, in_channels, size, size))
+        draws = _draws(network.train(), torch.zeros(2, in_channels, size, size))
     except _BUILD_ERRORS as error:
         raise ValueError(
             f"{TIMM}{name} cannot be built for images of {in_channels} x {size} x {size}, got "
@@ -172,7 +172,7 @@ def _switch_off_draws(network: nn.Module) -> None:
 def _draws(network: nn.Module, images: Tensor) -> bool:
     """Return whether a pass in training moves torch's generator; the network's own statistics stay as they are."""
     before = torch.get_rng_state()
-    copy.deepcopy(network).train()(images)
+    copy.deepcopy(network)(images)
     return not torch.equal(before, torch.get_rng_state())
 
 

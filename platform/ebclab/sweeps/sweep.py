@@ -91,7 +91,7 @@ def _with_initial_weights(
     config, weights = with_digest(plan.config, before)
     if weights is None:
         kept = folder.initial_weights
-        weights = kept_weights(kept, config.init) if kept.exists() else read_initial_weights(source)
+        weights = kept_weights(kept, config.init) if kept.exists() else read_initial_weights(source, config.init.digest)
     return replace(plan, config=config), weights
 
 

@@ -67,37 +67,43 @@ def with_digest(
             return _digested(config, known), None
     if init.digest and recorded is not None:
         return config, None
-    weights = read_initial_weights(init.weights)
-    found = digest_of(weights.tensors)
-    if known and found != known:
-        raise UserError(
-            f"init.weights: other weights than those of init.digest lie in {init.weights} now, got {found[:12]}..., "
-            f"expected {known[:12]}...; restore them, or start another run (--resume goes on without them)"
-        )
-    return _digested(config, found), weights
+    weights = read_initial_weights(init.weights, known)
+    return _digested(config, digest_of(weights.tensors)), weights
 
 
 def _digested(config: ExperimentConfig, digest: str) -> ExperimentConfig:
     return replace(config, init=replace(config.init, digest=digest))
 
 
-def read_initial_weights(source: str) -> InitialWeights:
+def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
     """Return the weights of an exported encoder, of a finished run (its newest checkpoint), or of timm.
 
     Args:
         source: Folder, or timm/NAME.
+        digest: What they must be; empty where that is not known.
 
     Raises:
-        UserError: There are none.
+        UserError: There are none, or others.
     """
+    weights = InitialWeights(source, _tensors_of(source))
+    found = digest_of(weights.tensors)
+    if digest and found != digest:
+        raise UserError(
+            f"init.weights: other weights than those of init.digest lie in {source} now, got {found[:12]}..., "
+            f"expected {digest[:12]}...; restore them, or start another run (--resume goes on without them)"
+        )
+    return weights
+
+
+def _tensors_of(source: str) -> dict[str, Tensor]:
     if source.startswith(TIMM):
-        return InitialWeights(source, _of_timm(source.removeprefix(TIMM)))
+        return _of_timm(source.removeprefix(TIMM))
     home = home_at(source)
     if home is not None:
         Mirror(home).pull(("last",))
     folder = home.copy if home is not None else Path(source)
     if (folder / DESCRIPTION).is_file() and (folder / WEIGHTS).is_file():
-        return InitialWeights(source, _load(folder / WEIGHTS, "export the encoder again"))
+        return _load(folder / WEIGHTS, "export the encoder again")
     run = RunFolder(folder)
     if not run.config_path.is_file():
         raise UserError(
@@ -111,7 +117,7 @@ def read_initial_weights(source: str) -> InitialWeights:
     found = checkpoint.load(run.checkpoints)
     if found is None:
         raise UserError(f"init.weights: the run's weights are gone, got no checkpoint in {run.checkpoints}")
-    return InitialWeights(source, encoder_weights(found))
+    return encoder_weights(found)
 
 
 def _of_timm(name: str) -> dict[str, Tensor]:

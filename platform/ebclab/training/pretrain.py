@@ -17,7 +17,7 @@ from ebclab.errors import UserError
 from ebclab.storage.home import home_in
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display, choose_display
-from ebclab.training.initial_weights import with_digest
+from ebclab.training.initial_weights import read_initial_weights, with_digest
 from ebclab.training.interrupt import StopFlag
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import build_method, prepare
@@ -88,7 +88,11 @@ def pretrain(
     result = run.read_result()
     if state == "finished" and result is not None:
         return RunResult(run.path, result, was_finished=True, address=run.address)
-    job = Job(run, config, method_class, images, tuple(sys.argv), weights if state == "new" else None)
+    if state == "unfinished":
+        weights = None
+    elif config.init.weights and weights is None:  # begun before, and killed before its first checkpoint
+        weights = read_initial_weights(config.init.weights, config.init.digest)
+    job = Job(run, config, method_class, images, tuple(sys.argv), weights)
     train = _train_on_workers if config.resources.workers else _train_here
     return RunResult(run.path, train(job, display or choose_display()), was_finished=False, address=run.address)
 

@@ -88,7 +88,7 @@ def test_a_name_like_no_other_gets_the_list(problems_of):
     ]
     assert problems_of(zzz=1) == [
         "zzz: no such setting; settings at the top: "
-        "method, data, views, encoder, optimizer, training, evaluation, resources, seed"
+        "method, data, views, encoder, init, optimizer, training, evaluation, resources, seed"
     ]
 
 

@@ -1,0 +1,57 @@
+"""The sections about the network: ours or timm's, and nothing that a network of timm would silently ignore."""
+
+import sys
+
+import pytest
+
+from ebclab.config import compose, parse_yaml, to_yaml
+from ebclab.config.encoder import EncoderConfig, InitConfig
+from ebclab.errors import ConfigError
+
+
+def test_a_network_of_timm_survives_the_yaml_that_runs_keep() -> None:
+    config = compose("simclr", overrides=["encoder.name=timm/test_resnet", "init.weights=timm/test_resnet.r160_in1k"])
+    assert config.encoder == EncoderConfig("timm/test_resnet")
+    assert parse_yaml(to_yaml(config), "test") == config
+
+
+@pytest.mark.parametrize(("name", "timm_name"), [("small", ""), ("resnet18", ""), ("timm/resnet18", "resnet18")])
+def test_the_prefix_says_whose_network_it_is(name: str, timm_name: str) -> None:
+    assert EncoderConfig(name).timm_name == timm_name
+
+
+def test_every_setting_that_timm_cannot_follow_is_named_beside_a_wrong_name() -> None:
+    overrides = ["encoder.name=timm/resnet1", "encoder.stem=imagenet", "encoder.width=8"]
+    with pytest.raises(ConfigError) as caught:
+        compose("simclr", overrides=[*overrides, "encoder.activation=leaky_relu"])
+    name, stem, width, activation = caught.value.problems
+    assert name.startswith("encoder.name: no such network in timm")
+    assert stem == "encoder.stem: timm/resnet1 has its own, got imagenet; leave it out, or write encoder.stem=cifar"
+    assert width == "encoder.width: timm/resnet1 has its own, got 8; leave it out, or write encoder.width=0"
+    assert activation.endswith("got leaky_relu; leave it out, or write encoder.activation=relu")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("smal", "did you mean small? Known: small, resnet18, timm/NAME"),
+        ("Resnet18", "did you mean resnet18? Known: small, resnet18, timm/NAME"),
+        ("vit", "Known: small, resnet18, timm/NAME"),
+    ],
+)
+def test_a_name_without_the_prefix_is_one_of_ours(name: str, hint: str) -> None:
+    assert EncoderConfig(name).problems() == [f"name: no such choice, got {name!r}; {hint}"]
+
+
+def test_our_own_encoders_do_not_import_timm() -> None:
+    import subprocess
+
+    code = "import sys; from ebclab.config import compose; compose('simclr'); sys.exit('timm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_digest_needs_weights() -> None:
+    assert InitConfig("timm/x", "ab").problems() == []
+    assert InitConfig(None, "0123456789abcdef").problems() == [
+        "digest: says nothing without init.weights, got 0123456789ab...; leave it out"
+    ]

@@ -1,0 +1,41 @@
+"""From settings to networks: ours and timm's, and refusals as sentences about settings."""
+
+import pytest
+import torch
+
+from ebclab.config.encoder import EncoderConfig
+from ebclab.encoders import new_encoder
+from ebclab.errors import ConfigError
+from energy_contrast.networks import ResNet
+
+
+def test_our_own_encoders_follow_every_setting() -> None:
+    config = EncoderConfig("resnet18", stem="imagenet", width=8, batch_norm="none", activation="leaky_relu")
+    encoder = new_encoder(config, 2)
+    assert isinstance(encoder, ResNet)
+    assert encoder.conv1.weight.shape == (8, 2, 7, 7)
+    assert isinstance(encoder.relu, torch.nn.LeakyReLU)
+    assert isinstance(encoder.bn1, torch.nn.Identity)
+
+
+def test_the_size_of_images_reaches_networks_that_have_weights_for_it() -> None:
+    sides = {size: new_encoder(EncoderConfig("timm/test_vit"), 1, size) for size in (32, 64)}
+    # patches of 16 pixels, and the class token
+    assert {size: encoder.pos_embed.shape[1] for size, encoder in sides.items()} == {32: 2 * 2 + 1, 64: 4 * 4 + 1}
+
+
+def test_an_unknown_size_means_what_timm_built_the_network_for() -> None:
+    assert new_encoder(EncoderConfig("timm/test_vit"), 3).pos_embed.shape[1] == (160 // 16) ** 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (EncoderConfig("timm/test_vit"), "encoder: timm/test_vit cannot be built for images of 1 x 8 x 8"),
+        (EncoderConfig("timm/test_resnet", batch_norm="none"), "encoder: batch_norm: timm/test_resnet has batch norm"),
+        (EncoderConfig("small", stem="imagenet"), "encoder: encoder.stem: small has one stem only"),
+    ],
+)
+def test_refusals_are_mistakes_of_settings(config: EncoderConfig, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        new_encoder(config, 1, 8)

@@ -1,0 +1,213 @@
+"""Networks of timm: the same weights give timm's own numbers, on any number of ranks, and nothing is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ebclab.encoders import differences, timm_encoder
+from ebclab.encoders.timm_encoder import adapted, arguments_for, build_timm, pretrained
+from energy_contrast.networks.batch_norm import GlobalBatchNorm, set_groups
+
+SIZES = {"test_resnet": 8, "test_efficientnet": 8, "test_nfnet": 8, "test_vit": 32, "test_convnext": 32}
+"""Tiny networks of timm, one of each kind (batch norm, with its activation, none, tokens, layer norm); image sides."""
+NUM_RANKS = 2
+
+
+def own(name: str, network: nn.Module, channels: int, size: int) -> nn.Module:
+    """timm's own network with the weights of ``network``."""
+    theirs: nn.Module = timm.create_model(name, **arguments_for(name, channels, size))
+    theirs.load_state_dict(network.state_dict())
+    return theirs
+
+
+def images(count: int, channels: int, size: int) -> Tensor:
+    return torch.rand(count, channels, size, size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+@pytest.mark.parametrize("training", [True, False])
+def test_features_and_statistics_are_those_of_timms_own_network(name: str, size: int, training: bool) -> None:
+    network = build_timm(name, 1, size)
+    theirs = own(name, network, 1, size).train(training)
+    x = images(4, 1, size)
+    ours = network.train(training)(x)
+    torch.testing.assert_close(ours, theirs(x))
+    assert ours.shape == (4, network.embedding_size)
+    torch.testing.assert_close(network.state_dict(), theirs.state_dict())
+
+
+def test_epsilon_and_momentum_are_timms(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm_encoder.create
+
+    def with_other_norms(*arguments: Any) -> nn.Module:
+        network = create(*arguments)
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eps, module.momentum = 0.5, 0.25
+        return network
+
+    monkeypatch.setattr(timm_encoder, "create", with_other_norms)
+    norms = [m for m in build_timm("test_efficientnet", 1, 8).modules() if isinstance(m, GlobalBatchNorm)]
+    assert {(norm.eps, norm.momentum) for norm in norms} == {(0.5, 0.25)}
+    theirs = timm.create_model("test_efficientnet").modules()
+    assert len(norms) == sum(isinstance(module, nn.BatchNorm2d) for module in theirs)
+
+
+def test_weights_are_a_function_of_torchs_seed_alone() -> None:
+    first, second = (build(seed) for seed in (3, 3))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], value) for name, value in build(4).items())
+
+
+def build(seed: int) -> dict[str, Tensor]:
+    torch.manual_seed(seed)
+    return dict(build_timm("test_efficientnet", 1, 8).state_dict())
+
+
+@pytest.mark.parametrize("name", ["ghostnet_050", "tiny_vit_5m_224"])  # a function, and layers, that draw in training
+def test_dropout_and_stochastic_depth_are_off(name: str) -> None:
+    draws = timm.create_model(name, **arguments_for(name, 3, 64), **({"drop_path_rate": 0.5} if "vit" in name else {}))
+    x = images(4, 3, 64)
+    assert not torch.equal(draws.train()(x), draws(x))
+    quiet = build_timm(name, 3, 64)
+    assert torch.equal(quiet(x), quiet(x))
+
+
+def test_a_network_whose_draws_cannot_be_switched_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm_encoder, "_switch_off_draws", lambda network: None)
+    with pytest.raises(ValueError, match=r"timm/ghostnet_050 draws random numbers .*; take another network"):
+        build_timm("ghostnet_050", 3, 64)
+
+
+def test_weights_that_the_features_do_not_depend_on_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm_encoder.create
+
+    def with_a_spare_layer(*arguments: Any) -> nn.Module:
+        network = create(*arguments)
+        network.spare = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        return network
+
+    monkeypatch.setattr(timm_encoder, "create", with_a_spare_layer)
+    frozen = [key for key, value in build_timm("test_resnet", 1, 8).named_parameters() if not value.requires_grad]
+    assert frozen == ["spare.0.weight", "spare.0.bias", "spare.1.weight", "spare.1.bias"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "more", "problem"),
+    [
+        ("test_vit", 8, {}, r"images of 1 x 8 x 8, got Input height \(8\) should be divisible by patch size \(16\)"),
+        ("test_resnet", 8, {"batch_norm": "none"}, r"batch_norm: timm/test_resnet has batch norm, .* got none"),
+        ("test_efficientnet", 8, {"batch_norm": "none"}, r"take a network without it, such as timm/convnext_atto"),
+        ("no_such", 0, {}, r"timm/no_such cannot be built .*Unknown model \(no_such\)"),
+    ],
+)
+def test_what_cannot_be_built_is_said_in_a_sentence(name: str, size: int, more: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        build_timm(name, 1, size, **more)
+
+
+def test_a_network_without_batch_norm_takes_batch_norm_none() -> None:
+    assert build_timm("test_nfnet", 1, 8, batch_norm="none").embedding_size == 192
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.SyncBatchNorm(16), nn.BatchNorm2d(16, affine=False), nn.BatchNorm2d(16, momentum=None)]
+)
+def test_a_norm_that_cannot_be_shared_by_ranks_is_refused(norm: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm_encoder.create
+
+    def with_another_norm(*arguments: Any) -> nn.Module:
+        network = create(*arguments)
+        network.other = norm
+        return network
+
+    monkeypatch.setattr(timm_encoder, "create", with_another_norm)
+    with pytest.raises(ValueError, match="whose statistics cannot be taken over all ranks, got"):
+        build_timm("test_resnet", 1, 8)
+
+
+def test_a_network_without_one_vector_an_image_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm_encoder, "create", lambda *arguments: nn.Conv2d(1, 3, 3))
+    with pytest.raises(ValueError, match=r"gives no vector for each image, got shape \(1, 3, 6, 6\)"):
+        build_timm("test_resnet", 1, 8)
+
+
+def test_without_timm_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timm_encoder, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"run `pip install 'timm>=1\.0\.12'`"):
+        build_timm("test_resnet", 1, 8)
+
+
+def published(monkeypatch: pytest.MonkeyPatch, name: str, **arguments: Any) -> dict[str, Tensor]:
+    """Let timm's hub hold random weights of ``name`` with a classifier, and return them."""
+    torch.manual_seed(5)
+    weights = dict(timm.create_model(name, **arguments).state_dict())
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", lambda *given, **more: dict(weights))
+    return weights
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+def test_pretrained_weights_are_the_published_ones_without_the_classifier(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    weights = published(monkeypatch, name)
+    found = pretrained(name)
+    assert set(weights) - set(found) == {
+        key for key in weights if key.startswith(timm.create_model(name).default_cfg["classifier"])
+    }
+    assert all(torch.equal(value, weights[key]) for key, value in found.items())
+
+
+def test_adapted_weights_sum_the_colours_of_the_first_layer_and_keep_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = {key: value for key, value in published(monkeypatch, "test_resnet").items() if not key.startswith("fc.")}
+    found = adapted("test_resnet", weights, 1, 32)
+    first = timm.create_model("test_resnet").default_cfg["first_conv"] + ".weight"
+    torch.testing.assert_close(found[first], weights[first].sum(dim=1, keepdim=True))  # timm's rule for grey images
+    assert all(torch.equal(value, weights[key]) for key, value in found.items() if key != first)
+
+
+def test_adapted_weights_fit_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = {k: v for k, v in published(monkeypatch, "test_vit").items() if not k.startswith("head.")}
+    network = build_timm("test_vit", 1, 32)
+    assert differences(network.state_dict(), weights)
+    assert differences(network.state_dict(), adapted("test_vit", weights, 1, 32)) == []
+
+
+def test_weights_that_cannot_be_fetched_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any, **more: Any) -> None:
+        raise OSError("no route to host\nsecond line")
+
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", fail)
+    with pytest.raises(ValueError, match=r"cannot be fetched, got OSError: no route to host; connect this machine"):
+        pretrained("test_resnet")
+
+
+def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
+    """Pass a share of one batch forward and back, with statistics of the batch and of two groups."""
+    found = {}
+    for name, size in (("test_efficientnet", 8), ("test_resnet", 8), ("test_vit", 32)):
+        for groups in (1, 2):
+            torch.manual_seed(0)
+            network = build_timm(name, 1, size).double()
+            set_groups(network, groups)
+            shared = network if num_ranks == 1 else DistributedDataParallel(network, broadcast_buffers=False)
+            shared(images(8, 1, size).double().chunk(num_ranks)[rank]).square().mean().backward()
+            slopes = {key: value.grad.clone() for key, value in network.named_parameters() if value.requires_grad}
+            found[f"{name} {groups}"] = slopes | dict(network.state_dict())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_two_ranks_give_the_gradients_and_statistics_of_one(run_ranks: Callable[[str, int], list[Any]]) -> None:
+    alone = be_a_rank(0, 1)
+    for found in run_ranks(str(Path(__file__)), NUM_RANKS):
+        torch.testing.assert_close(found, alone, rtol=1e-9, atol=1e-11)
