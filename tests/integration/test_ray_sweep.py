@@ -17,7 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 import ebclab
 from ebclab.config import parse_yaml
@@ -356,3 +358,25 @@ def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(clu
     with pytest.raises(UserError, match=r"--gpus-per-trial: a trial needs 0.5, the cluster has 0"):
         ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=Silent())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_trial_starts_from_the_weights_that_the_sweep_was_given(cluster: str, tmp_path: Path) -> None:
+    config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=1", "seed=7"])
+    donor = ebclab.pretrain(config, runs=tmp_path, name="donor")
+    still = {"optimizer.learning_rate": {"loguniform": [1e-32, 1e-30]}}
+    settings = [f"init.weights={donor.path}", "optimizer.learning_rate=1e-31"]
+    plan = _plan(*settings, space=still, trials=2, top=1, seeds=1, epochs=1, baseline=False)
+    ebclab.sweep(plan, sweeps=tmp_path, name="begun", display=Silent())
+    begun = _encoder(donor.path)
+    trials = sorted((tmp_path / "begun" / "trials").iterdir())
+    assert len(trials) == 3
+    for trial in trials:
+        assert all(torch.equal(begun[name], value) for name, value in _encoder(trial).items())
+
+
+def _encoder(run: Path) -> dict[str, torch.Tensor]:
+    """What the encoder of a run has learnt, in its newest checkpoint."""
+    weights = load_file(max((run / "checkpoints").glob("last-*")) / "model.safetensors")
+    return {
+        k: v for k, v in weights.items() if k.startswith("encoder.") and "running" not in k and "num_batch" not in k
+    }

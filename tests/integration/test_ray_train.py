@@ -199,3 +199,21 @@ def test_the_command_starts_an_own_instance_and_says_nothing_but_its_own_words(t
     assert max(map(len, lines)) <= 80
     assert "ray" not in done.stderr.lower()
     assert "held-out kNN" in done.stdout
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_runs_on_workers_start_from_given_weights_with_networks_of_timm(
+    cluster: str, tmp_path: Path, workers: int
+) -> None:
+    timms = ["encoder.name=timm/test_resnet", "optimizer.learning_rate=1e-30", "evaluation.knn_every=0"]
+    donor = _pretrain(tmp_path, "donor", 0, 1, *timms, "seed=3")
+    begun = _pretrain(tmp_path, "begun", workers, 1, *timms, f"init.weights={donor.path}")
+    one, other = _weights(donor.path), _weights(begun.path)
+    learnt = [
+        name for name in one if name.startswith("encoder.") and "running" not in name and "num_batches" not in name
+    ]
+    assert learnt
+    assert all(torch.equal(one[name], other[name]) for name in learnt)  # steps of nothing: still where they began
+    for name in one:  # statistics moved with the images, by the same batches on one rank and on two
+        if "running" in name:
+            assert not torch.equal(one[name], other[name])

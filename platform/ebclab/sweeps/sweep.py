@@ -60,7 +60,7 @@ def sweep(
     name = name or default_name(plan)
     folder = SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).pull()
     methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
-    plan, weights = _with_initial_weights(plan, folder, methods)
+    plan, weights = with_initial_weights(plan, folder, methods)
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
         return result
@@ -77,7 +77,7 @@ def sweep(
     return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights))
 
 
-def _with_initial_weights(
+def with_initial_weights(
     plan: SweepPlan, folder: SweepFolder, methods: Mapping[str, type[Method]]
 ) -> tuple[SweepPlan, InitialWeights | None]:
     """Return ``plan`` with the digest of the weights that its trials start from, and those weights.

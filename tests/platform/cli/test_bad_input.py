@@ -197,3 +197,34 @@ def test_an_export_never_overwrites_a_foreign_folder(ebclab: Ebclab, finished: P
     for extra in ([], ["--overwrite"]):
         assert ebclab("export", finished, "--to", "mine", *extra).code == 2
     assert Path("mine/thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--set", "encoder.name=timm/resnet1"], "encoder.name: no such network in timm"),
+        (["--set", "encoder.name=timm/test_vit"], "timm/test_vit cannot be built for images of 1 x 8 x 8"),
+        (
+            ["--set", "encoder.name=timm/test_resnet", "--set", "encoder.batch_norm=none"],
+            "encoder: batch_norm: timm/test_resnet has batch norm, which cannot be left out, got none",
+        ),
+        (["--init", "nowhere"], "init.weights: neither an exported encoder nor a run, got "),
+        (["--init", "timm/resnet1"], "init.weights: timm "),
+        (["--set", "init.digest=abc"], "init.digest: says nothing without init.weights, got abc"),
+    ],
+)
+def test_wrong_networks_and_starts_are_sentences_and_leave_no_run(
+    ebclab: Ebclab, arguments: list[str], problem: str
+) -> None:
+    outcome = ebclab("pretrain", "simclr", *TINY, *arguments)
+    assert outcome.code == 2
+    assert problem in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not Path("runs").exists() or not any(Path("runs").iterdir())
+
+
+def test_chains_through_a_first_layer_that_timm_does_not_have_are_refused(ebclab: Ebclab) -> None:
+    first = ["--set", "method.chain_gradient=first-layer", "--set", "method.buffer_size=64"]
+    outcome = ebclab("pretrain", "ebclr", *TINY, *first, "--set", "encoder.name=timm/test_nfnet")
+    assert outcome.code == 2
+    assert "method.chain_gradient: first-layer needs an encoder with stem and trunk, got NormFreeNet" in outcome.err

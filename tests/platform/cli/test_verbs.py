@@ -127,3 +127,24 @@ def test_data_list_names_every_dataset(ebclab: Ebclab) -> None:
     assert outcome.code == 0
     for text in ("digits", "fashion-mnist", "ebclab data fetch cifar10"):
         assert text in outcome.out
+
+
+def test_a_network_of_timm_goes_all_the_way_and_its_export_starts_another_run(ebclab: Ebclab) -> None:
+    timms = ["--set", "encoder.name=timm/test_resnet", *TINY]
+    assert ebclab("pretrain", "simclr", "--epochs", "1", "--name", "one", *timms).code == 0
+    assert ebclab("evaluate", "runs/one", "--only", "knn").code == 0
+    assert ebclab("export", "runs/one", "--to", "out", "--format", "torch-export").code == 0
+    assert "| knn |" in Path("out/README.md").read_text()
+    again = ebclab("pretrain", "simclr", "--epochs", "1", "--name", "two", "--init", "out", *timms)
+    assert again.code == 0, again.err
+    assert f"weights: {Path('out').absolute()}" in Path("runs/two/config.yaml").read_text()
+    assert ebclab("export", "runs/two", "--to", "second").code == 0
+    assert "- the encoder started from " in Path("second/README.md").read_text()
+
+
+def test_energies_of_single_images_are_warned_of_timms_batch_norm_only(ebclab: Ebclab) -> None:
+    shared = ["--epochs", "1", "--set", "method.buffer_size=64", "--set", "method.num_steps=1", *TINY]
+    for name, warned in (("test_resnet", True), ("test_nfnet", False)):
+        outcome = ebclab("pretrain", "ebclr", "--name", name, "--set", f"encoder.name=timm/{name}", *shared)
+        assert outcome.code == 0, outcome.err
+        assert ("the encoder has batch norm" in outcome.err) is warned

@@ -4,17 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.encoders import new_encoder
 from ebclab.export import CardFacts, Score, load_encoder, save_encoder
 from ebclab.export.card import escape_markdown
-from energy_contrast.networks import build_encoder
 
 IMAGENET = EncoderConfig(name="resnet18", stem="imagenet")
 CIFAR = EncoderConfig(name="resnet18", stem="cifar")
 SMALL = EncoderConfig(name="small", width=4)
+TIMM = EncoderConfig(name="timm/test_efficientnet")
+TOKENS = EncoderConfig(name="timm/test_vit")
 LEAKY = EncoderConfig(name="resnet18", width=8, batch_norm="none", activation="leaky_relu")
 
 
@@ -22,7 +25,7 @@ def write(
     folder: Path, architecture: EncoderConfig, in_channels: int, facts: CardFacts | None = None, image_size: int = 32
 ) -> str:
     torch.manual_seed(0)
-    encoder = build_encoder(in_channels=in_channels, **vars(architecture))
+    encoder = new_encoder(architecture, in_channels, image_size)
     with torch.no_grad():  # a forward pass in train mode moves the running statistics away from 0 and 1
         encoder.train()(torch.rand(4, in_channels, 32, 32))
     save_encoder(
@@ -41,7 +44,11 @@ def code_blocks(card: str) -> list[str]:
 
 
 @pytest.mark.parametrize("in_channels", [1, 3])
-@pytest.mark.parametrize("architecture", [IMAGENET, CIFAR, SMALL, LEAKY], ids=["imagenet", "cifar", "small", "leaky"])
+@pytest.mark.parametrize(
+    "architecture",
+    [IMAGENET, CIFAR, SMALL, LEAKY, TIMM, TOKENS],
+    ids=["imagenet", "cifar", "small", "leaky", "timm", "tokens"],
+)
 def test_the_printed_lines_give_the_features_of_the_exported_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: EncoderConfig, in_channels: int
 ):
@@ -148,3 +155,10 @@ def test_names_with_markup_cannot_add_rows_code_or_html(tmp_path: Path):
     assert "<script>" not in prose
     assert len([line for line in prose.splitlines() if line.startswith(("| x", "| z"))]) == 1
     assert settings.rstrip("\n").splitlines()[-1] == "````"
+
+
+def test_the_card_of_a_network_of_timm_says_whose_it_is_and_that_timm_is_needed(tmp_path: Path):
+    card = write(tmp_path / "out", TOKENS, 1)
+    assert "(test_vit of timm)" in card
+    assert f"The weights load into `timm.create_model` (made with timm {timm.__version__})" in card
+    assert 'timm.create_model("test_vit", in_chans=1, num_classes=0, img_size=32)' in card

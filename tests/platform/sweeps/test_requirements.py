@@ -12,11 +12,13 @@ import torch
 from ebclab.config import compose
 from ebclab.data.holdout import Split, split_images
 from ebclab.data.image_set import ImageSet
+from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError, UserError
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.requirements import require_judgeable, require_trainable
 from ebclab.sweeps.space import parse_space
+from ebclab.training.initial_weights import InitialWeights
 from energy_contrast.catalog import METHODS
 from energy_contrast.simclr import Simclr
 
@@ -124,3 +126,21 @@ def test_all_problems_come_at_once_and_each_line_once(sweep_plan: Plans) -> None
         "test, training.batch_size=128",
         "test, optimizer.warmup_epochs=6.0",
     ]
+
+
+def test_weights_that_do_not_fit_an_end_of_the_space_are_named_with_it(sweep_plan: Plans) -> None:
+    plan = sweep_plan(space={"encoder.width": {"choice": [4, 8]}})
+    fitting = InitialWeights("there", new_encoder(plan.config.encoder, 1, 8).state_dict())
+    own = plan.config.encoder.width
+    with pytest.raises(ConfigError) as caught:
+        require_trainable(plan, split(), METHODS, fitting)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"test, encoder.width={12 - own}: init.weights: weights of there do not fit small")
+
+
+def test_a_network_of_timm_that_does_not_take_the_images_is_named(sweep_plan: Plans) -> None:
+    space = {"encoder.name": {"choice": ["small", "timm/test_resnet", "timm/test_vit"]}}
+    (problem,) = problems(sweep_plan("encoder.width=0", space=space), split())
+    assert problem.startswith(
+        "test, encoder.name=timm/test_vit: encoder: timm/test_vit cannot be built for images of 1 x 8 x 8"
+    )

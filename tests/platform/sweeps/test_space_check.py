@@ -276,3 +276,25 @@ def test_a_value_that_cannot_be_used_is_not_judged_by_rules_too(noisy):
     assert problems_of(noisy, method__sigma_max={"choice": ["wide", "narrow"]}, method__num_steps={"int": [1, 20]}) == [
         "s.yaml, method.sigma_max: wrong type, got 'wide'; must be a number, at least 0"
     ]
+
+
+def test_names_of_timms_networks_may_be_searched_and_wrong_ones_bring_right_ones(noisy):
+    right = space(encoder__name={"choice": ["small", "timm/test_resnet"]})
+    check_space(right, noisy, searched_live_only=False)
+    (problem,) = problems_of(noisy, encoder__name={"choice": ["small", "timm/test_resnt"]})
+    assert problem.startswith("s.yaml, corner encoder.name='timm/test_resnt': encoder.name: no such network in timm")
+    assert "did you mean timm/test_resnet" in problem
+
+
+def test_settings_of_our_own_encoders_beside_timms_are_named_with_the_corner(noisy):
+    both = {"encoder__name": {"choice": ["small", "timm/test_resnet"]}, "encoder__width": {"choice": [0, 8]}}
+    (problem,) = problems_of(noisy, **both)
+    assert problem.startswith("s.yaml, corner encoder.name='timm/test_resnet', encoder.width=8: encoder.width: ")
+
+
+def test_the_start_is_not_searched(noisy):
+    (problem,) = problems_of(noisy, init__weights={"choice": ["/one", "/other"]})
+    assert problem == (
+        "s.yaml, init.weights: not for a sweep: trials that start from other weights cannot be compared; "
+        "sweep each start by itself"
+    )

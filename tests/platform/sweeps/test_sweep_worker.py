@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,17 @@ from typing import Any
 import pytest
 import torch
 
+from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
+from ebclab.encoders import digest_of, new_encoder
 from ebclab.sweeps import worker
 from ebclab.sweeps.course import Order
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.worker import SharedImages, TrialSetup, TurnReport, run_turn
+from ebclab.training import checkpoint
+from ebclab.training.initial_weights import InitialWeights, keep_weights
 from ebclab.training.prepare import load_images
 from ebclab.training.run_folder import RunFolder
 from energy_contrast.catalog import METHODS
@@ -157,3 +162,32 @@ def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_lat
     run.stop.clear()
     run_turn(order(3), setup)
     assert reports[-1]["outcome"] == "finished"
+
+
+def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_without_them(
+    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    torch.manual_seed(9)
+    tensors = dict(new_encoder(setup.config.encoder, 1, 8).state_dict())
+    kept = tmp_path / "init.safetensors"
+    keep_weights(kept, InitialWeights("there", tensors))
+    config = replace(setup.config, init=InitConfig("there", digest_of(tensors)))
+    starting = replace(setup, config=config, weights=kept)
+    still = {"optimizer.learning_rate": 1e-30}
+    run_turn(order(1, **still), starting)
+    assert reports[-1] == {"outcome": "finished", "reason": ""}
+    found = checkpoint.load(setup.folder.trials / "0000" / "checkpoints")
+    assert found is not None
+    assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
+    kept.unlink()
+    run_turn(order(2, **still), starting)
+    assert reports[-1] == {"outcome": "finished", "reason": ""}
+
+
+def test_a_trial_without_the_weights_it_should_begin_with_fails(
+    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    config = replace(setup.config, init=InitConfig("there", "0" * 64))
+    run_turn(order(1), replace(setup, config=config, weights=tmp_path / "missing.safetensors"))
+    assert reports[-1]["outcome"] == "failed"
+    assert "missing.safetensors" in reports[-1]["reason"]
