@@ -205,9 +205,9 @@ def test_the_command_starts_an_own_instance_and_says_nothing_but_its_own_words(t
 def test_runs_on_workers_start_from_given_weights_with_networks_of_timm(
     cluster: str, tmp_path: Path, workers: int
 ) -> None:
-    timms = ["encoder.name=timm/test_resnet", "optimizer.learning_rate=1e-30", "evaluation.knn_every=0"]
+    timms, still = ["encoder.name=timm/test_resnet", "evaluation.knn_every=0"], "optimizer.learning_rate=1e-30"
     donor = _pretrain(tmp_path, "donor", 0, 1, *timms, "seed=3")
-    begun = _pretrain(tmp_path, "begun", workers, 1, *timms, f"init.weights={donor.path}")
+    begun = _pretrain(tmp_path, "begun", workers, 1, *timms, still, f"init.weights={donor.path}")
     one, other = _weights(donor.path), _weights(begun.path)
     learnt = [
         name for name in one if name.startswith("encoder.") and "running" not in name and "num_batches" not in name

@@ -107,7 +107,7 @@ def _facts(record: SweepRecord) -> dict[str, str]:
     config = plan.config
     confirm = "nothing"
     if plan.top:
-        also = " and of the starting settings" if plan.baseline else ""
+        also = " and the starting settings" if plan.baseline else ""
         confirm = f"the best {plan.top}{also}, {plan.seeds} seeds each, {config.training.epochs} epochs"
     versions = [f"{name} {environment[name]}" for name in _PACKAGES if environment.get(name)]
     search = f"search: {plan.search}, scheduler: {plan.rules.scheduler}"

@@ -28,10 +28,18 @@
     modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
   };
 
-  function drawAll(onDark) {
-    return Promise.all(figures.map(({ at, figure }) => Plotly.react(
-      at, figure.data, themed(figure.layout, onDark), config,
-    )));
+  // On paper a figure is as wide as an A4 page between its margins, whatever the width of the window was.
+  const paper = { width: 690, shorter: 0.82 };
+
+  function drawAll(onDark, onPaper = false) {
+    return Promise.all(figures.map(({ at, figure }) => {
+      at.dataset.height ??= parseFloat(at.style.height);
+      const height = at.dataset.height * (onPaper ? paper.shorter : 1);
+      at.style.height = `${height}px`;
+      const layout = themed(figure.layout, onDark);
+      const size = onPaper ? { width: paper.width, height, autosize: false } : { autosize: true };
+      return Plotly.react(at, figure.data, { ...layout, ...size }, config);
+    }));
   }
 
   function sortBy(table, column, head) {
@@ -79,6 +87,6 @@
 
   drawAll(dark.matches).then(() => { document.documentElement.dataset.drawn = String(figures.length); });
   dark.addEventListener("change", () => drawAll(dark.matches));
-  window.addEventListener("beforeprint", () => drawAll(false));
+  window.addEventListener("beforeprint", () => drawAll(false, true));
   window.addEventListener("afterprint", () => drawAll(dark.matches));
 })();
