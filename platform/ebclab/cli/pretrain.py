@@ -130,5 +130,7 @@ def settings_of(given: dict[str, Any]) -> ExperimentConfig:
         given: Value of each option by name, as the command line's parser has them.
     """
     assignments = _worker_settings(given["workers"]) + list(given["assignments"] or [])
-    overrides = _overrides(given["dataset"], given["data_root"], given["epochs"], given["seed"], assignments)
+    options = {"data.name": "dataset", "data.root": "data_root", "training.epochs": "epochs", "seed": "seed"}
+    named = {key: given[option] for key, option in {**options, "init.weights": "init"}.items()}
+    overrides = _overrides(named, assignments)
     return _composed(given["method"], given["recipe"], given["config"], overrides)
