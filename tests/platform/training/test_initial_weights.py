@@ -111,14 +111,21 @@ def test_the_settings_that_a_run_keeps_name_the_weights_and_their_digest(exporte
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_run_goes_on_when_its_source_has_gone(exported: Path, tmp_path: Path, resume: bool) -> None:
-    start = f"init.weights={exported}"
-    undisturbed = encoder_of(run(tmp_path, "whole", start, "training.epochs=3"))
-    begun = run(tmp_path, "second", start)
+    start = [f"init.weights={exported}", "optimizer.schedule=constant"]
+    undisturbed = encoder_of(run(tmp_path, "whole", *start, "training.epochs=3"))
+    begun = run(tmp_path, "second", *start)
     digest = read(begun).init.digest
     shutil.rmtree(exported)
-    again = run(tmp_path, "second", start, "training.epochs=3", resume=resume)
+    again = run(tmp_path, "second", *start, "training.epochs=3", resume=resume)
     assert read(again).init == InitConfig(str(exported), digest)
-    assert len(encoder_of(again)) == len(undisturbed)
+    assert equal(encoder_of(again), undisturbed)
+
+
+def test_a_run_of_a_network_of_timm_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    timms = ["encoder.width=0", "encoder.name=timm/test_efficientnet", "optimizer.schedule=constant"]
+    undisturbed = encoder_of(run(tmp_path, "whole", *timms, "training.epochs=2"))
+    run(tmp_path, "second", *timms)
+    assert equal(encoder_of(run(tmp_path, "second", *timms, "training.epochs=2")), undisturbed)
 
 
 def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path, tmp_path: Path) -> None:
