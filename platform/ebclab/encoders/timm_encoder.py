@@ -10,6 +10,7 @@ Shapes: C channels, S x S pixels, D embedding size.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -92,6 +93,9 @@ def pretrained(name: str) -> dict[str, Tensor]:
         ValueError: They cannot be fetched.
     """
     architecture = name.partition(".")[0]
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.CRITICAL)  # it tells every one of its retries; the error below says what came of them
     try:
         network = _timm().create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # whatever stands between here and the hub: no network, no space, no such file
@@ -99,6 +103,8 @@ def pretrained(name: str) -> dict[str, Tensor]:
             f"the weights cannot be fetched, got {type(error).__name__}: {_first_line(error)}; connect this machine "
             f"to the network once, or export an encoder of {TIMM}{architecture} elsewhere and name its folder"
         ) from error
+    finally:
+        hub.setLevel(level)
     return dict(network.state_dict())
 
 

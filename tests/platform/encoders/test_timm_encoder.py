@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,13 +182,20 @@ def test_adapted_weights_fit_other_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert differences(network.state_dict(), adapted("test_vit", weights, 1, 32)) == []
 
 
-def test_weights_that_cannot_be_fetched_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_cannot_be_fetched_are_a_sentence_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    retries = logging.getLogger("huggingface_hub.utils._http")
+
     def fail(*given: Any, **more: Any) -> None:
+        retries.warning("Retrying in 1s [Retry 1/5].")
         raise OSError("no route to host\nsecond line")
 
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", fail)
     with pytest.raises(ValueError, match=r"cannot be fetched, got OSError: no route to host; connect this machine"):
         pretrained("test_resnet")
+    assert caplog.text == ""
+    assert retries.isEnabledFor(logging.WARNING)
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
