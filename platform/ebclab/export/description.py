@@ -114,6 +114,8 @@ def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
         description = TypeAdapter(EncoderDescription).validate_python(content)
     except ValidationError as error:
         raise UserError("\n".join(_problem_line(path, problem) for problem in error.errors())) from error
+    if problems := description.architecture.problems():
+        raise UserError("\n".join(f"{path}: architecture.{line}" for line in problems))
     mean, std = description.normalisation.mean, description.normalisation.std
     if not len(mean) == len(std) == description.in_channels:
         raise UserError(

@@ -58,7 +58,12 @@ def test_a_newer_format_asks_for_an_update(folder: Path):
         (lambda c: c.pop("format_version"), "has no format_version"),
         (lambda c: c.pop("input_size"), "input_size: Field required, got nothing"),
         (lambda c: c.update(in_channels=0), "in_channels: Input should be greater than 0, got 0"),
-        (lambda c: c["architecture"].update(name="resnet"), r"architecture\.name: .*'resnet18', got 'resnet'"),
+        (
+            lambda c: c["architecture"].update(name="resnet"),
+            r"architecture\.name: .*got 'resnet'; did you mean resnet18",
+        ),
+        (lambda c: c["architecture"].update(name="timm/resnt18"), r"architecture\.name: no such network in timm"),
+        (lambda c: c["architecture"].update(stem="imagenet"), r"architecture\.stem: the small encoder has one stem"),
         (lambda c: c["architecture"].update(widht=3), "widht"),
         (lambda c: c["normalisation"].update(mean=[0.1, 0.2]), "for each of the 1 channels, got 2 and 1"),
         (lambda c: c["normalisation"].update(std=[0.0]), r"normalisation\.std\.0: Input should be greater than 0"),
@@ -112,8 +117,9 @@ def test_weights_of_another_encoder_are_refused(folder: Path, change: Callable[[
 
 
 def test_an_architecture_that_cannot_be_built_is_refused(folder: Path):
-    edit(folder / "encoder.json", lambda content: content["architecture"].update(stem="imagenet"))
-    with pytest.raises(UserError, match=r"encoder\.json: architecture: .*one stem only, got 'imagenet'"):
+    edit(folder / "encoder.json", lambda content: content["architecture"].update(name="timm/test_vit", width=0))
+    edit(folder / "encoder.json", lambda content: content.update(input_size=8))
+    with pytest.raises(UserError, match=r"encoder\.json: architecture: .*test_vit cannot be built for .* 1 x 8 x 8"):
         load_encoder(folder)
 
 
