@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from ebclab.training.pretrain import RunResult
 
 
+_SHORT = {
+    "dataset": "data.name",
+    "data_root": "data.root",
+    "epochs": "training.epochs",
+    "seed": "seed",
+    "init": "init.weights",
+}
+"""Options that are settings, by name."""
+
+
 def pretrain(
     method: Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)],
     recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None,
@@ -43,14 +53,8 @@ def pretrain(
     """
     from ebclab.training.pretrain import pretrain as run_pretraining
 
-    named = {
-        "data.name": dataset,
-        "data.root": data_root,
-        "training.epochs": epochs,
-        "seed": seed,
-        "init.weights": init,
-    }
-    overrides = _overrides(named, _worker_settings(workers) + (assignments or []))
+    given = {"dataset": dataset, "data_root": data_root, "epochs": epochs, "seed": seed, "init": init}
+    overrides = _overrides(given, _worker_settings(workers) + (assignments or []))
     if resume and recipe is None and config is None:
         settings = _saved_settings(method, runs, name, overrides)
     else:
@@ -82,9 +86,9 @@ def report(run: RunResult) -> None:
         typer.echo(f"{key:>13}: {value}")
 
 
-def _overrides(named: Mapping[str, object], assignments: list[str]) -> list[str]:
+def _overrides(given: Mapping[str, object], assignments: list[str]) -> list[str]:
     """Return the short options as assignments, before the user's own so that these win."""
-    return [f"{key}={value}" for key, value in named.items() if value is not None] + assignments
+    return [f"{key}={given[name]}" for name, key in _SHORT.items() if given[name] is not None] + assignments
 
 
 def _worker_settings(workers: str | None) -> list[str]:
@@ -130,7 +134,5 @@ def settings_of(given: dict[str, Any]) -> ExperimentConfig:
         given: Value of each option by name, as the command line's parser has them.
     """
     assignments = _worker_settings(given["workers"]) + list(given["assignments"] or [])
-    options = {"data.name": "dataset", "data.root": "data_root", "training.epochs": "epochs", "seed": "seed"}
-    named = {key: given[option] for key, option in {**options, "init.weights": "init"}.items()}
-    overrides = _overrides(named, assignments)
+    overrides = _overrides(given, assignments)
     return _composed(given["method"], given["recipe"], given["config"], overrides)

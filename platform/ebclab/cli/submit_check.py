@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.timm_names import TIMM
 from ebclab.data.filesystem import is_address
 
 _PLACES: dict[str, tuple[str, ...]] = {
-    "pretrain": ("runs",),
-    "sweep": ("sweeps", "warm_start"),
+    "pretrain": ("runs", "init"),
+    "sweep": ("sweeps", "warm_start", "init"),
     "evaluate": ("run",),
     "report": ("sweeps", "to"),
     "export": ("source", "to"),
@@ -74,7 +75,8 @@ def _on_the_head_node(verb: str, given: dict[str, Any], arguments: Sequence[str]
     groups = (group if isinstance(group, list | tuple) else [group] for group in named if group)
     values = [text.partition("=")[2] if text.startswith("--") else text for text in arguments]
     in_a_store = {Path(value) for value in values if is_address(value)}  # a Path has lost one of the two slashes
-    local = [str(place) for group in groups for place in group if Path(place) not in in_a_store]
+    places = [place for group in groups for place in group if not str(place).startswith(TIMM)]
+    local = [str(place) for place in places if Path(place) not in in_a_store]
     if not local:
         return None
     shown = ", ".join(place if place.startswith(("/", "~")) else f"~/{place}" for place in local)

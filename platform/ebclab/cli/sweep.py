@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
 
 
+_SHORT = {
+    "dataset": "data.name",
+    "data_root": "data.root",
+    "objective": "evaluation.objective",
+    "init": "init.weights",
+}
+"""Options that are settings, by name."""
+
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -52,8 +60,8 @@ def sweep(
 
     Repeating a command continues an unfinished sweep and prints the result of a finished one.
     """
-    named = {"data.name": dataset, "data.root": data_root, "evaluation.objective": objective, "init.weights": init}
-    layers = (method, recipe, config, _overrides(named, assignments or []))
+    given = {"dataset": dataset, "data_root": data_root, "objective": objective, "init": init}
+    layers = (method, recipe, config, _overrides(given, assignments or []))
     budgets = _given(trials=trials, epochs=epochs, top=top, seeds=seeds, baseline=baseline, interval_epochs=interval)
     choices = _given(space=space, search=search, scheduler=scheduler, rules=rules)
     own = resume and name and recipe is None and config is None
@@ -64,9 +72,9 @@ def sweep(
     _run(plan, limits, sweeps=sweeps, name=name, resume=resume, warm_start=warm_start)
 
 
-def _overrides(named: Mapping[str, object], assignments: list[str]) -> list[str]:
+def _overrides(given: Mapping[str, object], assignments: list[str]) -> list[str]:
     """Return the short options as assignments, before the user's own so that these win."""
-    return [f"{key}={value}" for key, value in named.items() if value is not None] + assignments
+    return [f"{key}={given[name]}" for name, key in _SHORT.items() if given[name] is not None] + assignments
 
 
 def _given(**asked: Any) -> dict[str, Any]:
@@ -159,11 +167,17 @@ def plan_of(given: dict[str, Any]) -> SweepPlan:
     Args:
         given: Value of each option by name, as the command line's parser has them.
     """
-    named = (given[key] for key in ("dataset", "data_root", "objective", "assignments"))
     space = Path(given["space"]) if given["space"] else None
     asked = {
         key: given[key] for key in ("trials", "epochs", "top", "seeds", "baseline", "search", "scheduler", "rules")
     }
     _limits(given["gpus_per_trial"], given["concurrent"], given["limit"])
     choices = _given(**asked, space=space, interval_epochs=given["interval"])
-    return _plan(given["method"], given["recipe"], given["config"], _overrides(*named), choices, None)
+    return _plan(
+        given["method"],
+        given["recipe"],
+        given["config"],
+        _overrides(given, list(given["assignments"] or [])),
+        choices,
+        None,
+    )

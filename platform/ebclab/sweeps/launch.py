@@ -15,8 +15,9 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.phase import Phase
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
+from ebclab.sweeps.shared_images import SharedImages
 from ebclab.sweeps.slots import Slots, share_out
-from ebclab.sweeps.worker import SharedImages, TrialSetup
+from ebclab.sweeps.worker import TrialSetup
 from ebclab.training import environment
 from ebclab.training.initial_weights import keep_weights
 from ebclab.training.launch import cluster_size, joined

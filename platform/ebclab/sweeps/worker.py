@@ -6,25 +6,22 @@ import logging
 import shutil
 import time
 import traceback
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from ray import tune
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.holdout import Split
-from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError
 from ebclab.storage.store import Store
 from ebclab.sweeps.course import Order
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
+from ebclab.sweeps.shared_images import SharedImages
 from ebclab.training import atomic
 from ebclab.training.device import resolve_device
 from ebclab.training.initial_weights import kept_weights
@@ -38,44 +35,6 @@ ERROR = "error.txt"
 """Where a failed trial keeps its traceback."""
 
 _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder for a moment longer
-
-
-@dataclass(frozen=True)
-class SharedImages:
-    """Images as arrays in Ray's object store: all trials of a node read the same memory.
-
-    Attributes:
-        arrays: Pixels, labels and keys of the training part, then of the held-out part.
-        facts: The other fields of an ``ImageSet``.
-        digest: Hash of the training part.
-    """
-
-    arrays: tuple[np.ndarray[Any, Any], ...]
-    facts: tuple[Any, ...]
-    digest: str
-
-    @classmethod
-    def of(cls, split: Split) -> SharedImages:
-        """Return ``split`` as arrays, without copying."""
-        tensors = [t for part in (split.train, split.holdout) for t in (part.images, part.labels, part.keys)]
-        one = split.train
-        return cls(
-            tuple(t.contiguous().numpy() for t in tensors),
-            (one.name, one.class_names, one.mean, one.std),
-            split.digest,
-        )
-
-    def split(self) -> Split:
-        """Return tensors over the same memory, which nobody may write to."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            tensors = [torch.from_numpy(array) for array in self.arrays]
-        name, class_names, mean, std = self.facts
-        train, holdout = (
-            ImageSet(name, images, labels, keys, class_names, mean, std)
-            for images, labels, keys in (tensors[:3], tensors[3:])
-        )
-        return Split(train, holdout, self.digest)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from ebclab.sweeps import worker
 from ebclab.sweeps.course import Order
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.worker import SharedImages, TrialSetup, TurnReport, run_turn
+from ebclab.sweeps.shared_images import SharedImages
+from ebclab.sweeps.worker import TrialSetup, TurnReport, run_turn
 from ebclab.training import checkpoint
 from ebclab.training.initial_weights import InitialWeights, keep_weights
 from ebclab.training.prepare import load_images

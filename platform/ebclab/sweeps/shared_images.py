@@ -1,0 +1,51 @@
+"""The images of a sweep, once in the memory of each node."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ebclab.data.holdout import Split
+from ebclab.data.image_set import ImageSet
+
+
+@dataclass(frozen=True)
+class SharedImages:
+    """Images as arrays in Ray's object store: all trials of a node read the same memory.
+
+    Attributes:
+        arrays: Pixels, labels and keys of the training part, then of the held-out part.
+        facts: The other fields of an ``ImageSet``.
+        digest: Hash of the training part.
+    """
+
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    facts: tuple[Any, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, split: Split) -> SharedImages:
+        """Return ``split`` as arrays, without copying."""
+        tensors = [t for part in (split.train, split.holdout) for t in (part.images, part.labels, part.keys)]
+        one = split.train
+        return cls(
+            tuple(t.contiguous().numpy() for t in tensors),
+            (one.name, one.class_names, one.mean, one.std),
+            split.digest,
+        )
+
+    def split(self) -> Split:
+        """Return tensors over the same memory, which nobody may write to."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            tensors = [torch.from_numpy(array) for array in self.arrays]
+        name, class_names, mean, std = self.facts
+        train, holdout = (
+            ImageSet(name, images, labels, keys, class_names, mean, std)
+            for images, labels, keys in (tensors[:3], tensors[3:])
+        )
+        return Split(train, holdout, self.digest)
