@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format wheel bench clean
+.PHONY: help install demo test cluster-test check format wheel bench clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,11 @@ demo: install ## FlatCLR on real digits: train, measure, export; a small sweep a
 
 test: install ## The whole test suite.
 	$(BIN)/python -m pytest
+
+cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
+	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || \
+	    { apt-get update -qq && apt-get install -y -qq openssh-server rsync iproute2; }
+	$(BIN)/python -m pytest tests/cluster tests/integration/test_ray_faults.py
 
 check: install ## Format, lint, types.
 	$(BIN)/ruff format --check .
