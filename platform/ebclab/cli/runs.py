@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 app = typer.Typer(help="List runs and sweeps, free disk.", no_args_is_help=True)
 
-_Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of runs; ./runs when left out.")]
-_Sweeps = Annotated[Path | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out.")]
+_Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out.")]
+_Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out.")]
 
 
 @app.command("list")
@@ -20,12 +19,13 @@ def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ebclab.sweeps.inventory import folder_given, inventory
+    from ebclab.sweeps.inventory import inventory
+    from ebclab.sweeps.shelf import shelf_at
 
-    places = folder_given(runs, "runs", "--runs"), folder_given(sweeps, "sweeps", "--sweeps")
+    places = shelf_at(runs, "runs", "--runs"), shelf_at(sweeps, "sweeps", "--sweeps")
     entries = inventory(*places)
     if not entries:
-        typer.echo(f"no runs in {places[0]} and no sweeps in {places[1]}")
+        typer.echo(f"no runs in {places[0].address} and no sweeps in {places[1].address}")
         return
     table = Table()
     table.add_column("name", overflow="fold")
@@ -49,7 +49,8 @@ def clean(
     winners and whatever a process works in stay.
     """
     from ebclab.sweeps.cleaning import find_waste, remove
-    from ebclab.sweeps.inventory import folder_given, room_freed
+    from ebclab.sweeps.inventory import room_freed
+    from ebclab.sweeps.shelf import folder_given
 
     found = find_waste(folder_given(runs, "runs", "--runs"), folder_given(sweeps, "sweeps", "--sweeps"))
     if not found:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import load_yaml_file
-from ebclab.errors import RunError, UserError
+from ebclab.errors import UserError
 from ebclab.evaluation.objectives import shown_score
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.shelf import Shelf
 from ebclab.training import checkpoint
-from ebclab.training.lock import is_running
 from ebclab.training.run_folder import RunFolder
 
 State = Literal["running", "finished", "unfinished", "unreadable"]
@@ -60,22 +60,11 @@ def sweep_paths(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/sweep.yaml"))
 
 
-def inventory(runs: Path, sweeps: Path) -> list[Entry]:
+def inventory(runs: Shelf, sweeps: Shelf) -> list[Entry]:
     """Return the runs in one folder and the sweeps in another, newest first; what cannot be read is listed as such."""
-    entries = [_entry(path, _of_run, "metrics.jsonl") for path in run_paths(runs)]
-    entries += [_entry(path, _of_sweep, "trials.jsonl") for path in sweep_paths(sweeps)]
+    entries = [_entry(runs, path, _of_run, "metrics.jsonl") for path in run_paths(runs.path)]
+    entries += [_entry(sweeps, path, _of_sweep, "trials.jsonl") for path in sweep_paths(sweeps.path)]
     return sorted(entries, key=lambda entry: entry.age)
-
-
-def folder_given(path: Path | None, usual: str, option: str) -> Path:
-    """Return the folder that the user named, or the usual one.
-
-    Raises:
-        RunError: A named one does not exist.
-    """
-    if path is not None and not path.is_dir():
-        raise RunError(f"{option}: there is no such folder, got {path}")
-    return path or Path(usual)
 
 
 def room(paths: Iterable[Path]) -> int:
@@ -103,13 +92,14 @@ def _files(paths: Iterable[Path]) -> Iterable[Any]:
                 continue  # gone since it was listed
 
 
-def _entry(path: Path, read: Any, log: str) -> Entry:
-    size, age = room([path]), _age(path, log)
+def _entry(shelf: Shelf, path: Path, read: Any, log: str) -> Entry:
+    stored = shelf.num_bytes(path.name)
+    size, age = room([path]) if stored is None else stored, _age(path, log)
     try:
         method, data, done, score, finished = read(path)
     except _DAMAGE:
         return Entry(path.name, "", "", "", "", "unreadable", size, age)
-    state: State = "running" if is_running(path) else "finished" if finished else "unfinished"
+    state: State = "running" if shelf.is_running(path.name) else "finished" if finished else "unfinished"
     return Entry(path.name, method, data, done, score, state, size, age)
 
 

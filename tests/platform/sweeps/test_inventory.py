@@ -14,9 +14,10 @@ import pytest
 from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.inventory import Entry, folder_given, inventory
+from ebclab.sweeps.inventory import Entry, inventory
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
+from ebclab.sweeps.shelf import Shelf, folder_given
 
 Plans = Callable[..., SweepPlan]
 
@@ -37,7 +38,7 @@ def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> N
 
 
 def listed(tmp_path: Path) -> dict[str, Entry]:
-    return {entry.name: entry for entry in inventory(tmp_path / "runs", tmp_path / "sweeps")}
+    return {entry.name: entry for entry in inventory(Shelf(tmp_path / "runs"), Shelf(tmp_path / "sweeps"))}
 
 
 def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> None:
@@ -117,6 +118,6 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_named_must_exist_and_a_usual_one_need_not(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"--runs: there is no such folder, got .*nowhere"):
-        folder_given(tmp_path / "nowhere", "runs", "--runs")
+        folder_given(str(tmp_path / "nowhere"), "runs", "--runs")
     assert folder_given(None, "runs", "--runs") == Path("runs")
-    assert inventory(tmp_path / "no", tmp_path / "none") == []
+    assert inventory(Shelf(tmp_path / "no"), Shelf(tmp_path / "none")) == []
