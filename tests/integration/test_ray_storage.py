@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,13 @@ def _read(address: str, name: str) -> bytes:
     return Store(home).read(name)
 
 
-@pytest.fixture
-def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this machine's copies lie."""
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    return tmp_path / "copies"
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where this machine's copies lie; asked for before the cluster, whose workers must know it."""
+    folder = tmp_path_factory.mktemp("copies")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(COPIES, str(folder))
+        yield folder
 
 
 def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(
@@ -118,7 +121,7 @@ def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_
 
 
 def test_a_population_in_a_store_takes_over_checkpoints_through_it(store: Any, copies: Path, cluster: str) -> None:
-    plan = _plan(trials=3, top=1, seeds=1, scheduler="pbt", interval_epochs=1)
+    plan = _plan(trials=4, top=1, seeds=1, scheduler="pbt", interval_epochs=1)
     result = ebclab.sweep(plan, sweeps="s3://sets/sweeps", name="pbt", display=Silent())
     address = "s3://sets/sweeps/pbt"
     told = [json.loads(line) for line in _read(address, "trials.jsonl").splitlines()]
@@ -131,6 +134,8 @@ def test_a_population_in_a_store_takes_over_checkpoints_through_it(store: Any, c
 
 def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(store: Any, tmp_path: Path) -> None:
     settings = [part for text in (*TINY, "training.epochs=3") for part in ("--set", text)]
+    (tmp_path / "space.yaml").write_text(json.dumps({"parameters": SPACE}))
+    settings += ["--space", str(tmp_path / "space.yaml")]
     options = ["--name", "killed", "--sweeps", "s3://sets/sweeps", "--trials", "3", "--top", "1", "--seeds", "1"]
     command = [sys.executable, "-m", "ebclab", "sweep", "simclr", *options, *settings, "--concurrent", "1"]
 
@@ -150,6 +155,7 @@ def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(
     while finished() < 1 and process.poll() is None:
         assert time.monotonic() < give_up
         time.sleep(0.1)
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)  # with every process of its Ray
     process.wait()
     assert not _names("s3://sets/sweeps/killed") & {"result.json"}

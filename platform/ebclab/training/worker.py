@@ -67,6 +67,7 @@ def train_on_worker(job: Job, placement: Placement, part: StreamPart | None = No
     try:
         place, prepared = ranks.together(lambda: _prepared(job, placement, ranks, part))
         who = {"pid": os.getpid(), "host": socket.gethostname(), "ranks": ranks.world_size, "threads": place.threads}
+        job.run.ray.mkdir(exist_ok=True)
         atomic.write_json(job.run.ray / f"worker-{ranks.rank}.json", who)
         with LogEvents(job.run.metrics, active=ranks.rank == 0):
             result = train_rank(job, prepared, place, SilentDisplay(), job.run.stop)
