@@ -73,6 +73,11 @@ class ExperimentConfig:
                 "training.batch_size: must not exceed data.train_limit, "
                 f"got {self.training.batch_size} > {self.data.train_limit}; no batch would ever be full"
             )
+        if self.views.shared_by == "batch" and self.data.views_on == "pipeline":
+            found.append(
+                "views.shared_by: the pipeline makes views before batches exist, got batch with "
+                "data.views_on=pipeline; set data.views_on=worker"
+            )
         return found
 
 

@@ -57,7 +57,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ViewsConfig:
-    """How two views of an image are drawn. Parameters are drawn per image and per view."""
+    """How two views of an image are drawn, each with random numbers of its own."""
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN
     recipe: str = setting(
@@ -89,6 +89,11 @@ class ViewsConfig:
         "dataset",
         "dataset: subtract the dataset's channel means and divide by their standard deviations; "
         "half: map [0, 1] to [-1, 1]; none: leave [0, 1].",
+    )
+    shared_by: Literal["image", "batch", "chunk"] = setting(
+        "image",
+        "Who shares the random numbers of a view, but for its noise. image: nobody; batch: a global batch; "
+        "chunk: neighbours in the training set, as many as a batch has images.",
     )
 
     def problems(self) -> list[str]:
@@ -145,9 +150,7 @@ class TrainingConfig:
     compile: bool = setting(False, "torch.compile the method's forward pass.")
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
-    keep_every: int = setting(
-        0, "Also keep the model of every n-th epoch for good; 0 keeps none.", unit="epochs", minimum=0
-    )
+    keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)
     health: Literal["act", "watch", "none"] = setting(
         "act",
         "Where negatives are sampled. act: lower the step, go back or stop when energies go wrong; watch: only say so.",
@@ -183,9 +186,7 @@ class ResourcesConfig:
 
     __pydantic_config__: ClassVar = FORBID_UNKNOWN
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes a GPU when there is one.")
-    threads: int = setting(
-        0, "CPU threads of torch; 0 means all cores this process may use.", unit="threads", minimum=0
-    )
+    threads: int = setting(0, "CPU threads of torch; 0 means all it may use.", unit="threads", minimum=0)
     deterministic: bool = setting(True, "Refuse kernels whose result depends on timing (GPU only; CPU is exact).")
     workers: int = setting(
         0,

@@ -1,7 +1,7 @@
 """Named view settings: the papers' own, and ours for the small datasets.
 
-Numbers are those of the authors' published code where there is some. Parameters are drawn per image, also where the
-authors' baselines drew them once per batch.
+Numbers are those of the authors' published code where there is some. Parameters are drawn per image; where the authors
+drew them once for many images, ``views.shared_by`` does so too, in the recipes of whole runs that say "as released".
 """
 
 from __future__ import annotations
@@ -92,5 +92,6 @@ USUAL_VIEWS: Mapping[str, str] = {
     "mnist": "ebclr-mnist",
     "fashion-mnist": "fashion-mnist",
     "cifar10": "flatclr-cifar",
+    "cifar100": "flatclr-cifar",
 }
 """The view recipe that ``views.recipe: auto`` means for each dataset."""

@@ -32,7 +32,7 @@ def draw_views(
 
     Args:
         image_set: Images to choose from, by hash and from as many classes as possible.
-        views_config: How views are drawn.
+        views_config: How views are drawn; where images share a draw, all rows do.
         path: File to write, whole or not at all; missing folders are made.
         count: Rows, at most the size of the set.
         views: Views of each image.
@@ -43,7 +43,10 @@ def draw_views(
     """
     chosen = image_set.rows(_varied_rows(image_set, count, seed))
     preprocessing = preprocessing_for(views_config, image_set)
-    made = make_views(chosen.images, chosen.keys, views_config, preprocessing, seed=seed, epoch=0, num_views=views)
+    shared = None if views_config.shared_by == "image" else torch.zeros_like(chosen.keys)
+    made = make_views(
+        chosen.images, chosen.keys, views_config, preprocessing, seed=seed, epoch=0, num_views=views, shared=shared
+    )
     shown = _visible(made, preprocessing)  # (V, B, C, h, w)
     rows = [
         [_tile(image), *(_tile(view) for view in image_views)]

@@ -16,6 +16,7 @@ from ebclab.data.hashing import hash_words, integers_below
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch, words_of_draw
 from ebclab.errors import DataError, UserError
 from energy_contrast.method import Batch
 
@@ -89,7 +90,8 @@ class ResidentData:
         order = self._epoch_order(epoch)
         first = position * self._batch_size
         rows = self._slice(order[first : first + self._batch_size])  # (B,)
-        views = self._make_views(rows, self._keys[rows], epoch, self._num_views)  # (V, B, C, H, W)
+        shared = words_of_batch(self._views, rows, position=position, batch_size=self._batch_size)
+        views = self._make_views(rows, self._keys[rows], epoch, self._num_views, shared)  # (V, B, C, H, W)
         return Batch(views, self._labels[rows], rows, self._proposals(order, epoch, position))
 
     def draw(self, count: int, generator: Generator) -> Tensor:
@@ -103,7 +105,8 @@ class ResidentData:
         rows = torch.randint(len(self._images), (count,), generator=generator, device=where)
         keys = torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator, device=where)
         device = self._images.device
-        return self._make_views(rows.to(device), keys.to(device), 0, 1)[0]
+        keys = keys.to(device)
+        return self._make_views(rows.to(device), keys, 0, 1, words_of_draw(self._views, keys))[0]
 
     def _epoch_order(self, epoch: int) -> Tensor:
         """Return the rows (n,) in the order of ``epoch``, sorted anew only when the epoch changes."""
@@ -126,9 +129,10 @@ class ResidentData:
         rows = order[torch.where(places < first, places, places + self._batch_size)]  # steps over the batch itself
         # A key of its own makes a view fresh: unlike those of the image's turn in the epoch and of any other proposal.
         keys = hash_words(_FRESH_SALT, step, slots, self._keys[rows])
-        return self._make_views(rows, keys, epoch, 1)[0]
+        shared = None if self._views.shared_by == "image" else hash_words(_FRESH_SALT, step).to(keys).expand(len(keys))
+        return self._make_views(rows, keys, epoch, 1, shared)[0]
 
-    def _make_views(self, rows: Tensor, keys: Tensor, epoch: int, num_views: int) -> Tensor:
+    def _make_views(self, rows: Tensor, keys: Tensor, epoch: int, num_views: int, shared: Tensor | None) -> Tensor:
         return make_views(
             self._images[rows],
             keys,
@@ -138,6 +142,7 @@ class ResidentData:
             epoch=epoch,
             num_views=num_views,
             channels_last=self._channels_last,
+            shared=shared,
         )
 
     def _slice(self, of_global_batch: Tensor) -> Tensor:

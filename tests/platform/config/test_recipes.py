@@ -59,7 +59,12 @@ def test_the_cifar_recipe_is_mocos_demonstration():
 
 @pytest.mark.parametrize(
     ("dataset", "reinit_rate", "views"),
-    [("cifar10", 0.2, "ebclr-cifar"), ("mnist", 0.4, "ebclr-mnist"), ("fashion-mnist", 0.6, "ebclr-mnist")],
+    [
+        ("cifar10", 0.2, "ebclr-cifar"),
+        ("cifar100", 0.2, "ebclr-cifar"),
+        ("mnist", 0.4, "ebclr-mnist"),
+        ("fashion-mnist", 0.6, "ebclr-mnist"),
+    ],
 )
 @pytest.mark.parametrize("recipe", ["ebclr-as-released", "ebclr-per-image"])
 def test_ebclr_recipes_have_the_released_constants_of_each_dataset(recipe, dataset, reinit_rate, views):
@@ -77,6 +82,14 @@ def test_ebclr_recipes_have_the_released_constants_of_each_dataset(recipe, datas
     assert (config.encoder.batch_norm, config.encoder.activation) == ("none", "leaky_relu")
     released = recipe == "ebclr-as-released"
     assert (config.training.epochs, config.data.holdout_rate) == ((200, 0.0) if released else (100, 0.1))
+    assert config.views.shared_by == ("chunk" if released else "image")
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "mnist", "fashion-mnist"])
+@pytest.mark.parametrize("method", ["simclr", "moco"])
+def test_the_released_baselines_share_a_draw_by_batch_and_have_no_pixel_noise(method, dataset):
+    views = compose(method, "ebclr-as-released", overrides=[f"data.name={dataset}"]).views
+    assert (views.shared_by, views.noise_std) == ("batch", 0.0)
 
 
 def test_a_recipes_dataset_section_lies_over_the_recipe_and_under_the_users_file(monkeypatch, methods):

@@ -69,7 +69,7 @@ def test_usual_views_of_an_unknown_dataset_are_refused_with_the_nearest_name(met
         parse_experiment({"method": {"name": "plain"}, "data": {"name": "fashon-mnist"}}, methods)
     assert caught.value.problems == [
         "data.name: no dataset with usual views, got 'fashon-mnist'; did you mean fashion-mnist? "
-        "Known: digits, mnist, fashion-mnist, cifar10; or set views.recipe"
+        "Known: digits, mnist, fashion-mnist, cifar10, cifar100; or set views.recipe"
     ]
 
 

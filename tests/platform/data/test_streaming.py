@@ -22,6 +22,7 @@ from ebclab.data.reading import Reading
 from ebclab.data.sources import load_split, open_source
 from ebclab.data.streaming.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch
 from ebclab.errors import DataError, UserError
 from energy_contrast.method import Batch
 
@@ -67,7 +68,9 @@ def config_of(name: str, *overrides: str) -> ExperimentConfig:
 def plan_of(prepared: str, rows_per_block: int, seed: int = 0) -> StreamPlan:
     source = open_source(prepared, "train", Reading())
     config = config_of(prepared)
-    settings = ViewSettings(config.views, preprocessing_for(config.views, load_split(prepared, None, "train")), seed)
+    settings = ViewSettings(
+        config.views, preprocessing_for(config.views, load_split(prepared, None, "train")), seed, BATCH
+    )
     return StreamPlan(source, source.index, settings, rows_per_block)
 
 
@@ -154,20 +157,24 @@ def assert_views_are_those_of_resident_delivery(
     batches: dict[tuple[int, int], Batch], train: ImageSet, config: ExperimentConfig
 ) -> None:
     preprocessing = preprocessing_for(config.views, train)
-    for (epoch, _), batch in batches.items():
+    for (epoch, position), batch in batches.items():
         images, keys = train.images[batch.index], train.keys[batch.index]
-        expected = make_views(images, keys, config.views, preprocessing, seed=config.seed, epoch=epoch)
+        shared = words_of_batch(config.views, batch.index, position=position, batch_size=BATCH)
+        expected = make_views(images, keys, config.views, preprocessing, seed=config.seed, epoch=epoch, shared=shared)
         assert torch.equal(batch.views, expected)
         assert torch.equal(batch.labels, train.labels[batch.index])
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("views_on", ["worker", "pipeline"])
+@pytest.mark.parametrize(
+    ("views_on", "shared_by"), [("worker", "image"), ("pipeline", "image"), ("worker", "batch"), ("pipeline", "chunk")]
+)
 def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
-    streaming: Any, prepared: str, views_on: str
+    streaming: Any, prepared: str, views_on: str, shared_by: str
 ) -> None:
-    config = config_of(prepared, f"data.views_on={views_on}", "data.holdout_rate=0.2", "data.train_limit=500", "seed=4")
+    settings = [f"data.views_on={views_on}", f"views.shared_by={shared_by}", "data.holdout_rate=0.2"]
+    config = config_of(prepared, *settings, "data.train_limit=500", "seed=4")
     stream = streaming.plan_stream(config, num_views=2)
     whole = load_split(prepared, None, "train")
     train, holdout = split_holdout(limit(whole, 500), 0.2)

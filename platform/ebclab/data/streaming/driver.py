@@ -73,6 +73,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
         config.views,
         preprocessing_for(config.views, bank),
         config.seed,
+        config.training.batch_size,
         num_views,
         on_pipeline=config.data.views_on == "pipeline",
     )

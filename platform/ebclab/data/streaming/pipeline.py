@@ -15,6 +15,7 @@ from ray.data.context import DataContext
 from ebclab.data.image_source import read_rows
 from ebclab.data.streaming.plan import StreamPlan
 from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch
 
 EPOCH, ROW, LABEL, KEY, IMAGE, VIEWS = "epoch", "row", "label", "key", "image", "views"
 """Columns of a block: IMAGE (C, H, W) bytes or, where views are made in the pipeline, VIEWS (V, C, h, w) floats."""
@@ -79,6 +80,8 @@ def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:
         seed=settings.seed,
         epoch=epoch,
         num_views=settings.num_views,
+        # No task knows a row's batch: settings that would need it are refused before.
+        shared=words_of_batch(settings.views, rows, position=-1, batch_size=settings.batch_size),
     )
     by_image = views.transpose(0, 1).contiguous()  # (R, V, C, h, w)
     return pa.table({**columns, VIEWS: pa.FixedShapeTensorArray.from_numpy_ndarray(by_image.numpy())})

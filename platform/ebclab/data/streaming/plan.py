@@ -33,6 +33,7 @@ class ViewSettings:
         views: How views are drawn.
         preprocessing: Size and normalisation of the views.
         seed: Seed of the run.
+        batch_size: Global batch size, images; what a batch or a chunk is where images share a draw.
         num_views: Views of each image.
         on_pipeline: Views are made in Ray Data's tasks, not in the worker.
     """
@@ -40,6 +41,7 @@ class ViewSettings:
     views: ViewsConfig
     preprocessing: Preprocessing
     seed: int
+    batch_size: int
     num_views: int = 2
     on_pipeline: bool = False
 

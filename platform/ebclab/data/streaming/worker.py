@@ -21,6 +21,7 @@ from ebclab import errors
 from ebclab.data.streaming.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
 from ebclab.data.streaming.plan import ViewSettings
 from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch
 from ebclab.errors import DataError, EbclabError, UserError
 from energy_contrast.method import Batch
 
@@ -108,7 +109,7 @@ class StreamedData:
         self._next = (epoch + 1, 0) if last else (epoch, position + 1)
         if last:
             self.close()
-        return self._make_batch(table, epoch)
+        return self._make_batch(table, epoch, position)
 
     def close(self) -> None:
         """Give up the rest of the epoch, so that Ray Data frees what it holds."""
@@ -141,7 +142,7 @@ class StreamedData:
             )
         return table
 
-    def _make_batch(self, table: pa.Table, epoch: int) -> Batch:
+    def _make_batch(self, table: pa.Table, epoch: int, position: int) -> Batch:
         rows, labels, keys = (_vector(table, name).to(self._device) for name in (ROW, LABEL, KEY))
         settings = self._settings
         if settings.on_pipeline:
@@ -156,6 +157,7 @@ class StreamedData:
                 epoch=epoch,
                 num_views=settings.num_views,
                 channels_last=self._channels_last,
+                shared=words_of_batch(settings.views, rows, position=position, batch_size=settings.batch_size),
             )
         return Batch(views, labels, rows, views.new_empty(0, *views.shape[2:]))
 

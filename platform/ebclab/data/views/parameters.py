@@ -1,7 +1,8 @@
 """What is random about a view, drawn per image and per view.
 
 Every number is a hash of (seed, epoch, sample key, view number, slot): the same image gets the same view in
-whatever batch, order, process or device it is made.
+whatever batch, order, process or device it is made. Where images share a draw, a word of theirs takes the place of the
+sample key; the pixel noise is each image's own all the same.
 
 Shapes: V views, B images.
 """
@@ -21,6 +22,7 @@ from ebclab.data.hashing import hash_words, unit_interval
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbers
 
 _STREAM = 0x7669657773  # sets these hashes apart from other uses of the same seed and keys
+_SHARED_STREAM = 0x736861726564
 _NOISE_SLOT = -1
 _SLOTS = (
     *("flip", "jitter", "order", "brightness", "contrast", "saturation", "hue"),
@@ -65,7 +67,15 @@ class ViewParameters(NamedTuple):
 
 
 def draw_parameters(
-    keys: Tensor, config: ViewsConfig, height: int, width: int, *, seed: int, epoch: int, views: range
+    keys: Tensor,
+    config: ViewsConfig,
+    height: int,
+    width: int,
+    *,
+    seed: int,
+    epoch: int,
+    views: range,
+    shared: Tensor | None = None,
 ) -> ViewParameters:
     """Draw the parameters of every view of every image.
 
@@ -77,10 +87,16 @@ def draw_parameters(
         seed: Seed of the run.
         epoch: Epoch, counted from 0.
         views: Numbers of the V views.
+        shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
     """
     numbers = torch.arange(views.start, views.stop, device=keys.device)[:, None, None]  # (V, 1, 1)
     slots = torch.arange(_NOISE_SLOT, len(_SLOTS) + 2 * _CROP_TRIES, device=keys.device)
-    bits = hash_words(_STREAM, seed, epoch, keys[:, None], numbers, slots)  # (V, B, slots)
+    if shared is None:
+        bits = hash_words(_STREAM, seed, epoch, keys[:, None], numbers, slots)  # (V, B, slots)
+        noise_word = bits[..., 0]
+    else:
+        bits = hash_words(_SHARED_STREAM, seed, epoch, shared[:, None], numbers, slots)
+        noise_word = hash_words(_STREAM, seed, epoch, keys, numbers[..., 0], _NOISE_SLOT)
     uniform = unit_interval(bits[..., 1:])
     draw = dict(zip(_SLOTS, uniform.unbind(-1), strict=False))
     orders = torch.tensor(_JITTER_ORDERS, device=keys.device)
@@ -96,7 +112,7 @@ def draw_parameters(
         hue=(_between(draw["hue"], -config.hue, config.hue) * jitter).float(),
         grayscale=draw["grayscale"] < config.grayscale_rate,
         blur_sigma=(sigma * (draw["blur"] < config.blur_rate)).float(),
-        noise_word=bits[..., 0],
+        noise_word=noise_word,
     )
 
 

@@ -60,8 +60,9 @@ def make_views(
     num_views: int = 2,
     first_view: int = 0,
     channels_last: bool = False,
+    shared: Tensor | None = None,
 ) -> Tensor:
-    """Return (V, B, C, size, size) float32 normalised views; each depends on its image, key and number alone.
+    """Return (V, B, C, size, size) float32 normalised views; each depends on its image, key, word and number alone.
 
     Args:
         images: (B, C, H, W) uint8, on any device.
@@ -73,13 +74,14 @@ def make_views(
         num_views: Views of each image.
         first_view: Number of the first of these views.
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
+        shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
 
     Raises:
         ConfigError: The blur kernel reaches over a whole view.
     """
     height, width = images.shape[-2:]
     views = range(first_view, first_view + num_views)
-    parameters = draw_parameters(keys, config, height, width, seed=seed, epoch=epoch, views=views)
+    parameters = draw_parameters(keys, config, height, width, seed=seed, epoch=epoch, views=views, shared=shared)
     return apply_parameters(images, parameters, config, preprocessing, channels_last=channels_last)
 
 
