@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -182,5 +183,33 @@ _CIFAR10 = Dataset(
     ),
 )
 
-DATASETS: dict[str, Dataset] = {entry.name: entry for entry in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10)}
+_CIFAR100_CLASSES = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel "
+    "can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur "
+    "dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion "
+    "lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree "
+    "pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea "
+    "seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table "
+    "tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman "
+    "worm"
+)
+
+_CIFAR100 = Dataset(
+    name="cifar100",
+    shape=(3, 32, 32),
+    num_images={"train": 50_000, "test": 10_000},
+    class_names=tuple(_CIFAR100_CLASSES.split()),
+    licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
+    read=_keys_are_rows(partial(read_cifar_split, labels_key="fine_labels")),
+    folder="cifar-100-python",
+    files={"train": ("train",), "test": ("test",)},
+    releases=(
+        Release(
+            name="official",
+            md5={"train": ("16019d7e3df5f24257cddd939b257f8d",), "test": ("f0ef6b0ae62326f3e7ffdfab6717acfc",)},
+        ),
+    ),
+)
+
+DATASETS: dict[str, Dataset] = {entry.name: entry for entry in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR100)}
 """Every dataset by name."""

@@ -1,4 +1,4 @@
-"""Reader for CIFAR batches: pickles of a label list and one array of bytes, opened without trusting them.
+"""Reader for CIFAR batches, of 10 or 100 classes: pickles of labels and an array of bytes, opened without trust.
 
 A pickle may name any function and have it called. Here the few names that a batch needs are bound to stand-ins
 that only keep plain bytes, and every other name is refused; numpy itself never sees the file.
@@ -23,41 +23,43 @@ _SIDE = 32  # pixels
 _ROW = 3 * _SIDE * _SIDE  # bytes of one image: red, green and blue planes
 
 
-def read_cifar_batch(path: Path) -> tuple[Tensor, Tensor]:
+def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Tensor]:
     """Return images (n, 3, 32, 32) uint8 and labels (n,) int64 of one batch file.
 
     Args:
-        path: Batch file in the layout of CIFAR-10's Python version, plain or compressed (.gz, .xz).
+        path: Batch file in the layout of CIFAR's Python version, plain or compressed (.gz, .xz).
+        labels_key: What the file calls its labels: labels in CIFAR-10, fine_labels or coarse_labels in CIFAR-100.
 
     Raises:
         DataError: The file cannot be read, asks for more than numbers, or does not hold what a batch holds.
     """
     batch = _unpickle(path)
-    if not isinstance(batch, dict) or not {"data", "labels"} <= batch.keys():
+    if not isinstance(batch, dict) or not {"data", labels_key} <= batch.keys():
         kind = f"keys {sorted(map(str, batch))}" if isinstance(batch, dict) else type(batch).__name__
-        raise DataError(f"{path}: not a CIFAR batch, got {kind}; expected a dictionary with 'data' and 'labels'")
-    array, labels = batch["data"], batch["labels"]
+        raise DataError(f"{path}: not a CIFAR batch, got {kind}; expected a dictionary with 'data' and {labels_key!r}")
+    array, labels = batch["data"], batch[labels_key]
     if not isinstance(array, _ByteArray) or len(array.shape) != 2 or array.shape[1] != _ROW:
         found = array.shape if isinstance(array, _ByteArray) else type(array).__name__
         raise DataError(f"{path}: 'data' does not hold images, got {found}; expected bytes of shape (n, {_ROW})")
     if not isinstance(labels, list) or not all(type(label) is int and abs(label) < 2**31 for label in labels):
-        raise DataError(f"{path}: 'labels' is not a list of class numbers, got a {type(labels).__name__}")
+        raise DataError(f"{path}: {labels_key!r} is not a list of class numbers, got a {type(labels).__name__}")
     if not len(labels) == array.shape[0] > 0:
         counts = f"{array.shape[0]} and {len(labels)}"
         raise DataError(f"{path}: there must be as many images as labels and at least one, got {counts}")
     return array.tensor().reshape(-1, 3, _SIDE, _SIDE), torch.tensor(labels, dtype=torch.int64)
 
 
-def read_cifar_split(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
+def read_cifar_split(paths: Sequence[Path], labels_key: str = "labels") -> tuple[Tensor, Tensor]:
     """Return images and labels of the batches ``paths``, one after the other.
 
     Args:
         paths: Batch files in order.
+        labels_key: What the files call their labels.
 
     Raises:
         DataError: As for one batch.
     """
-    batches = [read_cifar_batch(path) for path in paths]
+    batches = [read_cifar_batch(path, labels_key) for path in paths]
     return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])
 
 

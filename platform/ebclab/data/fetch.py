@@ -68,4 +68,9 @@ def _sources() -> dict[str, Any]:
     """Return torchvision's class for each dataset that can be downloaded; importing it takes seconds."""
     from torchvision import datasets
 
-    return {"mnist": datasets.MNIST, "fashion-mnist": datasets.FashionMNIST, "cifar10": datasets.CIFAR10}
+    return {
+        "mnist": datasets.MNIST,
+        "fashion-mnist": datasets.FashionMNIST,
+        "cifar10": datasets.CIFAR10,
+        "cifar100": datasets.CIFAR100,
+    }

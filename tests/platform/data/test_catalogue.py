@@ -34,6 +34,15 @@ def test_checksums_of_official_cifar_batches_are_torchvisions() -> None:
     assert official == dict(datasets.CIFAR10.train_list + datasets.CIFAR10.test_list)
 
 
+def test_checksums_of_cifar_100_are_torchvisions_and_the_archive_fetched_is_the_official_one() -> None:
+    official = {file: sums[0] for file, sums in DATASETS["cifar100"].releases[0].md5.items()}
+    assert official == dict(datasets.CIFAR100.train_list + datasets.CIFAR100.test_list)
+    assert datasets.CIFAR100.tgz_md5 == "eb9058c3a382ffc7106e4002c42a8d85"
+    names = DATASETS["cifar100"].class_names
+    assert len(names) == 100
+    assert list(names) == sorted(set(names))
+
+
 def test_class_names_of_fashion_mnist_are_torchvisions() -> None:
     assert list(DATASETS["fashion-mnist"].class_names) == datasets.FashionMNIST.classes
 
@@ -44,4 +53,5 @@ def test_folders_are_where_torchvision_keeps_its_files() -> None:
         "mnist": "MNIST/raw",
         "fashion-mnist": "FashionMNIST/raw",
         "cifar10": datasets.CIFAR10.base_folder,
+        "cifar100": datasets.CIFAR100.base_folder,
     }

@@ -94,6 +94,36 @@ def test_cifar_batches_are_joined_in_order(tmp_path: Path) -> None:
     assert train.std == pytest.approx([2**0.5 / 255] * 3)
 
 
+@pytest.mark.parametrize("protocol", [0, 2])
+def test_cifar_100_gives_fine_labels_and_their_names(tmp_path: Path, protocol: int) -> None:
+    """A tiny archive in the published layout: `train`, `test` and `meta` in one folder, fine and coarse labels."""
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    names = list(DATASETS["cifar100"].class_names)
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 3072), dtype=np.uint8)
+    for name, fine in (("train", [0, 99, 7, 7, 40]), ("test", [3, 2, 1, 0, 99])):
+        batch = {"filenames": ["x.png"] * 5, "batch_label": name, "fine_labels": fine, "coarse_labels": [19] * 5}
+        (folder / name).write_bytes(pickle.dumps({**batch, "data": pixels}, protocol=protocol))
+    meta = {"fine_label_names": names, "coarse_label_names": ["fish"] * 20}
+    (folder / "meta").write_bytes(pickle.dumps(meta, protocol=protocol))
+    train, test = (load_split("cifar100", str(tmp_path), split) for split in ("train", "test"))
+    assert train.labels.tolist() == [0, 99, 7, 7, 40]
+    assert test.labels.tolist() == [3, 2, 1, 0, 99]
+    assert [train.class_names[label] for label in (0, 99, 40)] == ["apple", "worm", "lamp"]
+    assert np.array_equal(train.images.numpy(), pixels.reshape(5, 3, 32, 32))
+    assert train.mean == test.mean == pytest.approx(pixels.reshape(5, 3, -1).mean((0, 2)) / 255)
+
+
+def test_a_cifar_100_archive_without_fine_labels_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cifar-100-python").mkdir()
+    batch = {"data": np.zeros((1, 3072), dtype=np.uint8), "coarse_labels": [1]}
+    (tmp_path / "cifar-100-python" / "train").write_bytes(pickle.dumps(batch, protocol=2))
+    with pytest.raises(
+        DataError, match=r"got keys .*coarse_labels.*; expected a dictionary with 'data' and 'fine_labels'"
+    ):
+        load_split("cifar100", str(tmp_path), "train")
+
+
 def test_missing_files_are_listed_with_the_folder_and_the_command(fashion: Path) -> None:
     (fashion / "FashionMNIST/raw/train-images-idx3-ubyte.gz").unlink()
     assert missing_files(dataset_named("fashion-mnist"), str(fashion), "train") == ["train-images-idx3-ubyte"]
