@@ -144,7 +144,7 @@ def embedding_spread(z: Tensor) -> Tensor:
 
 
 def diagnose(
-    projection: Tensor, positive: Tensor, negatives: Tensor, *, temperature: float | Tensor
+    projection: Tensor, positive: Tensor, negatives: Tensor, *, info_nce: Tensor, temperature: float | Tensor
 ) -> dict[str, Tensor]:
     """Return the diagnostics of a step with two views, all detached scalars.
 
@@ -152,15 +152,17 @@ def diagnose(
         projection: (2N, D) projections, the first view's rows before the second's.
         positive: (2N,) similarity of each anchor with its positive.
         negatives: (2N, K) similarities with its negatives.
+        info_nce: () InfoNCE of these similarities, in nats.
         temperature: tau, divides similarities.
 
     Returns:
-        ``ess`` over the negatives and ``ess_with_positive`` over all candidates (means over anchors);
+        ``log_k_saturation``; ``ess`` over the negatives and ``ess_with_positive`` over all candidates (means over anchors);
         ``alignment``, ``uniformity`` and ``embedding_spread`` (means of both views) and ``effective_rank`` of the
         projections.
 
-    >>> sorted(diagnose(torch.eye(4), torch.zeros(4), torch.zeros(4, 2), temperature=1.0))
-    ['alignment', 'effective_rank', 'embedding_spread', 'ess', 'ess_with_positive', 'uniformity']
+    >>> found = diagnose(torch.eye(4), torch.zeros(4), torch.zeros(4, 2), info_nce=torch.tensor(1.0), temperature=1.0)
+    >>> sorted(found)
+    ['alignment', 'effective_rank', 'embedding_spread', 'ess', 'ess_with_positive', 'log_k_saturation', 'uniformity']
 
     Source: the functions of this file.
     """
@@ -168,6 +170,7 @@ def diagnose(
         candidates = torch.cat([positive[:, None], negatives], dim=1) / temperature  # (2N, 1 + K)
         z0, z1 = projection.chunk(2)
         return {
+            "log_k_saturation": log_k_saturation(info_nce.detach(), num_negatives=negatives.shape[1]),
             "ess": effective_sample_size(candidates[:, 1:]).mean(),
             "ess_with_positive": effective_sample_size(candidates).mean(),
             "alignment": alignment(z0, z1),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from energy_contrast.chain_energy import ChainEnergy, warn_of_batch_norm
 from energy_contrast.chain_trace import trace_chains
 from energy_contrast.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
-from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.diagnostics import diagnose
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
@@ -100,8 +100,8 @@ class Ebclr(SamplingMethod):
 
     Metrics: ``info_nce`` (L_dis), ``energy_data``, ``energy_chains`` and ``energy_gap`` (chains less data) always;
     while ``diagnosing`` also ``chain_movement`` (root mean square of a step), ``chain_gradient_norm``,
-    ``chain_saturation`` (where the pixel range is known), ``buffer_age`` (mean count), ``reinit_share``,
-    ``log_k_saturation`` and what ``diagnose`` returns.
+    ``chain_saturation`` (where the pixel range is known), ``buffer_age`` (mean count), ``reinit_share`` and what
+    ``diagnose`` returns.
 
     Raises:
         ValueError: If ``chain_gradient`` is first-layer and the encoder is no ``ResNet``.
@@ -207,8 +207,8 @@ class Ebclr(SamplingMethod):
         metrics = {name: value.detach() for name, value in metrics.items()}
         metrics["energy_gap"] = metrics["energy_chains"] - metrics["energy_data"]
         if self.diagnosing:
-            metrics["log_k_saturation"] = log_k_saturation(metrics["info_nce"], num_negatives=negatives.shape[1])
-            metrics |= diagnose(projection.flatten(0, 1), positive, negatives, temperature=config.temperature / 2)
+            vectors, tau = projection.flatten(0, 1), config.temperature / 2
+            metrics |= diagnose(vectors, positive, negatives, info_nce=discriminative, temperature=tau)
         return StepOutput(discriminative + config.generative_weight * generative, metrics)
 
     def _penalty(self, z: Tensor, chain_projection: Tensor) -> Tensor:

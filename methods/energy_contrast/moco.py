@@ -5,7 +5,6 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -13,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather, own_share, world_size
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
@@ -62,8 +62,7 @@ class Moco(Method):
         config: Settings.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also ``log_k_saturation`` and what ``diagnose`` returns, of
-    queries and keys.
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of queries and keys.
 
     Raises:
         ValueError: From ``forward``, if the batch cannot be cut into ``batch_norm_groups``.
@@ -92,8 +91,7 @@ class Moco(Method):
             num_layers=config.projection_num_layers,
         )
         set_groups(self, config.batch_norm_groups)
-        self.key_encoder = copy.deepcopy(self.encoder).requires_grad_(False)
-        self.key_head = copy.deepcopy(self.head).requires_grad_(False)
+        self.key_encoder, self.key_head = slow_copy(self.encoder), slow_copy(self.head)
         self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, config.projection_size), dim=1))
         self.register_buffer("pointer", torch.tensor(0))  # row of the oldest key
         self._new_keys: list[Tensor] = []
@@ -137,9 +135,8 @@ class Moco(Method):
     @torch.no_grad()
     def after_step(self, progress: Progress) -> None:
         """Move the key network towards the query network and store the step's keys."""
-        for network, average in ((self.encoder, self.key_encoder), (self.head, self.key_head)):
-            for weight, averaged in zip(network.parameters(), average.parameters(), strict=True):
-                averaged.lerp_(weight, 1 - self.config.momentum)
+        follow(self.key_encoder, self.encoder, momentum=self.config.momentum)
+        follow(self.key_head, self.head, momentum=self.config.momentum)
         for key in self._new_keys:
             self._store(key)
         self._new_keys = []
@@ -156,9 +153,8 @@ class Moco(Method):
     ) -> dict[str, Tensor]:
         metrics = {"info_nce": readable}
         if self.diagnosing:
-            metrics["log_k_saturation"] = log_k_saturation(readable, num_negatives=negatives.shape[1])
             vectors = torch.cat([query, key])
-            metrics |= diagnose(vectors, positive, negatives, temperature=self.config.temperature)
+            metrics |= diagnose(vectors, positive, negatives, info_nce=readable, temperature=self.config.temperature)
         return metrics
 
 

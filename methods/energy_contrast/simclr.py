@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
@@ -42,8 +42,7 @@ class Simclr(Method):
         config: Temperature and shape of the projection head.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also ``log_k_saturation`` and what ``diagnose`` returns, of the
-    projections.
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections.
 
     Source: SimCLR (arXiv:2002.05709), algorithm 1.
     Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
@@ -90,6 +89,5 @@ class Simclr(Method):
         """Return the metrics around ``readable``, the InfoNCE value; the costly ones only while ``diagnosing``."""
         metrics = {"info_nce": readable}
         if self.diagnosing:
-            metrics["log_k_saturation"] = log_k_saturation(readable, num_negatives=negatives.shape[1])
-            metrics |= diagnose(projection, positive, negatives, temperature=self.temperature)
+            metrics |= diagnose(projection, positive, negatives, info_nce=readable, temperature=self.temperature)
         return metrics

@@ -7,7 +7,6 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, cast
@@ -16,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.diagnostics import diagnose, log_k_saturation
+from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Progress, SamplingMethod, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
@@ -71,8 +71,8 @@ class Vem(SamplingMethod):
         config: Settings.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also ``log_k_saturation``, what ``diagnose`` returns, of queries
-    and keys, and what the subclass says of its bank.
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of queries and keys, and what the
+    subclass says of its bank.
 
     Source: VEM, algorithms 1 and 2.
     Departs from the paper: the listings take keys from the queries' network and differentiate both (``key_encoder:
@@ -92,8 +92,7 @@ class Vem(SamplingMethod):
             embedding_size, config.projection_hidden_size or embedding_size, config.projection_size
         )
         if config.key_encoder == "momentum":
-            self.key_encoder = copy.deepcopy(self.encoder).requires_grad_(False)
-            self.key_head = copy.deepcopy(self.head).requires_grad_(False)
+            self.key_encoder, self.key_head = slow_copy(self.encoder), slow_copy(self.head)
 
     @abstractmethod
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
@@ -113,13 +112,11 @@ class Vem(SamplingMethod):
             metrics = self._measure(loss.detach(), torch.cat([query, key]), positive, negatives)
         return StepOutput(loss, metrics | bank_metrics)
 
-    @torch.no_grad()
     def after_step(self, progress: Progress) -> None:
         """Move the momentum key network, if there is one, towards the query network."""
         if self.config.key_encoder == "momentum":
-            for network, average in ((self.encoder, self.key_encoder), (self.head, self.key_head)):
-                for weight, averaged in zip(network.parameters(), average.parameters(), strict=True):
-                    averaged.lerp_(weight, 1 - self.config.key_momentum)
+            follow(self.key_encoder, self.encoder, momentum=self.config.key_momentum)
+            follow(self.key_head, self.head, momentum=self.config.key_momentum)
 
     def key_networks(self) -> tuple[nn.Module, nn.Module]:
         """Return f' and g', which make keys: encoder and head."""
@@ -141,8 +138,7 @@ class Vem(SamplingMethod):
     def _measure(self, readable: Tensor, vectors: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
         metrics = {"info_nce": readable}
         if self.diagnosing:
-            metrics["log_k_saturation"] = log_k_saturation(readable, num_negatives=negatives.shape[1])
-            metrics |= diagnose(vectors, positive, negatives, temperature=self.config.temperature)
+            metrics |= diagnose(vectors, positive, negatives, info_nce=readable, temperature=self.config.temperature)
         return metrics
 
 

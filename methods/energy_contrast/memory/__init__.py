@@ -1,5 +1,6 @@
 """What outlives a step."""
 
+from energy_contrast.memory.particle_bank import ParticleBank
 from energy_contrast.memory.replay_buffer import ReplayBuffer
 
-__all__ = ["ReplayBuffer"]
+__all__ = ["ParticleBank", "ReplayBuffer"]

@@ -1,0 +1,54 @@
+"""A copy of a network that follows it slowly and never learns by gradient."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def slow_copy(network: Network) -> Network:
+    """Return a copy of a network, with weights that take no gradient and buffers of its own.
+
+    ``theta' = theta``
+
+    Args:
+        network: What is copied, with weights theta.
+
+    Returns:
+        The copy, with weights theta'.
+
+    >>> [weight.requires_grad for weight in slow_copy(nn.Linear(2, 2)).parameters()]
+    [False, False]
+
+    Source: MoCo (arXiv:1911.05722), algorithm 1.
+    """
+    return copy.deepcopy(network).requires_grad_(False)
+
+
+@torch.no_grad()
+def follow(average: nn.Module, network: nn.Module, *, momentum: float) -> None:
+    """Move a copy's weights towards those of its network; buffers, such as running statistics, stay its own.
+
+    ``theta' <- m theta' + (1 - m) theta``
+
+    Args:
+        average: The copy, with weights theta'.
+        network: Its network, with weights theta.
+        momentum: m, the share of itself that the copy keeps, from 0 to 1.
+
+    >>> network = nn.Linear(1, 1)
+    >>> average = slow_copy(network)
+    >>> _ = nn.init.constant_(network.weight, 1.0), nn.init.constant_(average.weight, 0.0)
+    >>> follow(average, network, momentum=0.75)
+    >>> average.weight.item()
+    0.25
+
+    Source: MoCo (arXiv:1911.05722), eq. 2.
+    """
+    for weight, averaged in zip(network.parameters(), average.parameters(), strict=True):
+        averaged.lerp_(weight, 1 - momentum)
