@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from energy_contrast.energies import marginal_energy
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.networks.resnet import ResNet
+from energy_contrast.samplers import compiled
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,12 @@ class ChainEnergy:
             )
         self._encoder, self._head, self._temperature = encoder, head, temperature
         self._num_inner_steps, self._bfloat16 = num_inner_steps, bfloat16
+        self._take_slope = self._slope
+
+    def compile(self, **options: Any) -> None:
+        """Compile the pass that takes p, if there is one; ``options`` are those of ``torch.compile``."""
+        if self._num_inner_steps:
+            self._take_slope = compiled(self._slope, **options)
 
     def __call__(self, position: Tensor, context: Tensor) -> Tensor:
         """Return the energies (b,), up to a constant where they are those of the first layer."""
@@ -80,7 +87,7 @@ class ChainEnergy:
         def held_slope(step: int, position: Tensor) -> Tensor:
             nonlocal slope
             if step % self._num_inner_steps == 0:
-                slope = self._slope(position, references)
+                slope = self._take_slope(position, references)
             return slope
 
         return held_slope

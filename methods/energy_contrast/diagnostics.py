@@ -156,9 +156,9 @@ def diagnose(
         temperature: tau, divides similarities.
 
     Returns:
-        ``log_k_saturation``; ``ess`` over the negatives and ``ess_with_positive`` over all candidates (means over anchors);
-        ``alignment``, ``uniformity`` and ``embedding_spread`` (means of both views) and ``effective_rank`` of the
-        projections.
+        ``log_k_saturation``; ``ess`` over the negatives and ``ess_with_positive`` over all candidates (means over
+        anchors); ``alignment``, ``uniformity`` and ``embedding_spread`` (means of both views) and ``effective_rank`` of
+        the projections.
 
     >>> found = diagnose(torch.eye(4), torch.zeros(4), torch.zeros(4, 2), info_nce=torch.tensor(1.0), temperature=1.0)
     >>> sorted(found)

@@ -6,7 +6,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -126,7 +126,13 @@ class Ebclr(SamplingMethod):
         self._restarts = Restarts(config.reinit_rate, config.uniform_rate, first_count=config.noise_decay_count + 2)
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
         self._moved: Chains | None = None
-        self._chain_energy()  # refuses an encoder whose first layer it needs and does not know
+        self._energy = ChainEnergy(
+            self.encoder,
+            self.head,
+            temperature=config.temperature,
+            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
+            bfloat16=config.chain_precision == "bfloat16",
+        )
         warn_of_batch_norm(
             encoder,
             "ebclr: the encoder has batch norm, so that an image's energy depends on its neighbours in the batch "
@@ -148,6 +154,23 @@ class Ebclr(SamplingMethod):
         self.buffer.require_room(shape, available_bytes(device), str(device))
         return self.buffer.num_bytes(shape)
 
+    def new_sampler(self) -> Sampler:
+        """Return multi-stage SGLD with the method's settings; its context is a ``Staged``."""
+        config = self.config
+        return multistage_sgld(
+            self._energy,
+            step_size=config.step_size * self.step_scale,
+            gradient_clamp=config.gradient_clamp,
+            sigma_min=config.sigma_min,
+            sigma_max=config.sigma_max,
+            noise_decay_count=config.noise_decay_count,
+        )
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile the encoder and all that chains repeat."""
+        super().compile_parts(**options)
+        self._energy.compile(**options)
+
     def start(self, draw: Draw) -> None:
         """Fill the buffer with views of training images, or uniform pixels, that count as old."""
         generator = torch.Generator().manual_seed(self._fill_seed)
@@ -164,9 +187,8 @@ class Ebclr(SamplingMethod):
             self.buffer, self._restarts, batch.proposals, generator, self.pixel_range, like=batch.views[0]
         )
         # 3. x_n after T steps of multi-stage SGLD
-        energy, num_steps = self._chain_energy(), self.config.num_steps
-        context = energy.context(self._references(projection.detach()))
-        chains, infos = move_chains(self._sampler(energy), chains, context, generator, num_steps=num_steps)
+        context = self._energy.context(self._references(projection.detach()))
+        chains, infos = move_chains(self.sampler(), chains, context, generator, num_steps=self.config.num_steps)
         # 4. kept for the buffer, which takes them with kappa_n + 1 after the step
         self._moved = gather_chains(chains)
         # 5. their projections, now as a function of the weights
@@ -188,8 +210,7 @@ class Ebclr(SamplingMethod):
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
         """Let chains start from the first views of ``batch``, against the references of its images."""
         references = self._references(torch.stack([self._project(views) for views in batch.views]))
-        energy = self._chain_energy()
-        return trace_chains(self._sampler(energy), energy, batch.views[0], references, generator, num_steps)
+        return trace_chains(self.new_sampler(), self._energy, batch.views[0], references, generator, num_steps)
 
     def _contrast(self, projection: Tensor, chain_projection: Tensor) -> StepOutput:
         config, (z, _) = self.config, projection
@@ -224,27 +245,6 @@ class Ebclr(SamplingMethod):
 
     def _project(self, images: Tensor) -> Tensor:
         return at_least_float32(self.head(self.encoder(images)))
-
-    def _chain_energy(self) -> ChainEnergy:
-        config = self.config
-        return ChainEnergy(
-            self.encoder,
-            self.head,
-            temperature=config.temperature,
-            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
-            bfloat16=config.chain_precision == "bfloat16",
-        )
-
-    def _sampler(self, energy: ChainEnergy) -> Sampler:
-        config = self.config
-        return multistage_sgld(
-            energy,
-            step_size=config.step_size * self.step_scale,
-            gradient_clamp=config.gradient_clamp,
-            sigma_min=config.sigma_min,
-            sigma_max=config.sigma_max,
-            noise_decay_count=config.noise_decay_count,
-        )
 
     def _buffer_device(self) -> torch.device:
         return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")

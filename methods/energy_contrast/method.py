@@ -13,6 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from energy_contrast.samplers import Sampler, SamplerInfo, SamplerState, compiled
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -135,6 +137,14 @@ class Method(nn.Module, ABC):
     def scale_step(self, factor: float) -> None:
         """Multiply the step of the method's sampler by ``factor``; nothing happens where there is no sampler."""
 
+    def compile_parts(self, **options: Any) -> None:
+        """Compile what a step spends its time in; to be called once, when the weights are where they will stay.
+
+        Args:
+            options: What ``torch.compile`` takes.
+        """
+        self.encoder.compile(**options)
+
     def embed(self, images: Tensor) -> Tensor:
         """Return the embeddings (B, D) that downstream tasks use, of images (B, C, H, W)."""
         embedding: Tensor = self.encoder(images)
@@ -167,6 +177,25 @@ class SamplingMethod(Method):
     def __init__(self, config: Any, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         self.register_buffer("step_scale", torch.ones(()))
+        self._compiled_step: Callable[..., tuple[SamplerState, SamplerInfo]] | None = None
+
+    @abstractmethod
+    def new_sampler(self) -> Sampler:
+        """Return the sampler that the settings and ``step_scale`` describe."""
+
+    def sampler(self) -> Sampler:
+        """Return the method's sampler, its step compiled where ``compile_parts`` was called."""
+        sampler = self.new_sampler()
+        return sampler if self._compiled_step is None else sampler._replace(step=self._compiled_step)
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile the encoder, and the sampler's step with the gradients that it takes."""
+        super().compile_parts(**options)
+
+        def step(state: SamplerState, context: Any, noise: Tensor) -> tuple[SamplerState, SamplerInfo]:
+            return self.new_sampler().step(state, context, noise)  # built while it is traced: nothing to compile anew
+
+        self._compiled_step = compiled(step, **options)
 
     def scale_step(self, factor: float) -> None:
         """Multiply the step of the sampler by ``factor``."""

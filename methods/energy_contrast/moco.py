@@ -6,7 +6,7 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +95,11 @@ class Moco(Method):
         self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, config.projection_size), dim=1))
         self.register_buffer("pointer", torch.tensor(0))  # row of the oldest key
         self._new_keys: list[Tensor] = []
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile both encoders."""
+        super().compile_parts(**options)
+        self.key_encoder.compile(**options)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws the order in which keys are normalised."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,6 +93,12 @@ class Vem(SamplingMethod):
         )
         if config.key_encoder == "momentum":
             self.key_encoder, self.key_head = slow_copy(self.encoder), slow_copy(self.head)
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile the encoders and the moves of the bank."""
+        super().compile_parts(**options)
+        if self.config.key_encoder == "momentum":
+            self.key_encoder.compile(**options)
 
     @abstractmethod
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:

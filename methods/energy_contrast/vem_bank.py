@@ -61,10 +61,6 @@ class VemBank(Vem):
         self._moved: Tensor | None = None
 
     @abstractmethod
-    def new_sampler(self) -> Sampler:
-        """Return what moves the bank; its context is the queries (B, P)."""
-
-    @abstractmethod
     def draw_noise(self, generator: torch.Generator) -> Tensor:
         """Return the noise (M, P) of one move."""
 
@@ -80,7 +76,7 @@ class VemBank(Vem):
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
         """Let all particles make ``num_steps`` moves among the queries (B, P), on every rank the same."""
         with torch.autocast(query.device.type, enabled=False):
-            sampler = self.new_sampler()
+            sampler = self.sampler()
             state = sampler.init(self.bank.particles)
             for _ in range(self.config.num_steps):
                 state, _ = sampler.step(state, query, self.draw_noise(generator))
@@ -136,7 +132,7 @@ class VemLangevin(VemBank):
     config: VemLangevinConfig
 
     def new_sampler(self) -> Sampler:
-        """Return Langevin dynamics with the method's settings."""
+        """Return Langevin dynamics with the method's settings; its context is the queries (B, P)."""
         return feature_langevin(
             temperature=self.config.bank_temperature,
             step_size=self.config.step_size * self.step_scale,
@@ -180,7 +176,7 @@ class VemSvgd(VemBank):
     config: VemSvgdConfig
 
     def new_sampler(self) -> Sampler:
-        """Return Stein variational gradient descent with the method's settings."""
+        """Return Stein variational gradient descent with the method's settings; its context is the queries (B, P)."""
         return svgd(
             temperature=self.config.bank_temperature,
             step_size=self.config.step_size * self.step_scale,

@@ -106,7 +106,7 @@ class VemImage(Vem):
             self.bank, self._restarts, batch.proposals, generator, self.pixel_range, like=batch.views[0]
         )
         chains, infos = move_chains(
-            self._sampler(), chains, lambda step, position: query, generator, num_steps=self.config.num_steps
+            self.sampler(), chains, lambda step, position: query, generator, num_steps=self.config.num_steps
         )
         self._moved = gather_chains(chains)
         encoder, head = self.key_networks()
@@ -128,13 +128,14 @@ class VemImage(Vem):
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
         """Let chains start from the first views of ``batch`` and move towards its queries."""
         query = unit(self.head(self.encoder(batch.views[0])))
-        return trace_chains(self._sampler(), self._chain_energy(), batch.views[0], query, generator, num_steps)
+        return trace_chains(self.new_sampler(), self._chain_energy(), batch.views[0], query, generator, num_steps)
 
     def _chain_energy(self) -> ChainEnergy:
         # On unit vectors |u - q|^2 / (2 tau) = (1 - <u, q>) / tau.
         return ChainEnergy(*self.key_networks(), temperature=2 * self.config.bank_temperature)
 
-    def _sampler(self) -> Sampler:
+    def new_sampler(self) -> Sampler:
+        """Return clamped Langevin dynamics towards queries; its context is a ``Staged`` around them (B, P)."""
         energy = self._chain_energy()
 
         def energy_of_chains(position: Tensor, staged: Staged) -> Tensor:

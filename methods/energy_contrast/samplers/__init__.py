@@ -1,5 +1,6 @@
 """How points move: every sampler is a pair of pure functions, ``init`` and ``step``."""
 
+from energy_contrast.samplers.compiled import compiled
 from energy_contrast.samplers.langevin import Staged, multistage_noise, multistage_sgld, proximal_sgld
 from energy_contrast.samplers.particles import feature_langevin, svgd
 from energy_contrast.samplers.sampler import Sampler, SamplerInfo, SamplerState
@@ -9,6 +10,7 @@ __all__ = [
     "SamplerInfo",
     "SamplerState",
     "Staged",
+    "compiled",
     "feature_langevin",
     "multistage_noise",
     "multistage_sgld",

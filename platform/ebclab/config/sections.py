@@ -147,7 +147,7 @@ class TrainingConfig:
     batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
     precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the forward pass under autocast.")
     channels_last: bool = setting(True, "Keep images and convolutions in NHWC memory order.")
-    compile: bool = setting(False, "torch.compile the method's forward pass.")
+    compile: bool = setting(False, "Compile networks and samplers' steps by torch.compile, which takes a minute.")
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)

@@ -153,7 +153,7 @@ def build_method(
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
     if config.training.compile:
-        method.encoder.compile()
+        method.compile_parts()
     return method
 
 
