@@ -22,7 +22,9 @@ from energy_contrast.method import Method, Progress
 from energy_contrast.simclr import Simclr
 
 
-def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str, method: type[Method] | None = None) -> RunResult:
+def _pretrain(
+    runs: Path, dataset: str, epochs: int, *settings: str, method: type[Method] | None = None, key: str = "simclr"
+) -> RunResult:
     overrides = [
         f"data.name={dataset}",
         "data.delivery=stream",
@@ -32,7 +34,7 @@ def _pretrain(runs: Path, dataset: str, epochs: int, *settings: str, method: typ
         "resources.workers=2",
         *settings,
     ]
-    config = ebclab.compose("simclr", overrides=overrides)
+    config = ebclab.compose(key, overrides=overrides)
     return ebclab.pretrain(config, runs=runs, name="run", method=method, display=SilentDisplay())
 
 
@@ -83,3 +85,19 @@ def test_an_elastic_run_on_a_stream_survives_a_worker_s_death(cluster: str, tmp_
     assert done.result["steps"] == 4 * steps_per_epoch
     undisturbed = _pretrain(tmp_path / "other", f"parquet:{tmp_path / 'digits'}", 4, *elastic)
     assert done.result["scores"]["holdout_knn"] == undisturbed.result["scores"]["holdout_knn"]
+
+
+def test_a_streamed_run_whose_energies_go_wrong_gets_its_weights_back_and_goes_on(cluster: str, tmp_path: Path) -> None:
+    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
+    ill = [
+        *("data.train_limit=320", "data.holdout_rate=0.2", "training.log_every=1", "views.normalisation=half"),
+        *("encoder.batch_norm=none", "optimizer.schedule=constant"),
+        *("method.buffer_size=64", "method.num_steps=2", "method.reinit_rate=0"),  # a stream has no proposals
+        "method.step_size=2000",  # pixel range: chains leave it with the first step
+    ]
+    healed = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 2, *ill, key="ebclr")
+    steps_per_epoch = healed.result["train_images"] // 32
+    event = healed.result["health"][0]
+    assert (event["action"], event["step"], event["to_step"]) == ("roll_back", steps_per_epoch, steps_per_epoch)
+    assert event["step_scale"] == 0.25
+    assert healed.result["steps"] == 2 * steps_per_epoch

@@ -6,6 +6,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from torch import Tensor
 
 from ebclab.config import compose
 from ebclab.errors import DivergedError
+from ebclab.training.checkpoint import Checkpoint
 from ebclab.training.display import SilentDisplay
 from ebclab.training.interrupt import StopFlag
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import prepare
 from ebclab.training.ranks import ALONE, Ranks
+from ebclab.training.recorder import Recorder
 from ebclab.training.run_folder import RunFolder
 from energy_contrast.catalog import METHODS
 from energy_contrast.vem_bank import VemLangevin
@@ -40,11 +43,11 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def run(name: str, folder: Path, ranks: Ranks) -> dict[str, Any]:
+def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True) -> dict[str, Any]:
     """Train one of ``RUNS`` and return what this rank holds in the end."""
     method, overrides = RUNS[name]
     config = compose(method, overrides=[*TINY, *overrides])
-    prepared = prepare(config, CPU, None, METHODS[method], ranks)
+    prepared = replace(prepare(config, CPU, None, METHODS[method], ranks), replayable=replayable)
     job = Job(RunFolder(folder / name), config, METHODS[method], None, ())
     refused = ""
     try:
@@ -140,3 +143,24 @@ def test_two_ranks_decide_as_one_does(both: list[dict[str, dict[str, Any]]], tmp
     assert alone.keys() == together.keys()
     for name in ("action", "step", "to_step", "step_scale"):
         assert alone[name] == together[name]
+
+
+def test_where_batches_come_once_the_weights_go_back_and_the_step_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights: list[bool] = []
+
+    def look(recorder: Recorder, found: Checkpoint, event: dict[str, Any]) -> None:
+        now = recorder.training.method.state_dict()
+        weights.append(
+            found.step == 0 and all(torch.equal(now[n], v) for n, v in found.model.items() if n != "step_scale")
+        )
+        usual(recorder, found, event)
+
+    usual = Recorder.go_back
+    monkeypatch.setattr(Recorder, "go_back", look)
+    ended = run("healed", tmp_path, ALONE, replayable=False)
+    (event,) = ended["events"]
+    assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 2, 2, 0.25)
+    assert weights == [True]
+    assert ended["step"] == 4
