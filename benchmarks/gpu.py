@@ -3,7 +3,7 @@
     python benchmarks/gpu.py check
     python benchmarks/gpu.py throughput --batch-size 128
     python benchmarks/gpu.py curve ebclr --epochs 10 20 50 100 --data-root DIR
-    python benchmarks/gpu.py check --device cpu --tiny          # only shows that it runs
+    TORCH_COMPILE_DISABLE=1 python benchmarks/gpu.py check --device cpu --tiny      # only shows that it runs
 
 Needs no Ray. `check` exits with code 1 when a comparison fails. Timings synchronise the device; views are made there
 and count. A method runs with the recipe in `RECIPES`. `curve` reads the test set after each of the epochs named, as the
