@@ -39,6 +39,10 @@ class UnreachableError(UserError):
     """Nobody answers where the user says a cluster is, or nobody any more."""
 
 
+class VersionError(UserError):
+    """A node of the cluster runs other versions than the process that gives the orders."""
+
+
 class TrainingError(EbclabError):
     """The work itself failed; the text names the last good checkpoint."""
 

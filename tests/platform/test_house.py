@@ -42,6 +42,7 @@ MAY_IMPORT_RAY = {
     "sweeps",
     "cli",
     "submission/cluster.py",
+    "training/cluster_nodes.py",
     "training/launch.py",
     "training/elastic.py",
     "training/preemption.py",

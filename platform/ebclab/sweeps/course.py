@@ -93,7 +93,7 @@ class Course:
         self._log, self._proposals, self._rules, self._population = log, proposals, rules, population
         self._is_population = rules.scheduler == "pbt" and proposals.kind == "search"
         self._concurrent, self._failures_allowed, self._stop, self._clone = concurrent, failures_allowed, stop, clone
-        self.active: set[str] = set()
+        self.active, self.refusal = set[str](), ""
         self._seconds_before: dict[str, float] = {}
 
     @property
@@ -144,8 +144,12 @@ class Course:
         return self._is_population and self._population_turn(trial)
 
     def on_outcome(self, trial_id: str, state: str, reason: str, seconds: float) -> None:
-        """Take in how a trial says that its turn ended: finished, diverged, failed or interrupted."""
-        if not self._log.trials[trial_id].is_over:
+        """Take in how a turn ended: finished, diverged, failed, interrupted, or refused, which ends the course."""
+        if state == "refused":
+            self.refusal = reason
+            self._stop.set()
+            self._log.append("waiting", trial=trial_id)
+        elif not self._log.trials[trial_id].is_over:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=total)
 

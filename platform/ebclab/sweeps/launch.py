@@ -19,8 +19,10 @@ from ebclab.sweeps.shared_images import SharedImages
 from ebclab.sweeps.slots import Slots, share_out
 from ebclab.sweeps.worker import TrialSetup
 from ebclab.training import environment
+from ebclab.training.cluster_nodes import require_same_versions
 from ebclab.training.initial_weights import keep_weights
 from ebclab.training.launch import cluster_size, joined
+from ebclab.training.versions import Origin
 
 
 def launch_sweep(launch: Launch) -> dict[str, Any]:
@@ -32,12 +34,14 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
         launch: The sweep.
 
     Raises:
-        UserError: The cluster cannot be reached or lacks what the sweep needs, or another process works on it.
+        UserError: The cluster cannot be reached, lacks what the sweep needs or runs other versions, or another process
+            works on the sweep.
         TrainingError: No trial measured anything.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     folder, plan, display = launch.folder, launch.plan, launch.display
     with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+        require_same_versions()
         slots = slots_of(plan, launch.limits)
         with claim_sweep(folder, plan) as keeper:
             if launch.weights is not None:
@@ -55,6 +59,7 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
                 gpus=slots.gpus,
                 command=tuple(sys.argv),
                 weights=folder.initial_weights if launch.weights is not None else None,
+                origin=Origin.here(),
             )
             search = SearchProposals(plan, launch.earlier)
             Phase(folder, plan, log, setup, slots, display, search, launch.limits.seconds).run()

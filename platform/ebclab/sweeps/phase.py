@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from ebclab.errors import InterruptedRunError
+from ebclab.errors import InterruptedRunError, VersionError
 from ebclab.sweeps.clone import clone_run
 from ebclab.sweeps.course import Course
 from ebclab.sweeps.folder import SweepFolder
@@ -51,6 +51,7 @@ class Phase:
 
         Raises:
             InterruptedRunError: Somebody asked to stop.
+            VersionError: A machine that came runs other versions; everything is saved.
         """
         self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
         self._notices, self._asked = Notices(), set[str]()
@@ -78,6 +79,8 @@ class Phase:
         finally:
             self.display.show(course.trials)
             self.display.stop()
+        if course.refusal:
+            raise VersionError(course.refusal)
         if self._stop.is_set and not self._over_time:
             left = sum(not trial.is_over for trial in course.trials) + self.proposals.left(course.trials)
             raise InterruptedRunError(

@@ -16,7 +16,7 @@ import torch
 from ray import tune
 
 from ebclab.config import ExperimentConfig
-from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, VersionError
 from ebclab.storage.store import Store
 from ebclab.sweeps.course import Order
 from ebclab.sweeps.folder import SweepFolder
@@ -29,6 +29,7 @@ from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import prepare
 from ebclab.training.run_folder import RunFolder, claim, find
 from ebclab.training.threads import set_threads
+from ebclab.training.versions import Origin
 from energy_contrast.method import Method
 
 ERROR = "error.txt"
@@ -49,6 +50,7 @@ class TrialSetup:
         threads: CPU threads of a trial.
         gpus: Share of a GPU that a trial has.
         command: What the user ran.
+        origin: Where the sweep was launched; every machine must run the same versions.
         weights: File of what the encoders of all trials start from; None means random weights.
     """
 
@@ -59,6 +61,7 @@ class TrialSetup:
     threads: int
     gpus: float
     command: tuple[str, ...]
+    origin: Origin
     weights: Path | None = None
 
 
@@ -73,9 +76,12 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     run = setup.folder.run(order.run_name, "user" if setup.config.resources.workers else "worker")
     state, reason = "finished", ""
     try:
+        setup.origin.require_same_here()
         _train(run, order, setup)
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
+    except VersionError as error:
+        state, reason = "refused", str(error)
     except DivergedError as error:
         state, reason = "diverged", str(error).splitlines()[0]
     except Exception as error:  # recorded, so that it ends this trial alone

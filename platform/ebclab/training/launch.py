@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 import torch
+from ray._private import services
 from ray.data import Dataset
 from ray.exceptions import RayError
 from ray.train import DataConfig
@@ -31,6 +32,7 @@ from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.storage.keeper import watched
 from ebclab.training import checkpoint
 from ebclab.training.cluster_address import require_answer
+from ebclab.training.cluster_nodes import require_same_versions
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display
 from ebclab.training.elastic import ElasticPolicy
@@ -41,6 +43,7 @@ from ebclab.training.preemption import heeded
 from ebclab.training.prepare import build_method
 from ebclab.training.ranks import raised_elsewhere
 from ebclab.training.streamed import delivery_of
+from ebclab.training.versions import Origin
 from ebclab.training.worker import REFUSAL, StreamPart, train_on_worker
 from energy_contrast.method import Method
 from energy_contrast.networks.batch_norm import GlobalBatchNorm
@@ -58,7 +61,8 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         display: Where progress is shown.
 
     Raises:
-        UserError: The cluster cannot be reached or lacks what the run needs, or the run itself was refused.
+        UserError: The cluster cannot be reached, lacks what the run needs or runs other versions, or the run itself was
+            refused.
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
@@ -72,6 +76,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
     job.run.save_now.clear()
     follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
     with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+        require_same_versions()
         streamed = choice.delivery == "stream"
         placement = _place(job, sizes, streamed=streamed)
         stream = plan_stream(job.config, num_views=method.num_views) if streamed else None
@@ -110,13 +115,13 @@ def joined(address: str) -> Iterator[None]:
     """Be part of a cluster, or of one on this machine alone when ``address`` is "local".
 
     Raises:
-        UserError: Nobody answers there, or another version of Ray or Python does.
+        UserError: Nobody answers there, or another version of Ray or Python does, or the cluster wants another token.
     """
     if ray.is_initialized():
         yield
         return
     where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
-    require_answer(address)
+    _require_answer(address)
     try:
         # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
         dashboard = False if address == "local" else None
@@ -130,6 +135,14 @@ def joined(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where no cluster lets this process in; "auto" is the one that Ray finds on this machine."""
+    if address != "auto":
+        require_answer(address)
+    elif found := services.canonicalize_bootstrap_address("auto"):  # None is for ray.init to refuse
+        require_answer(found, found=True)
 
 
 def cluster_size() -> tuple[float, float]:
@@ -163,9 +176,9 @@ def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
     return placement
 
 
-def _train_on_stream(job: Job, placement: Placement, stream: Any) -> dict[str, Any]:
+def _train_on_stream(job: Job, placement: Placement, origin: Origin, stream: Any) -> dict[str, Any]:
     """Train in a worker that takes its shard of a stream; ``stream`` is a reference to it in the object store."""
-    return train_on_worker(job, placement, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
+    return train_on_worker(job, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
 
 
 class _Trainer(TorchTrainer):
@@ -174,10 +187,11 @@ class _Trainer(TorchTrainer):
     def __init__(self, job: Job, placement: Placement, stream: Stream | None) -> None:
         self._job, self._placement = job, placement
         sizes = placement.sizes
-        work = partial(train_on_worker, job, placement)
+        origin = Origin.here()
+        work = partial(train_on_worker, job, placement, origin)
         ingest: dict[str, Any] = {}
         if stream is not None:
-            work = partial(_train_on_stream, job, placement, ray.put(stream))
+            work = partial(_train_on_stream, job, placement, origin, ray.put(stream))
             num_batches = len(stream.plan.train) // job.config.training.batch_size
 
             def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint

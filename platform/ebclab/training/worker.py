@@ -20,6 +20,7 @@ from ebclab.training.ranks import Ranks
 from ebclab.training.run_folder import NEEDED
 from ebclab.training.streamed import prepare_streamed
 from ebclab.training.threads import set_threads
+from ebclab.training.versions import Origin
 
 if TYPE_CHECKING:
     from ebclab.data.streaming import Stream
@@ -42,12 +43,13 @@ class StreamPart:
     shard: Any
 
 
-def train_on_worker(job: Job, placement: Placement, part: StreamPart | None = None) -> dict[str, Any]:
+def train_on_worker(job: Job, placement: Placement, origin: Origin, part: StreamPart | None = None) -> dict[str, Any]:
     """Train the share of the rank that torch's process group says this process is.
 
     Args:
         job: The run.
         placement: What this worker has reserved.
+        origin: Where the run was launched; this machine must run the same versions.
         part: This worker's part of the stream; None where images are resident.
 
     Returns:
@@ -65,7 +67,7 @@ def train_on_worker(job: Job, placement: Placement, part: StreamPart | None = No
         told: dict[str, Any] = json.loads(said)
         return told
     try:
-        place, prepared = ranks.together(lambda: _prepared(job, placement, ranks, part))
+        place, prepared = ranks.together(lambda: _prepared(job, placement, origin, ranks, part))
         who = {"pid": os.getpid(), "host": socket.gethostname(), "ranks": ranks.world_size, "threads": place.threads}
         job.run.ray.mkdir(exist_ok=True)
         atomic.write_json(job.run.ray / f"worker-{ranks.rank}.json", who)
@@ -85,7 +87,10 @@ def _refused(error: EbclabError) -> dict[str, Any]:
     return {"exit_code": error.exit_code, "text": str(error)}
 
 
-def _prepared(job: Job, placement: Placement, ranks: Ranks, part: StreamPart | None) -> tuple[Place, Prepared]:
+def _prepared(
+    job: Job, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None
+) -> tuple[Place, Prepared]:
+    origin.require_same_here()
     if not job.run.pull(NEEDED).config_path.exists():
         raise UserError(
             f"{job.run.path}: the worker on {socket.gethostname()} does not see the run folder; "

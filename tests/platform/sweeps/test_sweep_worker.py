@@ -27,6 +27,7 @@ from ebclab.training import checkpoint
 from ebclab.training.initial_weights import InitialWeights, keep_weights
 from ebclab.training.prepare import load_images
 from ebclab.training.run_folder import RunFolder
+from ebclab.training.versions import Origin
 from energy_contrast.catalog import METHODS
 
 
@@ -124,7 +125,8 @@ def test_a_replay_tells_numbers_that_are_not_finite_as_the_turn_itself_would_hav
 def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
     config = sweep_plan("data.train_limit=64", "training.batch_size=32").config
     shared = SharedImages.of(load_images(config))
-    return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, threads=1, gpus=0.0, command=("test",))
+    common = {"threads": 1, "gpus": 0.0, "command": ("test",), "origin": Origin.here()}
+    return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, **common)
 
 
 def order(epochs: int, **settings: Any) -> dict[str, Any]:
@@ -151,6 +153,17 @@ def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, repor
     assert told["outcome"] == "failed"
     assert "\n" not in told["reason"]
     assert "Traceback" in (setup.folder.trials / "0000" / "error.txt").read_text()
+
+
+def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_run_folder(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    elsewhere = Origin("the-head", {**setup.origin.versions, "torch": "1.0"})
+    run_turn(order(1), replace(setup, origin=elsewhere))
+    (told,) = reports
+    assert told["outcome"] == "refused"
+    assert "got 1.0 where the command runs; install the same wheel" in told["reason"]
+    assert not setup.folder.trials.exists()
 
 
 def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_later(

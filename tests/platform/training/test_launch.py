@@ -48,6 +48,7 @@ def test_another_version_of_ray_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.7\n")
 
     monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", lambda address: None)
     refusal = _refusal(tmp_path, "resources.workers=1", "resources.address=auto")
     assert "resources.address: auto: Version mismatch: The cluster was started with: Ray: 2.9.0" in refusal
     assert "\n" not in refusal
