@@ -1,0 +1,191 @@
+"""A real head with a token, and a node beside it with another ebclab: who is let in, and what is left written down."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "5ebc1ab0" * 8
+RUN = [
+    "pretrain simclr --recipe digits-demo --epochs 3 --workers 1 --set training.batch_size=32",
+    "--set data.train_limit=64 --set resources.cpus_per_worker=1 --name run --runs",
+]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head on this machine.
+
+    Attributes:
+        address: Of its GCS.
+        dashboard: URL of its dashboard.
+        folder: Where Ray writes its logs.
+        home: A home whose ~/.ray/auth_token is the head's.
+    """
+
+    address: str
+    dashboard: str
+    folder: Path
+    home: Path
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Return the environment of a user of this cluster."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        switches = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+        return {**kept, **switches, "HOME": str(self.home), "RAY_AUTH_MODE": "token", **variables}
+
+
+def _ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))  # short: sockets lie in it
+    home = folder / "home"
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text(TOKEN)
+    gcs, dashboard, client = _ports(3)
+    head = Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", folder / "ray", home)
+    arguments = (
+        f"--head --block --num-cpus=1 --node-ip-address=127.0.0.1 --port={gcs} --ray-client-server-port={client}"
+    )
+    arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
+    with _started(arguments, head.environment()):
+        _wait_for(head)
+        yield head
+    shutil.rmtree(folder)
+
+
+def _started(arguments: str, environment: dict[str, str]) -> ExitStack:
+    """Return a context in which `ray start` with these arguments runs."""
+    ray = Path(sys.executable).with_name("ray")
+    process = subprocess.Popen(
+        [str(ray), "start", *arguments.split()], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def end() -> None:
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    stack = ExitStack()
+    stack.callback(end)
+    return stack
+
+
+def _status(url: str, token: str | None) -> int:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _wait_for(head: Head) -> None:
+    give_up = time.monotonic() + 120
+    while True:
+        try:
+            if _status(f"{head.dashboard}/api/jobs/", TOKEN) == 200:
+                return
+        except OSError:
+            assert time.monotonic() < give_up, "the head did not come up"
+        time.sleep(1)
+
+
+def _ebclab(head: Head, runs: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = head.environment(RAY_ADDRESS=head.address, **variables)
+    command = [sys.executable, "-m", "ebclab", *" ".join(RUN).split(), str(runs)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=runs)
+
+
+def test_the_job_port_answers_only_those_who_have_the_token_and_only_on_this_machine(head: Head) -> None:
+    jobs = f"{head.dashboard}/api/jobs/"
+    assert [_status(jobs, token) for token in (None, "f" * 64, TOKEN)] == [401, 403, 200]
+    own = socket.gethostbyname(socket.gethostname())
+    port = int(head.dashboard.rpartition(":")[2])
+    if not own.startswith("127."):
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((own, port), timeout=5)
+
+
+def test_who_has_another_token_or_none_is_told_at_once_and_leaves_no_run(head: Head, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("f" * 64)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    refused = _ebclab(head, runs, RAY_AUTH_TOKEN_PATH=str(wrong))
+    assert refused.returncode == 2
+    assert (
+        f"error: resources.address: the cluster at {head.address} has another token than the one in" in refused.stderr
+    )
+    assert "gcs_client" not in refused.stderr  # Ray's own complaints, one each second
+    refused = _ebclab(head, runs, RAY_AUTH_MODE="")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].endswith("wants a token, got none; set RAY_AUTH_MODE=token")
+    assert list(runs.iterdir()) == []
+
+
+def test_a_run_with_the_token_finishes_and_the_token_is_written_nowhere(head: Head, tmp_path: Path) -> None:
+    finished = _ebclab(head, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "run" / "result.json").exists()
+    written = [path for folder in (tmp_path, head.folder) for path in folder.rglob("*") if path.is_file()]
+    assert len(written) > 20
+    assert [path for path in written if TOKEN.encode() in path.read_bytes()] == []
+    assert TOKEN not in finished.stdout + finished.stderr
+
+
+def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(head: Head, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for package in ("platform/ebclab", "methods/energy_contrast"):
+        skip = shutil.ignore_patterns("__pycache__", "cluster", "search_spaces")
+        shutil.copytree(ROOT / package, other / Path(package).name, ignore=skip)
+    with (other / "ebclab" / "errors.py").open("a") as file:
+        file.write("# an older wheel\n")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    node = f"--block --num-cpus=1 --address={head.address}"
+    with _started(node, head.environment(PYTHONPATH=str(other))):
+        give_up = time.monotonic() + 120
+        while _nodes(head) < 2:
+            assert time.monotonic() < give_up, "the node did not come up"
+            time.sleep(1)
+        refused = _ebclab(head, runs)
+    assert refused.returncode == 2
+    (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    assert sentence.startswith("error: node ")
+    assert sentence.count("ebclab 0.1.0 (") == 1
+    assert sentence.endswith("where the command runs; install the same wheel and constraints.txt on every node")
+    assert list(runs.iterdir()) == []
+
+
+def _nodes(head: Head) -> int:
+    """Return how many nodes are alive."""
+    code = "import ray; ray.init(log_to_driver=False); print('alive', sum(node['Alive'] for node in ray.nodes()))"
+    environment = head.environment(RAY_ADDRESS=head.address)
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    return int(output.stdout.rpartition("alive ")[2] or 0)
