@@ -201,7 +201,7 @@ def test_the_head_is_one_small_machine_with_its_role_and_an_encrypted_disk_that_
     assert asked["ImageId"] == IMAGE
     assert asked["IamInstanceProfile"] == {"Name": "ebclab-head"}
     assert asked["KeyName"] == "ebclab"
-    assert asked["MetadataOptions"]["HttpTokens"] == "required"
+    assert asked["MetadataOptions"] == {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
     assert "InstanceMarketOptions" not in asked
     assert "UserData" not in asked
     (disk,) = asked["BlockDeviceMappings"]
