@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ebclab.cli import data, evaluate, export, pretrain, report, runs, show, submit, sweep
+from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, show, submit, sweep
 
 app = typer.Typer(
     name="ebclab",
@@ -21,4 +21,5 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
+app.add_typer(cluster.app, name="cluster")
 app.command("show")(show.show)

@@ -1,0 +1,123 @@
+"""What would stop ``ray up``, read from its file alone. Ray itself answers a typo with a traceback and the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ebclab.config.names import did_you_mean, nearest
+from ebclab.config.yaml_text import from_yaml
+from ebclab.errors import ConfigError, UserError
+
+_OPEN = "CHANGE-ME"
+_RAYS_IDLE_MINUTES = 5
+_SOURCES = {
+    ".whl": "run `make wheel`",
+    "auth_token": "run `ray get-auth-token --generate > /dev/null`",
+    "constraints.txt": "run `ray up` in the repository's root",
+}
+
+
+def check_cluster_file(path: Path) -> list[str]:
+    """Return what the machines of a file for ``ray up`` are at most, a line each.
+
+    Args:
+        path: The file; what it mounts is looked for from the current folder, as Ray does.
+
+    Raises:
+        ConfigError: Something in it would stop ``ray up`` or open it to others; all of it is named.
+        UserError: The file cannot be read, or Ray is not installed.
+    """
+    try:
+        config = from_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read, got {error}; name a file such as cluster/cluster.yaml") from error
+    if not isinstance(config, dict) or "provider" not in config:
+        raise UserError(
+            f"{path}: not a file for `ray up`, it has no provider; Kubernetes' files are for `kubectl apply`"
+        )
+    found, unreadable = _against_schema(config)
+    if not unreadable:
+        found += [*_not_chosen(config), *_missing_files(config), *_open_doors(config)]
+    if found:
+        raise ConfigError([f"{path}: {problem}" for problem in found])
+    return [*_machines(config), f"{path}: ready for `ray up {path}`"]
+
+
+def _against_schema(config: dict[str, Any]) -> tuple[list[str], bool]:
+    """Return what the installed Ray does not know or wants otherwise, and whether values are of the wrong kind."""
+    spec = find_spec("ray")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("Ray is not installed here; install ray[default] to check a file for it")
+    import jsonschema
+
+    schema = json.loads((Path(spec.submodule_search_locations[0]) / "autoscaler" / "ray-schema.json").read_text())
+    found, unreadable = [], False
+    for error in jsonschema.Draft7Validator(schema).iter_errors(config):
+        place = ".".join(map(str, error.absolute_path))
+        if error.validator != "additionalProperties":
+            found.append(f"{place or 'the file'}: {error.message}")
+            unreadable = True
+            continue
+        known = list(error.schema.get("properties", {}))
+        for key in sorted(set(error.instance) - set(known)):
+            hint = f"did you mean {close}?" if (close := nearest(key, known)) else did_you_mean(key, known)
+            found.append(f"{place + '.' if place else ''}{key}: Ray knows no such key; {hint}")
+    return found, unreadable
+
+
+def _not_chosen(config: dict[str, Any]) -> Iterator[str]:
+    """Yield each value that still waits for the user, once where it is used several times."""
+    seen: set[str] = set()
+    for place, value in _texts(config):
+        if _OPEN in value and value not in seen:
+            seen.add(value)
+            yield f"{place}: not chosen yet, got {value}; cluster/README.md says how"
+
+
+def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in items:
+            yield from _texts(part, f"{place}.{key}" if place else str(key))
+
+
+def _missing_files(config: dict[str, Any]) -> Iterator[str]:
+    for local in config.get("file_mounts") or {}:
+        source = str(config["file_mounts"][local])
+        if not Path(source).expanduser().exists():
+            way_out = next((way for end, way in _SOURCES.items() if source.endswith(end)), "correct the path")
+            yield f"file_mounts: no such file, got {source}; {way_out}"
+
+
+def _open_doors(config: dict[str, Any]) -> Iterator[str]:
+    """Yield what would let strangers in although Ray allows it."""
+    for name in ("head_start_ray_commands", "worker_start_ray_commands"):
+        for command in config.get(name) or []:
+            if "ray start" not in command:
+                continue
+            if "--head" in command and "--dashboard-host=127.0.0.1" not in command:
+                yield f"{name}: the dashboard would listen to others; write --dashboard-host=127.0.0.1"
+            if "RAY_AUTH_MODE=token" not in command:
+                yield f"{name}: whoever reaches the node could command it; write export RAY_AUTH_MODE=token; first"
+    types = config.get("available_node_types") or {}
+    if config["provider"].get("type") == "aws":
+        for name, node in types.items():
+            if not node.get("node_config", {}).get("SecurityGroupIds"):
+                yield f"available_node_types.{name}: Ray would open SSH to the whole world; name SecurityGroupIds"
+
+
+def _machines(config: dict[str, Any]) -> Iterator[str]:
+    head = config.get("head_node_type")
+    for name, node in (config.get("available_node_types") or {}).items():
+        kind = node["node_config"].get("InstanceType") or node["node_config"].get("machineType") or "a machine"
+        most = min(node.get("max_workers", config.get("max_workers", 0)), config.get("max_workers", 0))
+        yield f"{name}: {kind}, " + ("one, as long as the cluster" if name == head else f"0 to {most}")
+    if "max_workers" in config:
+        minutes = config.get("idle_timeout_minutes", _RAYS_IDLE_MINUTES)
+        yield f"together at most {config['max_workers']} workers, each gone after {minutes:g} idle minutes"
