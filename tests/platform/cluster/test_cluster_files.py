@@ -184,13 +184,18 @@ def test_amazons_rights_are_no_wider_than_the_cluster_needs() -> None:
     assert [one["Principal"] for one in trust["Statement"]] == [{"Service": "ec2.amazonaws.com"}]
     for one in storage["Statement"]:
         assert str(one["Resource"]).startswith("arn:aws:s3:::BUCKET")
-    actions = [
-        action
-        for one in head["Statement"]
-        for action in ([one["Action"]] if isinstance(one["Action"], str) else one["Action"])
-    ]
-    assert not {action for action in actions if action in ("*", "ec2:*", "iam:*", "s3:*")}
-    (end,) = [one for one in head["Statement"] if one["Action"] == "ec2:TerminateInstances"]
-    assert end["Condition"] == {"StringEquals": {"ec2:ResourceTag/ray-cluster-name": "ebclab"}}
-    (role,) = [one for one in head["Statement"] if one["Action"] == "iam:PassRole"]
+    assert all(set(_actions(one)).isdisjoint({"*", "ec2:*", "iam:*", "s3:*"}) for one in head["Statement"])
+    own_cluster = {"StringEquals": {"ec2:ResourceTag/ray-cluster-name": "ebclab"}}
+    at_launch = {"StringEquals": {"ec2:CreateAction": "RunInstances"}}  # else it could tag any machine, and then end it
+    for one in head["Statement"]:
+        if "ec2:TerminateInstances" in _actions(one):
+            assert one["Condition"] == own_cluster
+        if "ec2:CreateTags" in _actions(one):
+            assert one["Condition"] in (own_cluster, at_launch)
+    (role,) = [one for one in head["Statement"] if "iam:PassRole" in _actions(one)]
     assert role["Resource"] == "arn:aws:iam::ACCOUNT:role/ebclab-worker"
+
+
+def _actions(statement: dict[str, Any]) -> list[str]:
+    action = statement["Action"]
+    return [action] if isinstance(action, str) else list(action)
