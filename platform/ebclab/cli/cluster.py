@@ -1,4 +1,4 @@
-"""``ebclab cluster``: whether a file for ``ray up`` is ready, before it costs anything."""
+"""``ebclab cluster``: is a file for ``ray up`` ready, and how far may a cluster grow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Check a file for `ray up`.", no_args_is_help=True)
+app = typer.Typer(help="Check a file for `ray up`; tell a head how far its cluster may grow.", no_args_is_help=True)
 
 
 @app.callback()
 def cluster() -> None:
-    """Check a file for `ray up`; cluster/README.md has every command."""
+    """Check a file for `ray up`, tell a head how far its cluster may grow; cluster/README.md has every command."""
 
 
 @app.command("check")
@@ -26,3 +26,23 @@ def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yam
 
     for line in check_cluster_file(file):
         typer.echo(line)
+
+
+@app.command("announce")
+def announce(
+    file: Annotated[Path | None, typer.Argument(help="What `ray up` brought: ~/ray_bootstrap_config.yaml.")] = None,
+    most: Annotated[int, typer.Option("--most", help="Workers at once, instead of a file.")] = 0,
+    cpus: Annotated[int, typer.Option("--cpus", help="CPUs of each.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each.")] = 0,
+) -> None:
+    """Tell the head on this machine how far its cluster may grow.
+
+    Else a sweep on a cluster without workers would be refused: it has nothing yet. The files for `ray up` call this.
+    """
+    from ebclab.cli.cluster_announce import announce as tell
+    from ebclab.cli.cluster_announce import groups_of
+    from ebclab.errors import UserError
+
+    if (file is None) == (most == 0):
+        raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
+    typer.echo(tell(groups_of(file) if file else {"workers": (most, {"CPU": cpus, "GPU": gpus})}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,29 @@ def test_other_files_are_refused(ready: Path, capsys: pytest.CaptureFixture[str]
     ready.write_text("kind: RayCluster")
     (told,) = _refusal(ready, capsys)
     assert told == f"{ready}: not a file for `ray up`, it has no provider; Kubernetes' files are for `kubectl apply`"
+
+
+def test_what_a_head_is_told_is_read_from_what_ray_up_brought(tmp_path: Path) -> None:
+    from ebclab.cli.cluster_announce import groups_of
+
+    has = {"CPU": 4, "GPU": 1, "memory": 9, "accelerator_type:L4": 1}
+    types = {
+        "head": {"max_workers": 0, "resources": {"CPU": 0}},
+        "spot": {"max_workers": 4, "resources": has},
+        "on-demand": {"max_workers": 10, "resources": has},
+    }
+    path = tmp_path / "bootstrap.yaml"
+    path.write_text(json.dumps({"available_node_types": types, "head_node_type": "head", "max_workers": 6}))
+    each = {"CPU": 4, "GPU": 1}
+    assert groups_of(path) == {"spot": (4, each), "on-demand": (6, each)}
+
+
+@pytest.mark.parametrize("words", [[], ["file.yaml", "--most", "2"]])
+def test_a_head_is_told_either_a_file_or_numbers(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "announce", *words]) == 2
+    assert "either a file or --most" in capsys.readouterr().err
+
+
+def test_a_file_that_ray_up_did_not_bring_is_refused(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "announce", "none.yaml"]) == 2
+    assert "none.yaml: not what `ray up` brings to a head, got FileNotFoundError" in capsys.readouterr().err

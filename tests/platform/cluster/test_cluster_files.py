@@ -109,6 +109,13 @@ def test_dashboard_and_job_port_listen_on_the_head_alone_and_every_node_wants_a_
     assert any("chmod 600 ~/.ray/auth_token" in command for command in config["setup_commands"])
 
 
+@pytest.mark.parametrize("name", ["cluster.yaml", "gcp.yaml"])
+def test_the_head_is_told_how_far_the_cluster_may_grow_once_it_runs(name: str, launcher_config: Read) -> None:
+    commands = launcher_config(name)["head_start_ray_commands"]
+    assert commands[-1] == "ebclab cluster announce ~/ray_bootstrap_config.yaml"
+    assert "ray start --head" in commands[-2]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CLUSTER).as_posix())
 def test_no_file_opens_a_port_to_the_world(path: Path) -> None:
     lines = [line.split(" #")[0] for line in path.read_text(encoding="utf-8").splitlines()]

@@ -6,6 +6,7 @@ are Kubernetes' own.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,14 @@ def test_both_ways_run_on_the_same_cluster() -> None:
     assert without_labels(JOB["spec"]["rayClusterSpec"]) == without_labels(CLUSTER["spec"])
 
 
+def test_the_head_is_told_as_many_workers_as_there_may_be_and_what_each_has() -> None:
+    words = shlex.split(shlex.split(JOB["spec"]["entrypoint"])[2].split("&&")[0])
+    told = {name: words[words.index(name) + 1] for name in ("--most", "--cpus", "--gpus")}
+    (group,) = JOB["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    has = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert told == {"--most": str(group["maxReplicas"]), "--cpus": has["cpu"], "--gpus": has["nvidia.com/gpu"]}
+
+
 def test_a_job_leaves_nothing_running_and_cannot_run_for_ever() -> None:
     spec = JOB["spec"]
     assert spec["shutdownAfterJobFinishes"] is True
@@ -110,9 +119,11 @@ def test_a_job_leaves_nothing_running_and_cannot_run_for_ever() -> None:
 def test_a_job_runs_a_command_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
     from ebclab.cli import main
 
-    program, *words = JOB["spec"]["entrypoint"].split()
-    assert program == "ebclab"
-    assert main([*words, "--show"]) == 0
+    shell, option, commands = shlex.split(JOB["spec"]["entrypoint"])
+    assert (shell, option) == ("bash", "-c")
+    announce, sweep = (shlex.split(command) for command in commands.split("&&"))
+    assert announce[:3] == ["ebclab", "cluster", "announce"]
+    assert main([*sweep[1:], "--show"]) == 0
     assert "8" in capsys.readouterr().out
 
 

@@ -1,0 +1,67 @@
+"""How far a cluster may grow, told to its head: Ray's autoscaler knows and tells nobody.
+
+Without it a sweep on a cluster whose workers come from zero would be refused, since it has nothing yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray._private import services
+from ray._raylet import GcsClient
+from ray.core.generated import autoscaler_pb2
+
+from ebclab.config.yaml_text import from_yaml
+from ebclab.errors import UserError
+
+_SECONDS = 20
+
+
+def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
+    """Write down in the head that runs on this machine how far the cluster may grow; return it in words.
+
+    Args:
+        groups: For each kind of worker, how many there may be, and what each of them has, such as {"CPU": 4, "GPU": 1}.
+
+    Raises:
+        UserError: No head runs here, or it does not let this process in.
+    """
+    from ebclab.training.cluster_address import find_token, require_answer
+
+    address = services.canonicalize_bootstrap_address(os.environ.get("RAY_ADDRESS") or "auto")
+    if address is None:
+        raise UserError("no cluster runs on this machine; call this on the head, after `ray start`")
+    require_answer(address, found=True)
+    os.environ.setdefault("RAY_AUTH_MODE", "token" if find_token(unasked=True)[0] else "disabled")
+    config = autoscaler_pb2.ClusterConfig()
+    for name, (most, resources) in groups.items():
+        if most:
+            config.node_group_configs.add(name=name, max_count=most, resources=dict(resources))
+    GcsClient(address=address).report_cluster_config(_SECONDS, config.SerializeToString())
+    total = {unit: sum(most * has.get(unit, 0) for most, has in groups.values()) for unit in ("CPU", "GPU")}
+    return f"the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
+
+
+def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
+    """Return the kinds of workers of a file that ``ray up`` has brought to the head.
+
+    Args:
+        path: Usually ~/ray_bootstrap_config.yaml.
+
+    Raises:
+        UserError: There is no such file, or it is another kind of file.
+    """
+    try:
+        config: Any = from_yaml(path.expanduser().read_text(encoding="utf-8"), str(path))
+        types = config["available_node_types"]
+        most = config["max_workers"]
+        return {
+            name: (min(node["max_workers"], most), {k: v for k, v in node["resources"].items() if k in ("CPU", "GPU")})
+            for name, node in types.items()
+            if name != config["head_node_type"]
+        }
+    except (OSError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not what `ray up` brings to a head, got {error!r}; name its configuration") from error
