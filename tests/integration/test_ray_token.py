@@ -214,7 +214,9 @@ def test_a_sweep_on_a_cluster_without_workers_makes_it_grow_and_finishes(tmp_pat
     )
     arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
     sweep = "sweep simclr --recipe digits-demo --epochs 3 --trials 2 --top 1 --seeds 1 --set data.train_limit=64"
-    sweep += f" --set training.batch_size=32 --search random --name grown --sweeps {tmp_path}"
+    space = tmp_path / "space.yaml"
+    space.write_text("parameters:\n  method.temperature: {uniform: [0.1, 0.9]}\n")
+    sweep += f" --space {space} --set training.batch_size=32 --search random --name grown --sweeps {tmp_path}"
     command = [sys.executable, "-m", "ebclab"]
     user = head.environment(RAY_ADDRESS=head.address)
     with _started(f"{arguments} --autoscaling-config={config}", environment):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ray._private import services
-from ray._raylet import GcsClient
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.core.generated import autoscaler_pb2
 
 from ebclab.config.yaml_text import from_yaml
@@ -36,7 +36,7 @@ def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
         raise UserError("no cluster runs on this machine; call this on the head, after `ray start`")
     require_answer(address, found=True)
     os.environ.setdefault("RAY_AUTH_MODE", "token" if find_token(unasked=True)[0] else "disabled")
-    config = autoscaler_pb2.ClusterConfig()
+    config = autoscaler_pb2.ClusterConfig()  # type: ignore[attr-defined]
     for name, (most, resources) in groups.items():
         if most:
             config.node_group_configs.add(name=name, max_count=most, resources=dict(resources))
