@@ -31,7 +31,8 @@ def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
     """
     from ebclab.training.cluster_address import find_token, require_answer
 
-    address = services.canonicalize_bootstrap_address(os.environ.get("RAY_ADDRESS") or "auto")
+    named = os.environ.get("RAY_ADDRESS", "auto")
+    address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
     if address is None:
         raise UserError("no cluster runs on this machine; call this on the head, after `ray start`")
     require_answer(address, found=True)
