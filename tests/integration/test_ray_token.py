@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -192,74 +191,29 @@ def _nodes(head: Head) -> int:
     return int(output.stdout.rpartition("alive ")[2] or 0)
 
 
-def test_a_sweep_on_a_cluster_without_workers_makes_it_grow_and_finishes(tmp_path: Path) -> None:
-    """Ray's own autoscaler, whose machines are processes here: a head without CPUs, workers from 0 to 2."""
-    folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))
-    gcs, dashboard, client = _ports(3)
-    (folder / "home" / ".ray").mkdir(parents=True)
-    (folder / "home" / ".ray" / "auth_token").write_text(TOKEN)
-    head = Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", folder / "ray", folder / "home")
-    config = folder / "bootstrap.yaml"
-    config.write_text(json.dumps(_growing(head.address)))
-    first = "f" * 51 + "00000"
-    environment = head.environment(
-        RAY_FAKE_CLUSTER="1",
-        RAY_enable_autoscaler_v2="1",
-        RAY_CLOUD_INSTANCE_ID=first,
-        RAY_OVERRIDE_NODE_ID_FOR_TESTING=first,
-        AUTOSCALER_UPDATE_INTERVAL_S="1",
-    )
-    arguments = (
-        f"--head --block --num-cpus=0 --node-ip-address=127.0.0.1 --port={gcs} --ray-client-server-port={client}"
-    )
-    arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
-    sweep = "sweep simclr --recipe digits-demo --epochs 3 --trials 2 --top 1 --seeds 1 --set data.train_limit=64"
+def test_a_sweep_begins_on_a_head_without_workers_that_was_told_of_them_and_waits_for_them(
+    head: Head, tmp_path: Path
+) -> None:
+    """The fixture's head has one CPU; a trial of two threads needs a worker that joins after the sweep has begun."""
     space = tmp_path / "space.yaml"
     space.write_text("parameters:\n  method.temperature: {uniform: [0.1, 0.9]}\n")
-    sweep += f" --space {space} --set training.batch_size=32 --search random --name grown --sweeps {tmp_path}"
+    sweep = "sweep simclr --recipe digits-demo --epochs 3 --trials 2 --top 1 --seeds 1 --set data.train_limit=64"
+    sweep += f" --set training.batch_size=32 --set resources.threads=2 --space {space} --search random --name grown"
     command = [sys.executable, "-m", "ebclab"]
+    start = [*command, *sweep.split(), "--sweeps", str(tmp_path)]
     user = head.environment(RAY_ADDRESS=head.address)
-    with _started(f"{arguments} --autoscaling-config={config}", environment):
-        _wait_for(head)
-        refused = subprocess.run([*command, *sweep.split()], env=user, capture_output=True, text=True, timeout=300)
-        assert refused.returncode == 2
-        assert "the cluster has 0" in refused.stderr
-        told = subprocess.run(
-            [*command, "cluster", "announce", str(config)], env=user, capture_output=True, text=True, timeout=120
-        )
-        assert told.stdout == "the cluster may grow to 2 CPUs and 0 GPUs\n", told.stderr
-        finished = subprocess.run([*command, *sweep.split()], env=user, capture_output=True, text=True, timeout=400)
-        assert finished.returncode == 0, finished.stderr
-        assert _nodes(head) >= 2
+    refused = subprocess.run(start, env=user, capture_output=True, text=True, timeout=300)
+    assert refused.returncode == 2
+    assert "a trial needs 2 CPUs, the cluster has 1" in refused.stderr
+    tell = [*command, "cluster", "announce", "--most", "1", "--cpus", "2"]
+    told = subprocess.run(tell, env=user, capture_output=True, text=True, timeout=120)
+    assert told.stdout == "the cluster may grow to 2 CPUs and 0 GPUs\n", told.stderr
+    with subprocess.Popen(start, env=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        log = tmp_path / "grown" / "trials.jsonl"
+        give_up = time.monotonic() + 200
+        while not log.exists():
+            assert time.monotonic() < give_up, "the sweep did not begin"
+            time.sleep(0.5)
+        with _started(f"--block --num-cpus=2 --address={head.address}", head.environment()):
+            assert running.wait(timeout=300) == 0
     assert (tmp_path / "grown" / "result.json").exists()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _growing(address: str) -> dict[str, object]:
-    """Return what Ray's autoscaler reads when its machines are processes on this one."""
-    lists = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
-    return {
-        "cluster_name": "growing",
-        "max_workers": 2,
-        "idle_timeout_minutes": 5,
-        "upscaling_speed": 1.0,
-        "provider": {
-            "type": "fake_multinode",
-            "head_node_id": "f" * 51 + "00000",
-            "launch_multiple": True,
-            "gcs_address": address,
-        },
-        "head_node_type": "head",
-        "available_node_types": {
-            "head": {"resources": {"CPU": 0}, "node_config": {}, "min_workers": 0, "max_workers": 0},
-            "worker": {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": 2},
-        },
-        "docker": {},
-        "auth": {},
-        "file_mounts": {},
-        "cluster_synced_files": [],
-        "file_mounts_sync_continuously": False,
-        "rsync_exclude": [],
-        "rsync_filter": [],
-        **{f"{name}_commands": [] for name in lists},
-    }

@@ -17,8 +17,6 @@ from ray.core.generated import autoscaler_pb2
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import UserError
 
-_SECONDS = 20
-
 
 def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
     """Write down in the head that runs on this machine how far the cluster may grow; return it in words.
@@ -41,7 +39,7 @@ def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
     for name, (most, resources) in groups.items():
         if most:
             config.node_group_configs.add(name=name, max_count=most, resources=dict(resources))
-    GcsClient(address=address).report_cluster_config(_SECONDS, config.SerializeToString())
+    GcsClient(address=address).report_cluster_config(config.SerializeToString())
     total = {unit: sum(most * has.get(unit, 0) for most, has in groups.values()) for unit in ("CPU", "GPU")}
     return f"the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
 
