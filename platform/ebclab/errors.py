@@ -35,6 +35,10 @@ class RunError(UserError):
     """A run folder is missing, taken, damaged or cannot be written."""
 
 
+class StoreError(RunError):
+    """An object store refuses, or has not answered for long."""
+
+
 class UnreachableError(UserError):
     """Nobody answers where the user says a cluster is, or nobody any more."""
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ebclab.errors import UserError
 from ebclab.storage.home import Home
-from ebclab.storage.lease import LIFETIME, Lease
+from ebclab.storage.lease import LIFETIME, Lease, require_not_lost
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.store import Store, Stored
 
@@ -58,6 +57,7 @@ class StoreKeeper:
             RunError: The store refuses, or has not answered for long.
         """
         self._wanted.clear()
+        require_not_lost(self._mirror.home)
         self._mirror.push()
 
     def push_soon(self) -> None:
@@ -70,7 +70,7 @@ class StoreKeeper:
             return
         try:
             self.push()
-        except UserError:
+        except BaseException:
             self._wanted.set()
             raise
 
@@ -116,7 +116,7 @@ def leased(home: Home | None, busy: str) -> Iterator[None]:
         with _repeating(lease.renew, _RENEWED):
             yield
     finally:
-        with _logged():
+        with logged():
             lease.give_back()
 
 
@@ -151,7 +151,7 @@ def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
 
     def repeat() -> None:
         while not over.wait(seconds):
-            with _logged():
+            with logged():
                 work()
 
     thread = threading.Thread(target=repeat, daemon=True, name="ebclab-storage")
@@ -164,9 +164,9 @@ def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
-    """Log what a store says against a request that will be repeated or may be left out."""
+def logged() -> Iterator[None]:
+    """Log what goes wrong with something that will be tried again, or may be left out."""
     try:
         yield
-    except (UserError, FileNotFoundError) as error:
+    except Exception as error:
         _log.warning("%s", error)

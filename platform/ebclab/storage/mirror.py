@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ebclab.storage.home import Home
@@ -49,14 +50,15 @@ class Mirror:
         """Make the copy what the store holds; return whether the store holds anything.
 
         Args:
-            kinds: Of which checkpoints ("last", "best", "kept"); others are left out.
+            kinds: Which checkpoints are wanted ("last", "best", "kept"); others are not brought here.
         """
         with self._lock, _alone(self.home.copy):
             there = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
             beginnings = tuple(f"{kind}-" for kind in kinds)
-            checkpoints = {folder for folder in _whole(there) if folder.rpartition("/")[2].startswith(beginnings)}
+            whole = _whole(there)
+            checkpoints = {folder for folder in whole if folder.rpartition("/")[2].startswith(beginnings)}
             plain = [name for name in there if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
-            self._forget_what_is_not_there(set(plain), checkpoints)
+            self._forget_what_is_not_there(set(plain), whole)
             _at_once(lambda name: self.store.download(name, self.home.copy / name), plain)
             _at_once(lambda folder: self._fetch(folder, there), sorted(checkpoints))
             self._sent = {name: _stamp(path) for name, path in self._local()}
@@ -69,7 +71,7 @@ class Mirror:
             changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
             gone = [name for name in self._sent if name not in local]
             rewritten = {f"{folder}/{MANIFEST}" for folder in map(_checkpoint_of, changed) if folder}
-            for name in sorted(rewritten & self._sent.keys()):  # from here on that checkpoint is not whole
+            for name in sorted(rewritten):  # from here on that checkpoint is not whole
                 self._delete(name)
             for rank in sorted({_rank(name) for name in changed}):
                 _at_once(lambda name: self._upload(name, local[name]), [n for n in changed if _rank(n) == rank])
@@ -96,9 +98,10 @@ class Mirror:
         """Download a checkpoint, unless the copy has it already."""
         target = self.home.copy / folder
         manifest = self.store.read(f"{folder}/{MANIFEST}")
-        if (target / MANIFEST).is_file() and (target / MANIFEST).read_bytes() == manifest:
-            return
         names = [name for name in there if name.startswith(f"{folder}/")]
+        is_complete = all(_stamp(self.home.copy / name)[0] == there[name].num_bytes for name in names)
+        if is_complete and (target / MANIFEST).read_bytes() == manifest:
+            return
         if not {f"{folder}/{name}" for name in json.loads(manifest)["files"]} <= set(names):
             return  # broken off by hand; not whole
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
@@ -114,18 +117,17 @@ class Mirror:
         for name, path in list(self._local()):
             if name not in plain and _checkpoint_of(name) not in checkpoints:
                 path.unlink(missing_ok=True)
-        for folder in sorted(self.home.copy.glob(f"**/{CHECKPOINTS}/*")):
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+                with suppress(OSError):  # the last file of its folder
+                    path.parent.rmdir()
 
     def _local(self) -> Iterator[tuple[str, Path]]:
-        """Yield the files of the copy with their names, but for hidden ones."""
-        if not self.home.copy.is_dir():
-            return
-        for path in sorted(self.home.copy.rglob("*")):
-            name = path.relative_to(self.home.copy).as_posix()
-            if self._is_ours(name) and path.is_file():
-                yield name, path
+        """Yield the files of the copy with their names, but for hidden ones and those of others."""
+        for folder, folders, files in os.walk(self.home.copy):
+            inside = Path(folder).relative_to(self.home.copy)
+            folders[:] = [name for name in sorted(folders) if self._is_ours(f"{(inside / name).as_posix()}/")]
+            for name in sorted(files):
+                if self._is_ours((inside / name).as_posix()):
+                    yield (inside / name).as_posix(), Path(folder) / name
 
     def _is_ours(self, name: str) -> bool:
         return not name.startswith(self._without) and not any(part.startswith(".") for part in name.split("/"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from ebclab.errors import RunError, UserError
+from ebclab.errors import StoreError, UserError
 
 PATIENCE = "EBCLAB_STORAGE_PATIENCE"
 """Variable that says for how many seconds a store is asked again; 600 when it is not set."""
@@ -23,6 +24,8 @@ _LASTING = re.compile(
     re.IGNORECASE,
 )
 """What a store says that it will say again."""
+
+_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 _log = logging.getLogger("ebclab.storage")
 T = TypeVar("T")
@@ -54,7 +57,7 @@ def patiently(work: Callable[[], T], where: str, *, seconds: float | None = None
 
     Raises:
         FileNotFoundError: There is no such file.
-        RunError: The store refuses, or has not answered for so long.
+        StoreError: The store refuses, or has not answered for so long, or this machine's disk is full.
     """
     allowed = patience_seconds() if seconds is None else seconds
     started, pause = time.monotonic(), _FIRST_PAUSE
@@ -66,12 +69,14 @@ def patiently(work: Callable[[], T], where: str, *, seconds: float | None = None
         except (OSError, pa.ArrowException) as error:
             reason = " ".join(str(error).split())
             if _LASTING.search(reason):
-                raise RunError(
+                raise StoreError(
                     f"{where}: the store refuses, got {reason}; check credentials and permissions"
                 ) from error
+            if isinstance(error, OSError) and error.errno in _OF_A_DISK:
+                raise StoreError(f"{where}: a disk cannot be written to, got {reason}; make room") from error
             waited = time.monotonic() - started
             if waited + pause > allowed:
-                raise RunError(
+                raise StoreError(
                     f"{where}: the store has not answered for {waited:.0f} s, got {reason}; "
                     f"the same command goes on from there once it does ({PATIENCE} allows {allowed:g} s)"
                 ) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyarrow import NativeFile, fs
 
 from ebclab.data.filesystem import Place
-from ebclab.errors import RunError
+from ebclab.errors import DataError, RunError
 from ebclab.storage.home import Home, home_at
 from ebclab.storage.patience import patiently
 
@@ -44,7 +44,7 @@ class Store:
     """
 
     def __init__(self, home: Home, *, seconds: float | None = None) -> None:
-        self._place, self._home, self._seconds = _place(home.root), home, seconds
+        self._place, self._home, self._seconds = _opened(home.root, seconds), home, seconds
 
     def names(self) -> dict[str, Stored]:
         """Return every file by its path below the folder; nothing when there is no such folder."""
@@ -157,7 +157,21 @@ def fetched(file: str) -> Path:
     return home.copy
 
 
+def _opened(root: str, seconds: float | None) -> Place:
+    return patiently(lambda: _place(root), root, seconds=seconds)
+
+
 @lru_cache(maxsize=16)
 def _place(root: str) -> Place:
-    """Return the opened root: opening asks the store for its region."""
-    return Place(root, "storage")
+    """Return the opened root: opening asks the store for its region.
+
+    Raises:
+        DataError: The address is of no kind that can be opened.
+        OSError: The store does not answer.
+    """
+    try:
+        return Place(root, "storage")
+    except DataError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from error
+        raise

@@ -43,9 +43,10 @@ def clone_run(
     point = explore(donor.point, plan.space, seed=plan.config.seed, trial_id=trial.id, epoch=epoch, resample_rate=rate)
     settings = plan.space.settings(point)
     source = _checkpoint_at(epoch, folder.run(donor.run_name).pull(("last",)))
-    run = folder.run(f"{trial.id}-g{trial.generation + 1}").pull()
+    run = folder.run(f"{trial.id}-g{trial.generation + 1}")
     if run.path.exists():  # of a sweep that was killed before it had written this down
         shutil.rmtree(run.path)
+    run.clear_store()
     run.checkpoints.mkdir(parents=True)
     config = trial_config(plan.config, settings, seed=trial.seed, epochs=trial.epochs)
     atomic.write_text(run.config_path, to_yaml(config))

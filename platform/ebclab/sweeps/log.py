@@ -35,6 +35,8 @@ class SweepLog:
     Attributes:
         trials: Trials by id, in the order of their proposal.
         events: All other events.
+        failure: Why the log cannot be brought to where the sweep lives; a sweep that sees one stops. It is not raised
+            where it happens, since that may be inside Ray Tune, which would make a traceback of it.
     """
 
     def __init__(self, path: Path, keeper: Keeper | None = None) -> None:
@@ -42,6 +44,7 @@ class SweepLog:
         self._keeper = keeper or NoKeeper()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
+        self.failure: RunError | None = None
         self._is_torn = False
         self._read()
 
@@ -64,8 +67,11 @@ class SweepLog:
         self._apply(record)
         if event in _OF_MEASURING:
             self._keeper.push_soon()
-        else:
+            return
+        try:
             self._keeper.push()
+        except RunError as error:
+            self.failure = self.failure or error
 
     def of_kind(self, kind: Kind) -> list[Trial]:
         """Return the trials of one kind, in the order of their proposal."""

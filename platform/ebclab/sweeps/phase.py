@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ebclab.errors import InterruptedRunError, VersionError
+from ebclab.storage.keeper import logged
 from ebclab.sweeps.clone import clone_run
 from ebclab.sweeps.course import Course
 from ebclab.sweeps.folder import SweepFolder
@@ -79,6 +80,8 @@ class Phase:
         finally:
             self.display.show(course.trials)
             self.display.stop()
+        if self.log.failure is not None:
+            raise self.log.failure
         if course.refusal:
             raise VersionError(course.refusal)
         if self._stop.is_set and not self._over_time:
@@ -95,16 +98,20 @@ class Phase:
                 f"{', '.join(machines)} will be taken away: trials that train now save at their next log step"
             )
             for trial_id in self._course.active:
-                self._run(trial_id).save_now.set()
+                with logged():
+                    self._run(trial_id).save_now.set()
         elapsed = time.monotonic() - self._started
         if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
             self._over_time = True
             self.display.note("the time for the search is over: trials that train now save and stop")
             self._stop.set()
+        if self.log.failure is not None:
+            self._stop.set()
         if self._stop.is_set:
             for trial_id in set(self._course.active) - self._asked:
-                self._run(trial_id).stop.set()
-                self._asked.add(trial_id)
+                with logged():
+                    self._run(trial_id).stop.set()
+                    self._asked.add(trial_id)
 
     def _run(self, trial_id: str) -> RunFolder:
         return self.folder.run(self.log.trials[trial_id].run_name)

@@ -15,7 +15,7 @@ from ebclab.sweeps.space import Space, parse_space
 from ebclab.sweeps.space_check import apply_settings
 from ebclab.sweeps.stopping import StopRules
 from ebclab.training import atomic
-from ebclab.training.run_folder import changed_settings
+from ebclab.training.enter_run import changed_settings
 from energy_contrast.method import Method
 
 Search = Literal["tpe", "random", "grid"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import time
 import traceback
@@ -16,7 +17,8 @@ import torch
 from ray import tune
 
 from ebclab.config import ExperimentConfig
-from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, VersionError
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
+from ebclab.storage.lease import LIFETIME
 from ebclab.storage.store import Store
 from ebclab.sweeps.course import Order
 from ebclab.sweeps.folder import SweepFolder
@@ -24,10 +26,11 @@ from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.shared_images import SharedImages
 from ebclab.training import atomic
 from ebclab.training.device import resolve_device
+from ebclab.training.enter_run import claim, find
 from ebclab.training.initial_weights import kept_weights
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import prepare
-from ebclab.training.run_folder import RunFolder, claim, find
+from ebclab.training.run_folder import RunFolder
 from ebclab.training.threads import set_threads
 from ebclab.training.versions import Origin
 from energy_contrast.method import Method
@@ -82,6 +85,8 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         state, reason = "interrupted", str(error)
     except VersionError as error:
         state, reason = "refused", str(error)
+    except StoreError:  # none of the trial's doing: Tune tells of a death, and the trial goes on later
+        raise
     except DivergedError as error:
         state, reason = "diverged", str(error).splitlines()[0]
     except Exception as error:  # recorded, so that it ends this trial alone
@@ -126,9 +131,11 @@ def _at_hand(weights: Path, folder: SweepFolder) -> Path:
     """Return where this machine has the initial weights, which a store may hold."""
     if folder.home is None:
         return weights
-    copy = folder.home.of("worker").copy / weights.name
-    if not copy.exists():
-        Store(folder.home).download(weights.name, copy)
+    copy, store = folder.home.of("worker").copy / weights.name, Store(folder.home)
+    there = store.stored(weights.name)
+    changed = there.changed.timestamp() if there is not None and there.changed is not None else math.inf
+    if not copy.exists() or changed > copy.stat().st_mtime:
+        store.download(weights.name, copy)
     return copy
 
 
@@ -146,7 +153,7 @@ def _no_warnings() -> Iterator[None]:
 
 def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig) -> None:
     """Hold the run folder, waiting for a moment while a dying process still does."""
-    give_up = time.monotonic() + _LOCK_SECONDS
+    give_up = time.monotonic() + (_LOCK_SECONDS if run.home is None else LIFETIME + _LOCK_SECONDS)
     while True:
         try:
             stack.enter_context(claim(run, config))
@@ -154,7 +161,7 @@ def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig)
         except RunError:
             if time.monotonic() > give_up:
                 raise
-            time.sleep(0.2)
+            time.sleep(0.2 if run.home is None else 3.0)
 
 
 class TurnReport:

@@ -14,6 +14,7 @@ from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScali
 from ray.train.v2.api.config import ScalingConfig
 
 from ebclab.data.delivery import fed_workers
+from ebclab.errors import StoreError
 from ebclab.training.placement import Placement
 from ebclab.training.run_folder import RunFolder
 
@@ -46,7 +47,10 @@ class ElasticPolicy(ElasticScalingPolicy):
         if self._run.home is not None and time.monotonic() - self._looked < _LOOK:
             return self._seen
         self._looked = time.monotonic()
-        return self._run.newest_checkpoint()
+        try:
+            return self._run.newest_checkpoint(seconds=0)
+        except StoreError:  # away; Ray's controller must not wait
+            return self._seen
 
     def make_decision_for_running_worker_group(
         self, worker_group_state: Any, worker_group_status: Any

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ebclab.storage.keeper import logged
 from ebclab.training.display import Display
 from ebclab.training.health_record import in_words
-from ebclab.training.interrupt import Wish, stop_on_signals
+from ebclab.training.interrupt import StopFlag, Wish, stop_on_signals
 from ebclab.training.metrics_log import MetricsLog
 
 _LAUNCHES = ("started", "resumed")
@@ -40,15 +41,21 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: Wish) -> Any:
             failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True, name="ebclab-workers")
+    asked, told = StopFlag(), False
     try:
-        with stop_on_signals(stop):
+        with stop_on_signals(asked):
             thread.start()
             while thread.is_alive():
                 thread.join(_POLL_SECONDS)
-                follower.poll(stopping=stop.is_set)
+                if asked.is_set and not told:
+                    with logged():  # a store may be away: asked again in a moment
+                        stop.set()
+                        told = True
+                follower.poll(stopping=asked.is_set)
     finally:
         follower.close()
-        stop.clear()
+        with logged():
+            stop.clear()
     if failed:
         raise failed[0]
     return ended[0]

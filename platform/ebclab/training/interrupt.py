@@ -84,8 +84,8 @@ def stop_on_signals(flag: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
     def ask(number: int, frame: FrameType | None) -> None:
-        flag.set()
         restore()
+        flag.set()
 
     for number in watched:
         signal.signal(number, ask)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import ray
 
+from ebclab.storage.keeper import logged
+
 _PAUSE = 2.0  # seconds between looks
 
 
@@ -40,8 +42,9 @@ def heeded(act: Callable[[list[str]], None]) -> Iterator[None]:
 
     def look() -> None:
         while not over.wait(_PAUSE):
-            if names := notices.new():
-                act(names)
+            with logged():  # the next notice must be heard, whatever becomes of this one
+                if names := notices.new():
+                    act(names)
 
     thread = threading.Thread(target=look, daemon=True, name="ebclab-notices")
     thread.start()

@@ -15,14 +15,16 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
 from ebclab.errors import UserError
 from ebclab.storage.home import home_in
+from ebclab.storage.lease import require_free
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display, choose_display
+from ebclab.training.enter_run import claim, find
 from ebclab.training.initial_weights import read_initial_weights, with_digest
 from ebclab.training.interrupt import StopFlag
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import build_method, prepare
 from ebclab.training.ray_switches import set_ray_switches
-from ebclab.training.run_folder import RunFolder, claim, find
+from ebclab.training.run_folder import RunFolder
 from ebclab.training.streamed import delivery_of
 from ebclab.training.threads import set_threads
 from energy_contrast.catalog import METHODS
@@ -81,7 +83,10 @@ def pretrain(
     methods = {**METHODS, config.method_name: method_class}
     name = name or default_name(config)
     place = home_in(runs, name) or Path(runs) / name
-    there = RunFolder.at(place).pull()
+    there = RunFolder.at(place)
+    if there.home is not None:
+        require_free(there.home, "is training in this folder")  # whose copy here must not be touched
+    there.pull()
     before = there.read_config(methods).init if there.config_path.is_file() else None
     config, weights = with_digest(config, before)
     run, state = find(place, config, methods, resume=resume)
@@ -127,6 +132,6 @@ def _train_on_workers(job: Job, display: Display) -> dict[str, Any]:
         try:
             return launch(job, display)
         except UserError:
-            if not existed and not job.run.metrics.path.exists():
+            if not existed and not job.run.has_begun():
                 job.run.remove()
             raise

@@ -7,35 +7,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from ebclab.config import ExperimentConfig, parse_yaml, to_mapping, to_yaml
+from ebclab.config import ExperimentConfig, parse_yaml
 from ebclab.errors import RunError
 from ebclab.storage.home import Home, Role, home_at
-from ebclab.storage.keeper import leased
-from ebclab.storage.mirror import Mirror, whole_checkpoints
+from ebclab.storage.mirror import MANIFEST, Mirror, whole_checkpoints
 from ebclab.storage.note import LocalNote, Note, StoredNote
 from ebclab.storage.store import Store, send
-from ebclab.training import atomic, checkpoint
+from ebclab.training import checkpoint
 from ebclab.training.interrupt import Wish
-from ebclab.training.lock import held
 from ebclab.training.metrics_log import MetricsLog
 from energy_contrast.method import Method
 
-MAY_CHANGE = ("data.root", "training.epochs", "training.health", "evaluation.", "resources.")
-"""Settings that may differ when a run is continued: a key, or a section when it ends in a dot.
-
-The images may lie elsewhere, but must be the same: every checkpoint holds their digest.
-"""
-
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Checkpoints that a run needs to go on."""
-
-State = Literal["new", "unfinished", "finished"]
 
 
 @dataclass(frozen=True)
@@ -114,21 +103,35 @@ class RunFolder:
         else:
             Mirror(self.home).push()
 
+    def has_begun(self) -> bool:
+        """Return whether workers have written anything, wherever the run lives."""
+        if self.home is None:
+            return self.metrics.path.exists()
+        return Store(self.home).stored(self.metrics.path.name) is not None
+
     def remove(self) -> None:
         """Delete the run, wherever it lives."""
-        if self.home is not None:
-            store = Store(self.home)
-            for name in store.names():
-                store.delete(name)
+        self.clear_store()
         shutil.rmtree(self.path)
 
-    def newest_checkpoint(self) -> str:
-        """Return where the newest whole ``last`` checkpoint lies, without opening it; empty when there is none."""
+    def clear_store(self) -> None:
+        """Delete what a store holds of the run, manifests first."""
+        if self.home is not None:
+            store = Store(self.home)
+            for name in sorted(store.names(), key=lambda name: not name.endswith(MANIFEST)):
+                store.delete(name)
+
+    def newest_checkpoint(self, *, seconds: float | None = None) -> str:
+        """Return where the newest whole ``last`` checkpoint lies, without opening it; empty when there is none.
+
+        Args:
+            seconds: For how long a store that does not answer is asked again; None means as long as the user says.
+        """
         if self.home is None:
             path = checkpoint.latest_path(self.checkpoints)
             return str(path) if path else ""
-        names = whole_checkpoints(Store(self.home).names(), "last")
-        return f"{(self.home / self.checkpoints.name).address}/{names[0]}" if names else ""
+        names = whole_checkpoints(Store(self.home, seconds=seconds).names(), "last")
+        return (self.home / self.checkpoints.name / names[0]).address if names else ""
 
     def note(self, name: str) -> Note:
         """Return a note between this run's processes."""
@@ -158,92 +161,3 @@ class RunFolder:
             return None
         result: dict[str, Any] = json.loads(self.result_path.read_text(encoding="utf-8"))
         return result
-
-
-def find(
-    place: Path | Home, config: ExperimentConfig, methods: Mapping[str, type[Method]] | None = None, *, resume: bool
-) -> tuple[RunFolder, State]:
-    """Look at the run at ``place`` with the eyes of a launch with ``config``; nothing but a copy is written.
-
-    Args:
-        place: The run folder.
-        config: Resolved settings of this launch.
-        methods: Methods by name; None means the catalogue.
-        resume: The user asked to continue; a missing run is then an error.
-
-    Returns:
-        The folder, and whether the run in it is new, unfinished or finished (for as many epochs as ``config`` asks).
-
-    Raises:
-        RunError: Nothing to resume, settings that differ, or a folder that holds something else.
-    """
-    run = RunFolder.at(place).pull(NEEDED)
-    if not run.config_path.exists():
-        if resume:
-            raise RunError(f"{run.address}: nothing to resume, no run of this name; leave --resume out to start one")
-        if run.path.exists() and any(not entry.name.startswith(".") for entry in run.path.iterdir()):
-            raise RunError(f"{run.address}: the folder holds something that is no run; choose another --name")
-        return run, "new"
-    before, now = to_mapping(run.read_config(methods)), to_mapping(config)
-    changed = changed_settings(before, now, MAY_CHANGE, what="run")
-    if changed:
-        lines = "".join(f"\n  {line}" for line in changed)
-        raise RunError(
-            f"{run.address}: this name belongs to a run with other settings; "
-            f"choose another --name, or use equal settings:{lines}"
-        )
-    result = run.read_result()
-    if result is not None and result["epochs"] >= config.training.epochs:
-        return run, "finished"
-    started = checkpoint.latest_path(run.checkpoints) is not None
-    if resume and not started:
-        raise RunError(
-            f"{run.address}: nothing to resume, the run has no checkpoint yet; leave --resume out to start it"
-        )
-    return run, "unfinished" if started else "new"
-
-
-@contextmanager
-def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[None]:
-    """Make the run folder if need be, write its settings, and hold it for this process alone.
-
-    Raises:
-        RunError: The folder cannot be written, or another process holds it.
-    """
-    busy = "is training in this folder"
-    with leased(run.home, busy), held(run.path, busy=busy, option="--runs", within=run.checkpoints.name):
-        atomic.write_text(run.config_path, to_yaml(config))
-        run.result_path.unlink(missing_ok=True)
-        if run.home is not None:
-            Store(run.home).delete(run.result_path.name)
-            run.send(run.config_path.name)
-        yield
-
-
-def changed_settings(
-    before: Mapping[str, Any], now: Mapping[str, Any], may_change: tuple[str, ...], *, what: str
-) -> list[str]:
-    """Return ``key: old in the run, new now`` for each setting that differs and may not.
-
-    Args:
-        before: Nested settings of what is to be continued.
-        now: Those of this launch.
-        may_change: Keys, or sections that end in a dot, that may differ.
-        what: What is to be continued, in a word.
-    """
-    old, new = _flat(before), _flat(now)
-    return [
-        f"{key}: {old.get(key, 'absent')} in the {what}, {new.get(key, 'absent')} now"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.startswith(may_change)
-    ]
-
-
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in mapping.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ebclab.errors import RunError
+from ebclab.storage import lease
 from ebclab.storage.home import Home
-from ebclab.storage.keeper import leased
+from ebclab.storage.keeper import kept, leased
 from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by
 
 
@@ -44,11 +47,11 @@ def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(home:
 
 
 def test_a_dead_process_of_this_machine_holds_nothing(home: Home, there: Path) -> None:
-    import socket
-
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    sign(there, socket.gethostname(), child.pid, 0)
+    with leased(home, "is training"):
+        mine = json.loads((there / NAME).read_text())
+    (there / NAME).write_text(json.dumps({**mine, "process": child.pid}))
     Lease(home, "is training").take()
 
 
@@ -58,6 +61,35 @@ def test_a_lease_that_was_taken_over_is_not_given_back(home: Home, there: Path) 
     sign(there, "elsewhere", 1, 0)
     mine.give_back()
     assert held_by(home) == "elsewhere"
+
+
+def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(home: Home, there: Path) -> None:
+    mine = Lease(home, "is training")
+    mine.take()
+    with kept(home) as keeper:
+        sign(there, "elsewhere", 1, 0)
+        with pytest.raises(RunError, match="another process has taken over, since this one had given no sign of life"):
+            mine.renew()
+        (home.copy / "metrics.jsonl").write_text("mine")
+        with pytest.raises(RunError, match="another process has taken over"):
+            keeper.push()
+        (there / NAME).unlink()
+        mine.take()
+    assert (there / "metrics.jsonl").read_text() == "mine"
+
+
+def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
+    home: Home, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=1)
+
+    monkeypatch.setattr(lease, "datetime", Ahead)
+    sign(there, "elsewhere", 1, 10)
+    with pytest.raises(RunError, match=r"got elsewhere, process 1, last heard of 1[0-9] s ago"):
+        Lease(home, "is training").take()
 
 
 def test_a_sign_of_life_that_cannot_be_read_holds_nothing(home: Home, there: Path) -> None:

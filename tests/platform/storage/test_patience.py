@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ebclab.errors import RunError, UserError
@@ -54,6 +56,12 @@ def test_it_is_given_up_before_the_time_is_over_and_says_how_to_go_on(pauses: li
 def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
     with pytest.raises(RunError, match="the store refuses, got "):
         patiently(asker(failing(1, OSError(said))), "s3://b/run", seconds=600)
+    assert pauses == []
+
+
+def test_a_full_disk_of_this_machine_is_told_at_once(pauses: list[float]) -> None:
+    with pytest.raises(RunError, match=r"a disk cannot be written to, got .*No space left"):
+        patiently(asker(failing(1, OSError(errno.ENOSPC, "No space left"))), "s3://b/run", seconds=600)
     assert pauses == []
 
 

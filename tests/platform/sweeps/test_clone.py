@@ -20,7 +20,8 @@ from ebclab.sweeps.population import explore
 from ebclab.sweeps.trial import Epoch, Trial
 from ebclab.training import checkpoint
 from ebclab.training.checkpoint import Checkpoint
-from ebclab.training.run_folder import RunFolder, find
+from ebclab.training.enter_run import find
+from ebclab.training.run_folder import RunFolder
 
 POINT = {"optimizer.learning_rate": 0.01, "method.temperature": 0.5}
 OTHER = {"optimizer.learning_rate": 0.00001, "method.temperature": 0.1}
