@@ -165,10 +165,8 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
     up = _run(["ray", "up", "-y", str(description)], laptop, folder)
     assert up.returncode == 0, up.stdout + up.stderr
     try:
-        _until(
-            lambda: _run(["ray", "exec", str(description), "ray status"], laptop, folder).stdout.count(" node_") >= 3,
-            240,
-        )
+        status = ["ray", "exec", str(description), "ray status"]
+        _until(lambda: "/3.0 CPU" in _run(status, laptop, folder).stdout, 240)
         with _dashboard(description, laptop, folder) as address:
             settings = [
                 "--set",
