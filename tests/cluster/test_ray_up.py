@@ -168,14 +168,15 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
         status = ["ray", "exec", str(description), "ray status"]
         _until(lambda: "/3.0 CPU" in _run(status, laptop, folder).stdout, 240)
         with _dashboard(description, laptop, folder) as address:
-            settings = [
-                "--set",
+            tiny = (
                 "data.train_limit=640",
-                "--set",
                 "training.epochs=6",
-                "--set",
                 "training.batch_size=32",
-            ]
+                "optimizer.learning_rate=0.01",
+            )
+            settings = [part for text in tiny for part in ("--set", text)]
+            (folder / "space.yaml").write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
+            settings += ["--space", str(folder / "space.yaml")]
             asked = ["--trials", "5", "--top", "1", "--seeds", "2", "--name", "first", "--sweeps", "s3://lab/sweeps"]
             command = ["ebclab", "submit", "--address", address, "--", "sweep", "simclr", *settings, *asked]
             with (folder / "submit.log").open("wb") as log:
