@@ -82,7 +82,7 @@ def description(network: Any, wheel: Path, store: str, folder: Path) -> Path:
     told["file_mounts"] = {f"~/ebclab/{wheel.name}": str(wheel), **token}
     variables = {
         "PATH": f"{Path(sys.executable).parent}:$PATH",
-        "PYTHONPATH": "$HOME/ebclab/site",
+        "PYTHONPATH": "${PYTHONPATH:+$PYTHONPATH:}$HOME/ebclab/site",  # behind what a job brings: bash reads this again
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
