@@ -90,13 +90,13 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
     )
     if reason or trial.kind == "confirm":
         return reason
-    rivals = [other.objectives for other in others if other.kind == "search" and other.id != trial.id]
+    rivals = (other.objectives for other in others if other.kind == "search" and other.id != trial.id)
     return _scheduled(trial, rivals, rules) or plateau(
         trial.objectives, patience_epochs=rules.plateau_epochs, min_change=rules.plateau_min_change
     )
 
 
-def _scheduled(trial: Trial, rivals: Sequence[Curve], rules: StopRules) -> str | None:
+def _scheduled(trial: Trial, rivals: Iterable[Curve], rules: StopRules) -> str | None:
     own, grace = trial.objectives, rules.grace(trial.epochs)
     match rules.scheduler:
         case "asha":
@@ -109,7 +109,7 @@ def _scheduled(trial: Trial, rivals: Sequence[Curve], rules: StopRules) -> str |
 
 
 def asha(
-    own: Curve, others: Sequence[Curve], *, grace_epochs: int, reduction_factor: int, max_epochs: int
+    own: Curve, others: Iterable[Curve], *, grace_epochs: int, reduction_factor: int, max_epochs: int
 ) -> str | None:
     """Asynchronous successive halving, stopping variant (Li et al. 2020, as in Ray Tune).
 
@@ -134,8 +134,10 @@ def asha(
     rung, reached = grace_epochs, 0
     while rung <= epoch:
         rung, reached = rung * reduction_factor, rung
+    if reached <= before or epoch >= max_epochs:
+        return None
     values = sorted(_finite(other.get(epoch, math.nan) for other in others), reverse=True)
-    if reached <= before or epoch >= max_epochs or not values:
+    if not values:
         return None
     place, rest = divmod(len(values) - 1, reduction_factor)  # from the best
     bound = values[place]
@@ -147,7 +149,7 @@ def asha(
     return f"rung {reached}: {own[epoch]:.4g} is below {bound:.4g}, the best {share} of {_trials(len(values))}"
 
 
-def median(own: Curve, others: Sequence[Curve], *, grace_epochs: int, min_others: int) -> str | None:
+def median(own: Curve, others: Iterable[Curve], *, grace_epochs: int, min_others: int) -> str | None:
     """Median stopping rule (Golovin et al. 2017).
 
     The trial stops when its best value so far is below the median of the others' means up to the same epoch.
@@ -159,6 +161,8 @@ def median(own: Curve, others: Sequence[Curve], *, grace_epochs: int, min_others
         min_others: No comparison with fewer others.
     """
     epoch = max(own, default=0)
+    if epoch < grace_epochs:
+        return None
     so_far = [
         _finite(value for at, value in other.items() if at <= epoch)
         for other in others
@@ -166,7 +170,7 @@ def median(own: Curve, others: Sequence[Curve], *, grace_epochs: int, min_others
     ]
     means = [fmean(values) for values in so_far if values]
     best = max(_finite(own.values()), default=math.nan)
-    if epoch < grace_epochs or len(means) < max(min_others, 1) or not best < middle(means):
+    if len(means) < max(min_others, 1) or not best < middle(means):
         return None
     return f"epoch {epoch}: its best, {best:.4g}, is below {middle(means):.4g}, the median of {_trials(len(means))}"
 

@@ -49,6 +49,27 @@ def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(home: Home, t
     assert visible(other.copy) == files(there)
 
 
+def test_hidden_folders_and_those_of_other_processes_are_not_entered(
+    home: Home, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A sweep's copy may hold thousands of Ray's own files, and its log is pushed after every trial.
+    fill(
+        home.copy, "config.yaml", "card/page.html", "card/trials/page.html", "trials/0000/config.yaml", ".ray/tune/a/b"
+    )
+    entered, scandir = [], os.scandir
+
+    def watched(path: str) -> object:
+        entered.append(Path(path).relative_to(home.copy).as_posix())
+        return scandir(path)
+
+    mirror = Mirror(home, without=("trials",))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", watched)
+        mirror.push()
+    assert entered == [".", "card", "card/trials"]
+    assert sorted(files(there)) == ["card/page.html", "card/trials/page.html", "config.yaml"]
+
+
 def test_a_pull_makes_the_copy_what_the_store_holds_and_nothing_more(home: Home, there: Path) -> None:
     fill(there, "config.yaml")
     make_checkpoint(there, "last-0000000004")

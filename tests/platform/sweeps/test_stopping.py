@@ -236,6 +236,28 @@ def test_a_trial_is_no_rival_of_itself_and_finishes_in_its_last_epoch() -> None:
     assert decide(last, [trial("2", [0.9, 0.9])], StopRules(grace_epochs=2)) is None
 
 
+class Watched(Trial):
+    """A trial that counts how often its curve is asked for."""
+
+    asked = 0
+
+    @property
+    def objectives(self) -> dict[int, float]:
+        Watched.asked += 1
+        return {epoch: point.objective for epoch, point in self.curve.items()}
+
+
+@pytest.mark.parametrize(("scheduler", "epochs_that_compare"), [("asha", 2), ("median", 6), ("pbt", 0), ("none", 0)])
+def test_curves_of_others_are_read_only_where_they_are_compared(scheduler: Any, epochs_that_compare: int) -> None:
+    # Of 9 epochs, asha compares at 3 and (factor 2) 6; median from 3 on; the last epoch ends the trial anyway.
+    other = Watched("1", "search", 1, {}, {}, 0, 9, curve={epoch: Epoch(0.0, 1.0) for epoch in range(1, 10)})
+    rules = StopRules(scheduler=scheduler, grace_epochs=3, reduction_factor=2, min_others=1)
+    Watched.asked = 0
+    for epochs_done in range(1, 10):
+        decide(trial("0", [0.5] * epochs_done, epochs=9), [other], rules)
+    assert Watched.asked == epochs_that_compare
+
+
 def test_without_a_number_comparison_begins_after_a_fifth_of_the_budget() -> None:
     assert [StopRules().grace(epochs) for epochs in (1, 4, 10, 200)] == [1, 1, 2, 40]
     assert StopRules(grace_epochs=3).grace(200) == 3
