@@ -43,7 +43,7 @@ class Place:
         address = str(Path(path).expanduser().absolute()) if self.is_local else path.rstrip("/")
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
-            self.filesystem, self.inside = fs.FileSystem.from_uri(address)
+            self.filesystem, self.inside = fs.FileSystem.from_uri(_sparing(address))
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{setting}: not a place that can be opened, got {path!r} ({_first_line(error)}); "
@@ -156,6 +156,13 @@ class Place:
 def is_address(path: str) -> bool:
     """Return whether ``path`` is the address of a store, not a local path."""
     return "://" in path
+
+
+def _sparing(address: str) -> str:
+    """Return ``address`` as one at which S3 takes a small file in one request, not in the three of a file in parts."""
+    if not address.startswith("s3://") or "allow_delayed_open=" in address:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
 
 
 def _is_hidden(name: str) -> bool:

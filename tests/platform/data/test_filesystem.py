@@ -5,8 +5,11 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -48,6 +51,35 @@ def test_what_a_google_bucket_does_not_hold_is_one_sentence(gcs: str, tmp_path: 
             load_split(f"parquet:gs://anonymous@{bucket}/none?{gcs}", None, "train")
         assert str(caught.value).startswith(f"data.name: no such bucket or folder, got gs://anonymous@{bucket}/none; ")
         assert "\n" not in str(caught.value)
+
+
+def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # A file in parts is three at least (begin, part, complete), and S3 is paid by the request.
+    asked: list[str] = []
+
+    class Bucket(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            asked.append(self.command)
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.send_header("ETag", '"0"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_PUT = do_POST = answer  # noqa: N815  (http.server's names)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "log").write_text("an event")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = Place(f"s3://sets/a?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1")
+        place.upload(tmp_path / "log", "log")
+        server.shutdown()
+    assert asked == ["PUT"]
 
 
 def test_what_is_sent_to_other_processes_knows_the_store_but_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
