@@ -1,0 +1,245 @@
+"""How start-up, scheduling and our own bookkeeping grow with nodes and trials.
+
+    python benchmarks/scaling.py [--measured FILE]
+
+Nodes are simulated: raylets of one CPU each on this machine. A trial is empty: it reports one epoch and its end, so
+that what is measured is Ray Tune and our own decisions. Every number of nodes or trials has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from page import write_page
+from report import measure, write_sweep
+from sweep_start import Quiet, generated_trial, timestamp
+
+NODES, SCHEDULED, TRIALS = (1, 2, 4, 8, 16), ((1, 64), (4, 16), (4, 64), (8, 64), (4, 256), (4, 1000)), (10, 100, 1000)
+SPACE = {"parameters": {"method.temperature": {"loguniform": [0.1, 1.0]}}}
+TINY = ["data.train_limit=128", "training.batch_size=64", "optimizer.warmup_epochs=0", "resources.threads=1"]
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[tuple[float, float, float]]:
+    """Yield the seconds of the head's start, of the other nodes', and MB of a node's own processes."""
+    from ebclab.training.ray_switches import set_ray_switches
+
+    set_ray_switches()
+    import ray
+    from ray.cluster_utils import Cluster
+
+    marks, room = [time.perf_counter()], {"num_cpus": 1, "object_store_memory": 100 << 20}
+    simulated = Cluster(initialize_head=True, head_node_args={**room, "include_dashboard": False})
+    ray.init(address=simulated.address, log_to_driver=False, logging_level="ERROR")
+    marks.append(time.perf_counter())
+    for _ in range(nodes - 1):
+        simulated.add_node(wait=False, **room)
+    simulated.wait_for_nodes(timeout=150)
+    marks.append(time.perf_counter())
+    time.sleep(3)  # agents come after their raylet
+    sizes = [processes_memory(node) for node in simulated.worker_nodes]
+    try:
+        yield marks[1] - marks[0], marks[2] - marks[1], statistics.median(sizes) if sizes else 0.0
+    finally:
+        ray.shutdown()
+        simulated.shutdown()
+
+
+def processes_memory(node: Any) -> float:
+    """Return the MB of a node's processes; memory that they share counts in parts."""
+    import psutil
+
+    roots = [psutil.Process(info.process.pid) for kind in node.all_processes.values() for info in kind]
+    every = {process for root in roots for process in [root, *root.children(recursive=True)]}
+    return sum(process.memory_full_info().pss for process in every) / 1e6
+
+
+def start(nodes: int) -> dict[str, float]:
+    """Measure the start of a cluster."""
+    with cluster(nodes) as (head, others, memory):
+        return {"head": head, "others": others, "memory": memory}
+
+
+def empty_turn(config: dict[str, Any], setup: Any) -> None:
+    """Report one epoch and the end."""
+    from ray import tune
+
+    tune.report({"epoch": 1, "objective": 0.5, "metrics": {"holdout_knn": 0.5}})
+    tune.report({"outcome": "finished", "reason": ""})
+
+
+def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int, epochs: int = 1) -> None:
+    """Run a sweep on the cluster that this process has joined, with ``turn`` for a trial's work."""
+    import ebclab
+    from ebclab.sweeps import on_tune
+    from ebclab.sweeps.limits import Limits
+    from ebclab.sweeps.space import parse_space
+
+    on_tune.run_turn = turn
+    config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
+    space = parse_space(SPACE, "benchmark")
+    plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
+    ebclab.sweep(plan, sweeps=place, name="s", limits=Limits(concurrent=concurrent), display=Quiet())
+
+
+def schedule(nodes: int, trials: int) -> dict[str, float]:
+    """Measure a sweep of empty trials, one at a time on each node."""
+    from ebclab.sweeps.log import SweepLog  # noqa: F401  (imported before the clock starts)
+
+    with cluster(nodes), tempfile.TemporaryDirectory() as folder:
+        began = time.time()
+        sweep_of(trials, folder, empty_turn, nodes)
+        records = [json.loads(line) for line in (Path(folder) / "s" / "trials.jsonl").read_text().splitlines()]
+        ends = sorted(timestamp(record["time"]) for record in records if record["event"] == "ended")
+        half = len(ends) // 2
+        return {"all": time.time() - began, "first": ends[0] - began, "each": (ends[-1] - ends[half - 1]) / half}
+
+
+def grow(trials: int) -> dict[str, float]:
+    """Measure what is done for one event, one proposal, one resume and one report, after ``trials`` trials."""
+    from ebclab.storage.home import Home
+    from ebclab.storage.mirror import Mirror
+    from ebclab.sweeps.folder import SweepFolder
+    from ebclab.sweeps.log import SweepLog
+    from ebclab.sweeps.space import load_space
+    from ebclab.sweeps.stopping import StopRules, decide
+    from ebclab.sweeps.suggest import suggest
+
+    space, found = load_space(None, "flatclr"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EBCLAB_COPIES"] = f"{folder}/copies"
+        home = Home(f"file://{folder}/store", "s")
+        home.copy.mkdir(parents=True)
+        path = home.copy / "trials.jsonl"
+        with path.open("w") as file:
+            for number in range(trials):
+                point = suggest(space, "random", seed=0, number=number, trials=[], default=None)
+                generated_trial(file, number, point, space.settings(point))
+            for name in ("params.json", "params.pkl", "result.json", "progress.csv"):
+                for number in range(trials):  # what Tune leaves there for each trial
+                    (home.copy / ".ray" / "tune" / f"{number:04d}" / name).parent.mkdir(parents=True, exist_ok=True)
+                    (home.copy / ".ray" / "tune" / f"{number:04d}" / name).write_text("{}")
+        log, found["read"] = timed(lambda: SweepLog(path))
+        every = list(log.trials.values())
+        _, found["append"] = timed(lambda: log.append("note", trial="0000"))
+        found["megabytes"] = path.stat().st_size / 1e6
+        asked = {"seed": 0, "number": trials, "trials": every, "default": None}
+        _, found["suggest"] = timed(lambda: suggest(space, "tpe", **asked))
+        newest = every[-1]
+        for name, epochs_done in (("between", 5), ("median", 5), ("rung", 4)):
+            while newest.epochs_done > epochs_done:
+                newest.curve.pop(newest.epochs_done)
+            rules = StopRules(scheduler="median" if name == "median" else "asha")
+            _, found[name] = timed(lambda rules=rules: decide(newest, every, rules))
+        mirror = Mirror(home)
+        mirror.push()
+        _, found["push"] = timed(mirror.push)
+        sweep = SweepFolder(Path(folder) / "sweep")
+        write_sweep(sweep, trials, 20)
+        _, found["report"], found["report_memory"] = measure(sweep)
+        found["page"] = (sweep.path / "report.html").stat().st_size / 1e6
+    return found
+
+
+def timed(work: Callable[[], Any], rounds: int = 5) -> tuple[Any, float]:
+    """Return the last result of ``work`` and the median of its seconds."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - began)
+    return result, statistics.median(seconds)
+
+
+PARTS: dict[str, Callable[..., dict[str, float]]] = {"start": start, "schedule": schedule, "grow": grow}
+
+
+def tables(found: dict[str, dict[str, float] | None]) -> str:
+    """Return the page's tables; what did not end within its time says so."""
+
+    def row(name: str, label: str, *cells: tuple[str, str, float]) -> str:
+        own = found[name]
+        texts = ["not within its time" if own is None else format(own[key] * by, form) for key, form, by in cells]
+        return f"| {label} | {' | '.join(texts)} |"
+
+    lines = ["| nodes | head, s | the others, s | a node's own processes, MB |", "|---|---|---|---|"]
+    cells = (("head", ".1f", 1), ("others", ".1f", 1), ("memory", ".0f", 1))
+    lines += [row(f"start {nodes}", str(nodes), *cells) for nodes in NODES]
+    lines += ["", "| nodes, empty trials | all, s | until the first ends, s | each in the second half, ms |"]
+    lines += ["|---|---|---|---|"]
+    cells = (("all", ".1f", 1), ("first", ".1f", 1), ("each", ".0f", 1e3))
+    lines += [row(f"schedule {nodes} {n}", f"{nodes}, {n:,}", *cells) for nodes, n in SCHEDULED]
+    lines += [
+        "",
+        "| after so many trials of 20 epochs | " + " | ".join(f"{n:,}" for n in TRIALS) + " |",
+        "|---|---|---|---|",
+    ]
+    for key, label, form, by in GROWTH:
+        values = [found[f"grow {n}"] for n in TRIALS]
+        lines.append(
+            f"| {label} | " + " | ".join("-" if v is None else format(v[key] * by, form) for v in values) + " |"
+        )
+    return "\n".join(lines)
+
+
+GROWTH = (
+    ("append", "write an event, ms", ".1f", 1e3),
+    ("between", "decide, asha between rungs, ms", ".2f", 1e3),
+    ("rung", "decide, asha at a rung, ms", ".2f", 1e3),
+    ("median", "decide, median rule, ms", ".2f", 1e3),
+    ("suggest", "suggest (TPE), ms", ".0f", 1e3),
+    ("push", "push with nothing new, beside what Tune leaves, ms", ".2f", 1e3),
+    ("read", "read the log (resume), ms", ".0f", 1e3),
+    ("megabytes", "log, MB", ".2f", 1),
+    ("report", "report, s of the processor", ".1f", 1),
+    ("report_memory", "report, peak MB", ".0f", 1),
+    ("page", "page, MB", ".1f", 1),
+)
+
+
+def measured(script: str, names: list[str], file: str | None) -> dict[str, Any]:
+    """Return what ``script --only NAME`` prints for each name; ``file`` keeps it, and what it has is not repeated."""
+    kept = Path(file) if file else None
+    found: dict[str, Any] = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    for name in names:
+        if name in found:
+            continue
+        command = [sys.executable, script, "--only", *name.split()]
+        try:
+            output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=170).stdout
+            found[name] = json.loads(output.splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            found[name] = None
+        if kept:
+            kept.write_text(json.dumps(found))
+    return found
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measured", metavar="FILE", help="keep measurements here; what it has is not repeated")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="measure this here and print it as JSON")
+    asked = parser.parse_args()
+    if asked.only:
+        print(json.dumps(PARTS[asked.only[0]](*map(int, asked.only[1:]))))
+        return
+    names = [f"start {n}" for n in NODES] + [f"schedule {nodes} {n}" for nodes, n in SCHEDULED]
+    found = measured(__file__, names + [f"grow {n}" for n in TRIALS], asked.measured)
+    packages = ("torch", "ray", "optuna", "pyarrow")
+    write_page("scaling", "Growth with nodes and trials", "`python benchmarks/scaling.py`", packages, tables(found))
+
+
+if __name__ == "__main__":
+    main()
