@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
 import subprocess
+import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 NOTES = "## Notes"  # this heading and what follows it is kept when a table is written anew
@@ -21,6 +24,24 @@ def write_page(name: str, title: str, command: str, packages: tuple[str, ...], t
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{page}\n{notes}" if notes else page)
     print(page)
+
+
+def measured(script: str, names: list[str], file: str | None) -> dict[str, Any]:
+    """Return what ``script --only NAME`` prints for each name; ``file`` keeps it, and what it has is not repeated."""
+    kept = Path(file) if file else None
+    found: dict[str, Any] = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    for name in names:
+        if name in found:
+            continue
+        command = [sys.executable, script, "--only", *name.split()]
+        try:
+            output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=170).stdout
+            found[name] = json.loads(output.splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            found[name] = None
+        if kept:
+            kept.write_text(json.dumps(found))
+    return found
 
 
 def circumstances(command: str, packages: tuple[str, ...]) -> str:

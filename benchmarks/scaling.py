@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from page import write_page
+from page import measured, write_page
 from report import measure, write_sweep
 from sweep_start import Quiet, generated_trial, timestamp
 
@@ -106,6 +104,30 @@ def schedule(nodes: int, trials: int) -> dict[str, float]:
         return {"all": time.time() - began, "first": ends[0] - began, "each": (ends[-1] - ends[half - 1]) / half}
 
 
+def decisions(trials: int) -> float:
+    """Return the seconds that our own decisions take for a trial, log included, with nobody to train it."""
+    import ebclab
+    from ebclab.sweeps.course import Course
+    from ebclab.sweeps.log import SweepLog
+    from ebclab.sweeps.proposals import SearchProposals
+    from ebclab.sweeps.space import parse_space
+    from ebclab.training.interrupt import StopFlag
+
+    space, config = parse_space(SPACE, "benchmark"), ebclab.compose("simclr", overrides=TINY)
+    plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
+    with tempfile.TemporaryDirectory() as folder:
+        log, asked = SweepLog(Path(folder) / "trials.jsonl"), {"concurrent": 4, "failures_allowed": 0}
+        course = Course(
+            log, SearchProposals(plan), plan.rules, plan.population, **asked, stop=StopFlag(), clone=lambda *_: ({}, {})
+        )
+        began = time.perf_counter()
+        while order := course.next_order():
+            course.on_epoch(order.trial, 1, 0.5, 1.0, {"holdout_knn": 0.5})
+            course.on_outcome(order.trial, "finished", "", 1.0)
+            course.on_turn_over(order.trial)
+        return (time.perf_counter() - began) / trials
+
+
 def grow(trials: int) -> dict[str, float]:
     """Measure what is done for one event, one proposal, one resume and one report, after ``trials`` trials."""
     from ebclab.storage.home import Home
@@ -149,7 +171,7 @@ def grow(trials: int) -> dict[str, float]:
         write_sweep(sweep, trials, 20)
         _, found["report"], found["report_memory"] = measure(sweep)
         found["page"] = (sweep.path / "report.html").stat().st_size / 1e6
-    return found
+    return found | {"decisions": decisions(trials)}
 
 
 def timed(work: Callable[[], Any], rounds: int = 5) -> tuple[Any, float]:
@@ -166,11 +188,11 @@ PARTS: dict[str, Callable[..., dict[str, float]]] = {"start": start, "schedule":
 
 
 def tables(found: dict[str, dict[str, float] | None]) -> str:
-    """Return the page's tables; what did not end within its time says so."""
+    """Return the page's tables; what took longer than allowed was not measured."""
 
     def row(name: str, label: str, *cells: tuple[str, str, float]) -> str:
         own = found[name]
-        texts = ["not within its time" if own is None else format(own[key] * by, form) for key, form, by in cells]
+        texts = ["not measured" if own is None else format(own[key] * by, form) for key, form, by in cells]
         return f"| {label} | {' | '.join(texts)} |"
 
     lines = ["| nodes | head, s | the others, s | a node's own processes, MB |", "|---|---|---|---|"]
@@ -194,6 +216,7 @@ def tables(found: dict[str, dict[str, float] | None]) -> str:
 
 
 GROWTH = (
+    ("decisions", "all our decisions for an empty trial, mean, ms", ".1f", 1e3),
     ("append", "write an event, ms", ".1f", 1e3),
     ("between", "decide, asha between rungs, ms", ".2f", 1e3),
     ("rung", "decide, asha at a rung, ms", ".2f", 1e3),
@@ -206,24 +229,6 @@ GROWTH = (
     ("report_memory", "report, peak MB", ".0f", 1),
     ("page", "page, MB", ".1f", 1),
 )
-
-
-def measured(script: str, names: list[str], file: str | None) -> dict[str, Any]:
-    """Return what ``script --only NAME`` prints for each name; ``file`` keeps it, and what it has is not repeated."""
-    kept = Path(file) if file else None
-    found: dict[str, Any] = json.loads(kept.read_text()) if kept and kept.exists() else {}
-    for name in names:
-        if name in found:
-            continue
-        command = [sys.executable, script, "--only", *name.split()]
-        try:
-            output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=170).stdout
-            found[name] = json.loads(output.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            found[name] = None
-        if kept:
-            kept.write_text(json.dumps(found))
-    return found
 
 
 def main() -> None:

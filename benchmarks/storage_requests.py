@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from page import write_page
-from scaling import TINY, cluster, measured, sweep_of
+from page import measured, write_page
+from scaling import TINY, cluster, sweep_of
 
 REQUESTS = "EBCLAB_BENCHMARK_REQUESTS"  # variable with the file that requests are counted in
 CALLS = ("names", "stored", "read", "download", "upload", "write", "delete")
