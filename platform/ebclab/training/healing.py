@@ -58,7 +58,7 @@ class Healer:
 
         def save() -> None:
             if self._recorder is not None and checkpoint.latest_path(self._run.checkpoints) is None:
-                self._recorder.save("last", 0)
+                self._recorder.save(0, "last")
 
         if self._mode == "act":
             self._training.ranks.together(save)
@@ -102,10 +102,12 @@ class Healer:
     def treat(self, decision: Decision) -> None:
         """Go back to the last healthy checkpoint, or stop.
 
+        Rank 0 reads it for all: copies of the run on other machines are as old as the launch.
+
         Raises:
             DivergedError: The decision is to stop, or there is nothing to go back to.
         """
-        found = self._training.ranks.together(lambda: checkpoint.load_healthy(self._run.checkpoints))
+        found = self._training.ranks.of_first(lambda: checkpoint.load_healthy(self._run.checkpoints))
         if found is None or decision.kind == "stop":
             self._stop(decision, found)
         else:
@@ -115,7 +117,7 @@ class Healer:
         reason = decision.reason if found else f"{decision.reason}; there is no healthy checkpoint to go back to"
         self._tell(Decision("stop", reason, healthy=False), acted=True)
         if found is not None:
-            self._on_rank_0(lambda recorder: checkpoint.forget_after(self._run.checkpoints, found.step))
+            self._on_rank_0(lambda recorder: recorder.forget_after(found.step))
         raise _UnhealableError(f"step {self._training.step}: {reason}")
 
     def _go_back(self, decision: Decision, found: checkpoint.Checkpoint) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +17,13 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
-from ebclab.storage.keeper import kept
+from ebclab.storage.keeper import Keeper, kept
 from ebclab.training import atomic, checkpoint, environment
 from ebclab.training.display import Display
 from ebclab.training.healing import Healer, record_of
 from ebclab.training.initial_weights import InitialWeights
 from ebclab.training.interrupt import Stop, stop_on_signals
-from ebclab.training.loop import Observer, train
+from ebclab.training.loop import train
 from ebclab.training.prepare import Prepared, memory_of
 from ebclab.training.rank_observer import RankObserver
 from ebclab.training.recorder import Recorder
@@ -83,12 +84,20 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
         DivergedError: Numbers stopped being finite.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    training = prepared.training
-    if training.ranks.rank > 0:
-        healer = _healer(job, prepared, None, continue_or_start(job.run, prepared))
-        _train(job, prepared, RankObserver(training, None), healer)
+    ranks = prepared.training.ranks
+    home = job.run.home if ranks.rank == 0 else None
+    with ExitStack() as stack:
+        keeper = ranks.together(lambda: stack.enter_context(kept(home, NEEDED)))
+        if ranks.rank == 0:
+            return _lead(job, prepared, place, display, stop, keeper)
+        _train(job, prepared, None, _healer(job, prepared, None, continue_or_start(job.run, prepared)))
         return {}
-    with kept(job.run.home, NEEDED) as keeper, SummaryWriter(str(job.run.path / "tensorboard")) as writer:
+
+
+def _lead(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, keeper: Keeper) -> dict[str, Any]:
+    """Train as rank 0, which writes the run folder."""
+    training = prepared.training
+    with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
         recorder = _recorder(job, prepared, place, display, stop, writer)
         recorder.keeper = keeper
         recorder.save_now = job.run.save_now
@@ -103,7 +112,7 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
         display.start(training.step, training.num_steps, job.config.training.epochs)
         try:
             with stop_on_signals(stop):
-                _train(job, prepared, recorder if training.ranks.alone else RankObserver(training, recorder), healer)
+                _train(job, prepared, recorder, healer)
         finally:
             display.stop()
         result = _result(recorder, prepared)
@@ -168,9 +177,10 @@ def _healer(
     return healer
 
 
-def _train(job: Job, prepared: Prepared, observer: Observer, healer: Healer | None) -> None:
+def _train(job: Job, prepared: Prepared, recorder: Recorder | None, healer: Healer | None) -> None:
     """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
     run, training = job.run, prepared.training
+    observer = RankObserver(training, recorder)
     try:
         complete = healer.train(observer) if healer else train(training, observer)
     except DivergedError as error:
@@ -213,7 +223,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
 
 
 def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
-    good = checkpoint.latest_path(run.checkpoints)
+    good = run.newest_checkpoint()
     kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
     sampler = "method.step_size (too large), " if sampling else ""
     return (

@@ -1,4 +1,4 @@
-"""What one of several ranks does between the steps: rank 0 records, all wait for it and stop at the same step."""
+"""What a rank does between the steps: rank 0 records, all wait for it and stop at the same step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from ebclab.training.recorder import Recorder
 
 
 class RankObserver:
-    """The loop's observer where several ranks train together.
+    """The loop's observer.
 
-    A wish to stop is heard at log steps only: asking rank 0 is an exchange between all ranks, too dear for each step.
+    Several ranks hear a wish to stop at log steps only: asking rank 0 is an exchange between all, too dear for each
+    step. One rank alone hears it after every step. A notice that a machine will be taken away is heard at log steps.
 
     Args:
         training: This rank's training.
@@ -18,11 +19,11 @@ class RankObserver:
 
     def __init__(self, training: Training, recorder: Recorder | None) -> None:
         self._training, self._recorder = training, recorder
-        self._may_stop = False
+        self._has_logged = False
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Write one training record on rank 0."""
-        self._may_stop = True
+        self._has_logged = True
         if self._recorder is not None:
             self._recorder.on_log(step, epoch, metrics)
 
@@ -47,9 +48,19 @@ class RankObserver:
         self._training.ranks.together(save)
 
     def should_stop(self) -> bool:
-        """Return what rank 0 was asked, on every rank the same, at log steps; False at all others."""
-        if not self._may_stop:
+        """Return whether rank 0 was asked to stop, on every rank the same; save first when a machine is on notice.
+
+        Raises:
+            EbclabError: Rank 0 could not save.
+        """
+        ranks, recorder, has_logged = self._training.ranks, self._recorder, self._has_logged
+        self._has_logged = False
+        if not has_logged and not ranks.alone:
             return False
-        self._may_stop = False
-        asked = self._recorder is not None and self._recorder.should_stop()
-        return any(self._training.ranks.gather(asked))
+        asked = (False, False)
+        if recorder is not None:
+            asked = recorder.should_stop(), has_logged and recorder.is_on_notice
+        stop, save = ranks.gather(asked)[0]
+        if save:
+            ranks.together(lambda: recorder.save_early() if recorder is not None else None)
+        return stop

@@ -81,6 +81,18 @@ class Ranks:
             raise raised_elsewhere(*wrong[0])
         return result
 
+    def of_first(self, work: Callable[[], T]) -> T:
+        """Do ``work`` on rank 0 alone and return what it found there on every rank: plain values and CPU tensors.
+
+        Raises:
+            EbclabError: ``work`` raised one.
+        """
+        if self.alone:
+            return work()
+        found = [self.together(lambda: work() if self.rank == 0 else None)]
+        dist.broadcast_object_list(found, src=0)
+        return found[0]  # type: ignore[return-value]
+
     def shared(self, method: nn.Module) -> nn.Module:
         """Return ``method`` as a module whose gradients are means over the ranks; itself when there is one rank.
 

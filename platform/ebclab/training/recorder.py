@@ -22,7 +22,7 @@ from ebclab.training.run_folder import RunFolder
 
 @dataclass
 class Recorder:
-    """The loop's observer for one run folder.
+    """What rank 0 writes into one run folder.
 
     Attributes:
         run: Where everything is written.
@@ -72,16 +72,17 @@ class Recorder:
             self.writer.add_scalar(f"train/{name}", value, step)
         self.keeper.push_soon()
         self.display.update(step, epoch, metrics)
-        if self.save_now is not None and self.save_now.is_set:
-            self._save_early(self.save_now, step)
 
-    def _save_early(self, wish: Wish, step: int) -> None:
-        """Save between epochs; at the end of one it is left to what saves there."""
-        if step % self.training.data.num_batches:
-            check_weights(self.training.method, step)
-            self.save("last", step // self.training.data.num_batches)
-            self.run.metrics.append("event", step, event="saved_early", reason="a machine will be taken away")
-        wish.clear()
+    @property
+    def is_on_notice(self) -> bool:
+        """A machine will be taken away, and nothing has been saved since that was known."""
+        return self.save_now is not None and self.save_now.is_set
+
+    def save_early(self) -> None:
+        """Save without waiting for the end of the epoch, since a machine will be taken away."""
+        step = self.training.step
+        check_weights(self.training.method, step)
+        self.save(step // self.training.data.num_batches, "last", on_notice=True)
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
         """Score the epoch, write its record, then its checkpoints (in this order: see MetricsLog.forget_after)."""
@@ -89,13 +90,17 @@ class Recorder:
         final = epochs_done == self.config.training.epochs
         every = self.config.evaluation.knn_every
         scored = self.score is not None and every and (final or epochs_done % every == 0)
-        if self.score is not None and scored:
-            self._record_scores(step, epochs_done, self.score())
+        kinds: list[checkpoint.Kind] = []
+        if self.score is not None and scored and self._record_scores(step, epochs_done, self.score()):
+            kinds.append("best")
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
-            self.save("kept", epochs_done)
-        if final or epochs_done % self.config.training.checkpoint_every == 0 or self.stop.is_set:
-            self.save("last", epochs_done)
+            kinds.append("kept")
+        on_notice = self.is_on_notice
+        due = final or epochs_done % self.config.training.checkpoint_every == 0
+        if due or on_notice or self.stop.is_set:
+            kinds.append("last")
+        self.save(epochs_done, *kinds, on_notice=on_notice)
         if scored:  # last, when all is on disk: whoever watches may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
             self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
@@ -105,7 +110,7 @@ class Recorder:
         check_weights(self.training.method, step)
         newest = checkpoint.latest_path(self.run.checkpoints)
         if newest is None or not newest.name.endswith(f"{step:010d}"):
-            self.save("last", step // self.training.data.num_batches)
+            self.save(step // self.training.data.num_batches, "last")
 
     def should_stop(self) -> bool:
         """Return whether somebody asked the run to stop."""
@@ -134,26 +139,55 @@ class Recorder:
             self.best = {}  # a later one had taken its place
         self.run.metrics.forget_after(event["to_step"])
         self.write_health(event)
-        self.save("last", event["to_step"] // self.training.data.num_batches)
+        self.save(event["to_step"] // self.training.data.num_batches, "last")
+
+    def forget_after(self, step: int) -> None:
+        """Forget the checkpoints that were made after ``step``, wherever the run lives."""
+        checkpoint.forget_after(self.run.checkpoints, step)
+        self.keeper.push()
 
     def _recall(self, found: checkpoint.Checkpoint) -> None:
         state = found.state or {}
         self.best, self.last_metrics = state["best"], state["metrics"]
         self.last_scores = found.facts["scores"]
 
-    def _record_scores(self, step: int, epochs_done: int, scores: dict[str, float]) -> None:
+    def _record_scores(self, step: int, epochs_done: int, scores: dict[str, float]) -> bool:
+        """Write down what held-out images say; return whether it is the best so far."""
         self.last_scores = scores
         self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores)
         for name, value in scores.items():
             self.writer.add_scalar(f"holdout/{name.removeprefix('holdout_')}", value, step)
         self.writer.flush()
         objective = self.config.evaluation.objective
-        if objective in scores and scores[objective] > self.best.get("value", -math.inf):
+        is_best = objective in scores and scores[objective] > self.best.get("value", -math.inf)
+        if is_best:
             self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
-            self.save("best", epochs_done)
+        return is_best
 
-    def save(self, kind: checkpoint.Kind, epochs_done: int) -> None:
-        """Save a checkpoint of ``kind`` after ``epochs_done`` epochs."""
+    def save(self, epochs_done: int, *kinds: checkpoint.Kind, on_notice: bool = False) -> None:
+        """Save checkpoints of ``kinds`` after ``epochs_done`` epochs, and bring all of them home at once.
+
+        Args:
+            epochs_done: Whole epochs behind the weights.
+            kinds: What to save, in this order; nothing is done for none.
+            on_notice: It is done because a machine will be taken away: the log says so, and the wish is granted.
+
+        Raises:
+            RunError: The disk is full, or the store refuses.
+        """
+        if not kinds:
+            return
+        for kind in kinds:
+            checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
+        if on_notice:
+            self.run.metrics.append(
+                "event", self.training.step, event="saved_early", reason="a machine will be taken away"
+            )
+        self.keeper.push()
+        if on_notice and self.save_now is not None:
+            self.save_now.clear()
+
+    def _checkpoint(self, kind: checkpoint.Kind, epochs_done: int) -> checkpoint.Checkpoint:
         training, health = self.training, self.health
         facts = {**self.facts, "epochs_done": epochs_done, "scores": self.last_scores}
         own: dict[str, Any] = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
@@ -161,6 +195,4 @@ class Recorder:
             facts["healthy"], own["health"] = health.healthy, health.to_plain()
         state = {**training.state(), **own} if kind == "last" else None
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
-        record = checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)
-        checkpoint.save(self.run.checkpoints, kind, record)
-        self.keeper.push()
+        return checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)

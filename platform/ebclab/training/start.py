@@ -31,7 +31,7 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
     seen = training.ranks.gather((found.step if found else 0, prepared.facts["data_digest"]))
     if len(set(seen)) > 1:
         raise RunError(
-            f"{run.path}: the workers do not see the same checkpoint and images, got (step, digest) {seen}; "
+            f"{run.address}: the workers do not see the same checkpoint and images, got (step, digest) {seen}; "
             "put runs and datasets where all nodes see the same files"
         )
     if found is None or found.state is None:
@@ -90,10 +90,10 @@ def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
         return None
     if found.facts["data_digest"] != prepared.facts["data_digest"]:
         raise RunError(
-            f"{run.path}: the training images are not those the run began with, got digest "
+            f"{run.address}: the training images are not those the run began with, got digest "
             f"{prepared.facts['data_digest']}, expected {found.facts['data_digest']}; "
             "restore the files or start a new run"
         )
     if found.state is None:
-        raise RunError(f"{run.path}: the checkpoint at step {found.step} lacks state.pt; it cannot be continued")
+        raise RunError(f"{run.address}: the checkpoint at step {found.step} lacks state.pt; it cannot be continued")
     return found
