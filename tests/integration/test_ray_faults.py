@@ -201,7 +201,6 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     result = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay()).result
     _finish(fault, record_property, "a machine is taken away after a notice")
     assert _resumes(run)[0] == saved()[0]
-    assert saved()[0] % STEPS_AN_EPOCH  # between epochs, where nothing else saves
     assert result["steps"] == 54
     assert _same_bits(run, undisturbed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ebclab.config import compose
 from ebclab.errors import DivergedError
+from ebclab.storage.home import COPIES, Home
 from ebclab.training.checkpoint import Checkpoint
 from ebclab.training.display import SilentDisplay
 from ebclab.training.interrupt import StopFlag
@@ -43,12 +45,13 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True) -> dict[str, Any]:
-    """Train one of ``RUNS`` and return what this rank holds in the end."""
+def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True, home: Home | None = None) -> dict[str, Any]:
+    """Train one of ``RUNS``, in ``folder`` or in a store, and return what this rank holds in the end."""
     method, overrides = RUNS[name]
     config = compose(method, overrides=[*TINY, *overrides])
     prepared = replace(prepare(config, CPU, None, METHODS[method], ranks), replayable=replayable)
-    job = Job(RunFolder(folder / name), config, METHODS[method], None, ())
+    place = RunFolder.at(home or folder / name)
+    job = Job(place, config, METHODS[method], None, ())
     refused = ""
     try:
         train_rank(job, prepared, Place(CPU, 1), SilentDisplay(), StopFlag())
@@ -94,6 +97,10 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
         place = [own]
         dist.broadcast_object_list(place)  # rank 0's
         found = {name: run(name, Path(place[0]), Ranks.of_process_group()) for name in RUNS}
+        os.environ[COPIES] = own  # as on two machines: this rank's alone, and empty
+        (Path(place[0]) / "store").mkdir(exist_ok=True)
+        stored = Home(f"file://{place[0]}/store", "run")
+        found["healed in a store"] = run("healed", Path(own), Ranks.of_process_group(), home=stored)
         dist.barrier()  # the folder lasts until all have read what they need
         return found
 
@@ -104,7 +111,7 @@ def both(run_ranks: Callable[[str, int], list[Any]]) -> list[dict[str, dict[str,
     return run_ranks(__file__, 2)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [*RUNS, "healed in a store"])
 def test_both_ranks_end_in_the_same_state_at_the_same_step(both: list[dict[str, dict[str, Any]]], name: str) -> None:
     zero, one = (found[name] for found in both)
     for what in ("state", "momenta", "generator"):
@@ -115,13 +122,21 @@ def test_both_ranks_end_in_the_same_state_at_the_same_step(both: list[dict[str, 
 def test_two_ranks_that_went_back_are_two_ranks_with_the_smaller_step_bit_for_bit(
     both: list[dict[str, dict[str, Any]]],
 ) -> None:
-    healed, small = both[0]["healed"], both[0]["small"]
+    healed, small = ({**both[0][name], "state": dict(both[0][name]["state"])} for name in ("healed", "small"))
     (event,) = healed["events"]
     assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 2, 0, 0.25)
     assert (healed["state"].pop("step_scale"), small["state"].pop("step_scale")) == (0.25, 1.0)
     for what in ("state", "momenta", "generator"):
         torch.testing.assert_close(healed[what], small[what], rtol=0, atol=0)
     assert healed["step"] == small["step"] == 4
+
+
+def test_ranks_with_copies_of_their_own_go_back_by_what_rank_0_has(both: list[dict[str, dict[str, Any]]]) -> None:
+    (event,) = both[0]["healed in a store"]["events"]
+    assert (event["action"], event["step"], event["to_step"]) == ("roll_back", 2, 0)
+    for found in both:
+        for what in ("state", "momenta", "generator"):
+            torch.testing.assert_close(found["healed in a store"][what], found["healed"][what], rtol=0, atol=0)
 
 
 def test_what_one_rank_measures_sends_both_back(both: list[dict[str, dict[str, Any]]]) -> None:

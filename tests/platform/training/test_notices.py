@@ -1,0 +1,184 @@
+"""A machine on notice: what is saved and when, in one process and in two, and that all ranks hear when it cannot be."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Never
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ebclab.config import compose
+from ebclab.errors import EbclabError, RunError
+from ebclab.storage.home import COPIES, Home
+from ebclab.storage.keeper import StoreKeeper
+from ebclab.storage.note import StoredNote
+from ebclab.training import checkpoint, one_rank
+from ebclab.training.display import SilentDisplay
+from ebclab.training.interrupt import StopFlag, Wish
+from ebclab.training.one_rank import Job, Place, train_rank
+from ebclab.training.prepare import prepare
+from ebclab.training.ranks import ALONE, Ranks
+from ebclab.training.run_folder import RunFolder
+from energy_contrast.catalog import METHODS
+
+CPU = torch.device("cpu")
+TINY = [  # two steps an epoch
+    *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.epochs=3"),
+    *("training.checkpoint_every=100", "evaluation.knn_every=0"),
+]
+OFTEN = "training.log_every=1"
+
+
+class Notice(SilentDisplay):
+    """Tells of a machine that will be taken away, at one step."""
+
+    def __init__(self, run: RunFolder, step: int) -> None:
+        self._run, self._step = run, step
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        if step == self._step and self._run.save_now.is_set is False:
+            self._run.save_now.set()
+            self._step = -1
+
+
+def train(run: RunFolder, *overrides: str, ranks: Ranks = ALONE, notice: int = -1) -> dict[str, Any]:
+    """Train as one of ``ranks``; return what is known in the end, a refusal included."""
+    config = compose("simclr", overrides=[*TINY, *overrides])
+    prepared = prepare(config, CPU, None, METHODS["simclr"], ranks)
+    refused = ""
+    run.path.mkdir(parents=True, exist_ok=True)
+    try:
+        train_rank(
+            Job(run, config, METHODS["simclr"], None, ()), prepared, Place(CPU, 1), Notice(run, notice), StopFlag()
+        )
+    except EbclabError as error:
+        refused = str(error)
+    return {"step": prepared.training.step, "refused": refused, "early": early(run.path)}
+
+
+def early(path: Path) -> list[int]:
+    """Return the steps at which a notice was heeded, as metrics.jsonl tells."""
+    log = path / "metrics.jsonl"
+    records = map(json.loads, log.read_text(encoding="utf-8").splitlines()) if log.exists() else ()
+    return [record["step"] for record in records if record.get("event") == "saved_early"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home of a run in a store, which is a folder."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    (tmp_path / "store").mkdir()
+    return Home(f"file://{tmp_path}/store", "run")
+
+
+@pytest.mark.parametrize(("step", "log_every"), [(3, 1), (2, 1), (2, 100)])
+def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
+    step: int, log_every: int, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "store" / "run"
+    forgotten: list[tuple[int, list[int]]] = []
+
+    def look(wish: Wish) -> None:
+        forgotten.append((checkpoint.newest_step(there / "checkpoints"), early(there)))
+        usual(wish)
+
+    usual = Wish.clear
+    monkeypatch.setattr(StoredNote, "pause", 0.0)
+    monkeypatch.setattr(Wish, "clear", look)
+    run = RunFolder(home.copy, home)
+    ended = train(run, f"training.log_every={log_every}", notice=step)
+    assert forgotten == [(step, [step])]
+    assert ended == {"step": 6, "refused": "", "early": [step]}
+    assert not run.save_now.is_set
+    assert {path.name for path in (there / "checkpoints").iterdir()} == {f"last-{step:010d}", "last-0000000006"}
+
+
+def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_checkpoints(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[tuple[set[str], list[int]]] = []
+
+    def look(keeper: StoreKeeper) -> None:
+        if threading.current_thread() is threading.main_thread():
+            scored = [record["step"] for record in run.metrics.records() if record["kind"] == "epoch"]
+            pushed.append(({path.name for path in run.checkpoints.iterdir()}, scored))
+        usual(keeper)
+
+    usual = StoreKeeper.push
+    monkeypatch.setattr(StoreKeeper, "push", look)
+    run = RunFolder(home.copy, home)
+    every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
+    train(run, *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
+    first, second, end = pushed
+    assert first == ({"best-0000000002", "kept-0000000002", "last-0000000002"}, [2])
+    assert (second[1], end[1]) == ([2, 4], [2, 4])
+    assert {"kept-0000000004", "last-0000000004"} < second[0]
+
+
+def test_an_epoch_without_a_checkpoint_waits_for_no_store(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+
+    def look(keeper: StoreKeeper) -> None:
+        if threading.current_thread() is threading.main_thread():
+            waited.append(checkpoint.newest_step(run.checkpoints))
+        usual(keeper)
+
+    usual = StoreKeeper.push
+    monkeypatch.setattr(StoreKeeper, "push", look)
+    run = RunFolder(home.copy, home)
+    train(run)
+    assert waited == [6, 6]  # the checkpoint of the last epoch, and the result
+
+
+def _refuse(*_: object, **__: object) -> Never:
+    raise RunError("s3://runs/x: no permission")
+
+
+FAULTS: dict[str, tuple[Any, str, int]] = {  # what refuses, and the step at which all must stop
+    "the checkpoint cannot be saved": (checkpoint, "save", 3),
+    "the notice cannot be taken away": (Wish, "clear", 3),
+    "the store cannot be read": (one_rank, "kept", 0),
+}
+
+
+def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
+    """Train as one of ``num_ranks`` processes, once without a fault and once with each of ``FAULTS`` on rank 0."""
+    ranks = Ranks.of_process_group()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as own:
+        place = [own]
+        dist.broadcast_object_list(place)  # rank 0's
+        found["no fault"] = train(RunFolder(Path(place[0]) / "no fault"), OFTEN, ranks=ranks, notice=3)
+        for name, (owner, attribute, _) in FAULTS.items():
+            with pytest.MonkeyPatch.context() as patch:
+                if rank == 0:
+                    patch.setattr(owner, attribute, _refuse)
+                found[name] = train(RunFolder(Path(place[0]) / name), OFTEN, ranks=ranks, notice=3)
+        dist.barrier()  # the folder lasts until all have read what they need
+    return found
+
+
+@pytest.fixture(scope="module")
+def both(run_ranks: Callable[[str, int], list[Any]]) -> list[dict[str, Any]]:
+    """Return how the runs of each of two ranks ended."""
+    return run_ranks(__file__, 2)
+
+
+def test_two_ranks_save_between_epochs_and_go_on(both: list[dict[str, Any]]) -> None:
+    for found in both:
+        assert found["no fault"] == {"step": 6, "refused": "", "early": [3]}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_rank_0_alone_is_refused_ends_both_at_the_same_step_with_its_sentence(
+    fault: str, both: list[dict[str, Any]]
+) -> None:
+    _, _, step = FAULTS[fault]
+    for found in both:
+        assert (found[fault]["step"], found[fault]["refused"]) == (step, "s3://runs/x: no permission")
