@@ -10,7 +10,7 @@ import typer
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
 _Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Folder that holds datasets; $EBCLAB_DATA when left out.")
+    str | None, typer.Option("--data-root", help="Folder that holds datasets; $EBCLAB_DATA when left out.")
 ]
 
 
@@ -23,7 +23,7 @@ def list_datasets(root: _Root = None) -> None:
     from ebclab.data.sources import DATASETS, missing_files
     from ebclab.data.sources import data_root as resolve_root
 
-    folder = resolve_root(str(root) if root else None)
+    folder = resolve_root(root)
     table = Table("dataset", "train", "test", "image", "files", title=f"datasets in {folder}", title_justify="left")
     for name, entry in DATASETS.items():
         channels, height, width = entry.shape
@@ -38,7 +38,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=Fals
     """Download a dataset's files."""
     from ebclab.data.fetch import fetch as fetch_files
 
-    fetch_files(name, str(root) if root else None, typer.echo)
+    fetch_files(name, root, typer.echo)
 
 
 @app.command("prepare")
@@ -58,8 +58,7 @@ def prepare(
     from ebclab.data.sources import load_split, splits_of
 
     reading = Reading(resize=resize, skip_corrupt=skip_corrupt)
-    folder = str(root) if root else None
-    splits = {split: load_split(name, folder, split, reading) for split in splits_of(name)}
+    splits = {split: load_split(name, root, split, reading) for split in splits_of(name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
     place = f"'parquet:{to}'" if is_address(to) else f"parquet:{Path(to).expanduser().absolute()}"
@@ -69,7 +68,7 @@ def prepare(
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)],
-    views: Annotated[Path, typer.Option(help="PNG to write: images and, beside each, its views.")] = Path("views.png"),
+    views: Annotated[str, typer.Option(help="PNG to write: images and, beside each, its views.")] = "views.png",
     view_recipe: Annotated[str | None, typer.Option(help="`ebclab show --views` lists them.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Take the views of a recipe.")] = None,
     assignments: Annotated[
@@ -84,6 +83,6 @@ def show(
 
     overrides = [f"data.name={name}"] + ([f"views.recipe={view_recipe}"] if view_recipe else [])
     config = compose("simclr", recipe=recipe, overrides=overrides + (assignments or []))
-    images = load_split(name, str(root) if root else None, "train")
+    images = load_split(name, root, "train")
     draw_views(images, config.views, views, seed=config.seed)
     typer.echo(f"wrote {views}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[str, typer.Argument(help="Run folder, or its address: s3://bucket/runs/name.", show_default=False)],
     dataset: Annotated[str | None, typer.Option(help="Measure on another dataset than the run's own.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds datasets.")] = None,
     only: Annotated[
         str, typer.Option(help="Probes, separated by commas; or chains, a picture of them.")
     ] = "knn,linear",
@@ -53,7 +52,7 @@ def evaluate(
         _print_table(scores.title, scores.rows)
 
 
-def _picture_chains(run: str, data_root: Path | None, checkpoint: str) -> None:
+def _picture_chains(run: str, data_root: str | None, checkpoint: str) -> None:
     from ebclab.training.chains_of_run import picture_chains
     from ebclab.training.evaluate_run import checkpoint_name
 

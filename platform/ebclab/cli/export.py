@@ -37,7 +37,7 @@ def export(
     asked = formats_named(formats or [])
     of_sweep = is_sweep(source)
     _require_fitting(source, of_sweep, top, unconfirmed, checkpoint)
-    with landed(to, overwrite) as target:
+    with landed(to, overwrite, of_sweep=of_sweep) as target:
         if of_sweep:
             best = 1 if top is None else top
             done = export_sweep(source, target, top=best, unconfirmed=unconfirmed, formats=asked, overwrite=overwrite)

@@ -31,7 +31,7 @@ def pretrain(
         str | None, typer.Option(help="YAML file of settings, as `ebclab show` prints and runs keep.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Same as --set data.name=...")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder that holds datasets.")] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds datasets.")] = None,
     workers: Annotated[
         str | None, typer.Option(metavar="W", help="0: this process; 2: two Ray workers; 1:4: as many as there are.")
     ] = None,
@@ -121,7 +121,7 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     from ebclab.training.run_folder import RunFolder
 
     name = name or default_name(compose(method, overrides=overrides))
-    folder = RunFolder.at(home_in(runs, name) or Path(runs) / name).pull()
+    folder = RunFolder.at(home_in(runs, name) or Path(runs) / name).of("reader").pull()
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)

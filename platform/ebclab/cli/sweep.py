@@ -63,7 +63,7 @@ def sweep(
     given = {"dataset": dataset, "data_root": data_root, "objective": objective, "init": init}
     layers = (method, recipe, config, _overrides(given, assignments or []))
     budgets = _given(trials=trials, epochs=epochs, top=top, seeds=seeds, baseline=baseline, interval_epochs=interval)
-    choices = _given(space=space, search=search, scheduler=scheduler, rules=rules)
+    choices = _given(space=_local(space), search=search, scheduler=scheduler, rules=rules)
     own = resume and name and recipe is None and config is None
     plan = _plan(*layers, budgets | choices, _begun(sweeps, name) if own and name else None)
     limits = _limits(gpus_per_trial, concurrent, limit)
@@ -80,6 +80,13 @@ def _overrides(given: Mapping[str, object], assignments: list[str]) -> list[str]
 def _given(**asked: Any) -> dict[str, Any]:
     """Return what was asked for, without what was left out."""
     return {key: value for key, value in asked.items() if value is not None}
+
+
+def _local(file: str | None) -> Path | None:
+    """Return a path on this disk of a file that the user named by path or by address."""
+    from ebclab.storage.store import fetched
+
+    return fetched(file) if file else None
 
 
 def _limits(gpus_per_trial: float | None, concurrent: str, limit: str | None) -> Limits:
@@ -105,7 +112,7 @@ def _begun(sweeps: str, name: str) -> SweepFolder:
     from ebclab.storage.home import home_in
     from ebclab.sweeps.folder import SweepFolder
 
-    return SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).pull()
+    return SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).of("reader").pull()
 
 
 def _plan(
@@ -122,12 +129,11 @@ def _plan(
     from ebclab.config import compose, load_yaml_file, to_mapping
     from ebclab.storage.store import fetched
     from ebclab.sweeps.make_plan import make_plan
-    from ebclab.sweeps.plan import read_plan
 
     if saved is None or not saved.plan.is_file():
         settings = compose(method, recipe, load_yaml_file(fetched(config)) if config else None, overrides)
         return make_plan(settings, **given)
-    before = read_plan(saved.plan)
+    before = saved.read_plan()
     rules = asdict(before.rules)
     kept = {
         "space": before.space,
@@ -167,12 +173,11 @@ def plan_of(given: dict[str, Any]) -> SweepPlan:
     Args:
         given: Value of each option by name, as the command line's parser has them.
     """
-    space = Path(given["space"]) if given["space"] else None
     asked = {
         key: given[key] for key in ("trials", "epochs", "top", "seeds", "baseline", "search", "scheduler", "rules")
     }
     _limits(given["gpus_per_trial"], given["concurrent"], given["limit"])
-    choices = _given(**asked, space=space, interval_epochs=given["interval"])
+    choices = _given(**asked, space=_local(given["space"]), interval_epochs=given["interval"])
     return _plan(
         given["method"],
         given["recipe"],

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 Method = Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)]
 Space = Annotated[
-    Path | None, typer.Option(help="YAML file of what is searched; the method's shipped one when left out.")
+    str | None, typer.Option(help="YAML file of what is searched; the method's shipped one when left out.")
 ]
 Recipe = Annotated[str | None, typer.Option(help="Named settings of every trial.")]
 Config = Annotated[str | None, typer.Option(help="YAML file of settings of every trial.")]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds datasets.")]
+DataRoot = Annotated[str | None, typer.Option(help="Folder that holds datasets.")]
 Init = Annotated[str | None, typer.Option(metavar="DIR", help="Weights that every trial starts from, or timm/NAME.")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of every trial.")

@@ -7,6 +7,20 @@ import re
 _CREDENTIALS = re.compile(r"(?<=://)[^?@]*:[^?@]*@")  # a secret may hold slashes
 
 
+def folder_problem(path: str) -> str | None:
+    """Return what is wrong with a path as the folder that holds datasets; None when it is one on a disk.
+
+    Args:
+        path: What the user wrote.
+    """
+    if "://" not in path:
+        return None
+    return credentials_problem(path) or (
+        f"datasets are read from a folder on a disk, got {path}; "
+        f"a set that `ebclab data prepare` wrote is read from a store by data.name=parquet:{path}"
+    )
+
+
 def credentials_problem(address: str) -> str | None:
     """Return what is wrong with an address that holds a name and a password, without them; None when it holds none.
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ebclab.config.addresses import folder_problem
 from ebclab.config.check import Findings, check_section, shown, value_problem
 from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
@@ -77,6 +78,8 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     for section, config_type in types.items():
         unknown = partial(unknown_setting, section, known=known, method_name=method_name)
         configs[section] = check_section(section, config_type, given[section], unknown, findings)
+    if configs["data"].root is not None and (problem := folder_problem(configs["data"].root)):
+        findings.add("data.root", problem)
     configs["data"] = _with_absolute_paths(configs["data"])
     configs["init"] = _with_absolute_folder(configs["init"])
     config = ExperimentConfig(method_name, seed=_seed(mapping, findings), **configs)

@@ -72,19 +72,22 @@ def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
     return value
 
 
-def load_yaml_file(path: Path) -> dict[str, Any]:
-    """Return the settings in a YAML file.
+def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
+    """Return the settings in a YAML file, which messages call ``where`` when that is not its path.
 
     Raises:
         ConfigError: The file cannot be read, or as ``mapping_from_yaml``.
     """
+    where = where or str(path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError([f"{path}: cannot be read, got {error.strerror}; give the path of a YAML file"]) from error
+        raise ConfigError([f"{where}: cannot be read, got {error.strerror}; give the path of a YAML file"]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: not text, got byte {error.object[error.start]:#04x}; give a YAML file"]) from error
-    return mapping_from_yaml(text, str(path))
+        raise ConfigError(
+            [f"{where}: not text, got byte {error.object[error.start]:#04x}; give a YAML file"]
+        ) from error
+    return mapping_from_yaml(text, where)
 
 
 def dump_yaml(value: Any) -> str:

@@ -76,7 +76,7 @@ class Place:
 
     def inner_path(self, name: str) -> str:
         """Return the path of the file ``name`` below this place, as its file system wants it."""
-        return f"{self.inside.rstrip('/')}/{name}" if name else self.inside
+        return f"{self.inside.rstrip('/')}/{name.lstrip('/')}" if name else self.inside
 
     def read(self, name: str) -> bytes:
         """Return the content of the file ``name`` below this place.

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.filesystem import is_address
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
@@ -39,8 +40,10 @@ def draw_views(
         seed: Chooses the images and the views.
 
     Raises:
-        UserError: The file cannot be written.
+        UserError: The file cannot be written, or lies in a store.
     """
+    if is_address(str(path)):
+        raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")
     chosen = image_set.rows(_varied_rows(image_set, count, seed))
     preprocessing = preprocessing_for(views_config, image_set)
     shared = None if views_config.shared_by == "image" else torch.zeros_like(chosen.keys)

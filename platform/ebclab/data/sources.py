@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ebclab.config.addresses import folder_problem
 from ebclab.data.catalogue import DATASETS, Dataset, Release, Split
 from ebclab.data.filesystem import Place
 from ebclab.data.folder import FolderSource
@@ -116,8 +117,15 @@ def dataset_named(name: str) -> Dataset:
 
 
 def data_root(root: str | None) -> Path:
-    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab."""
-    return Path(root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab").expanduser().absolute()
+    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab.
+
+    Raises:
+        DataError: It is no folder on a disk.
+    """
+    found = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
+    if problem := folder_problem(found):
+        raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
+    return Path(found).expanduser().absolute()
 
 
 def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:

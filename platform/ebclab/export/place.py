@@ -8,16 +8,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
-from ebclab.storage.home import home_at
-from ebclab.storage.store import Store, send
+from ebclab.storage.home import copies_folder, home_at
+from ebclab.storage.store import Store
 from ebclab.training.atomic import new_folder
 
 CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")
+_OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, *MODEL_FILES.values()}
 
 
 def refuse_occupied(target: Path, overwrite: bool) -> None:
@@ -27,16 +29,7 @@ def refuse_occupied(target: Path, overwrite: bool) -> None:
         UserError: It may not be replaced.
     """
     present = _names_in(target)
-    if not present:
-        return
-    if foreign := sorted(present - {WEIGHTS, DESCRIPTION, CARD, *MODEL_FILES.values()}):
-        raise UserError(f"{target}: holds other files, got {', '.join(foreign[:3])}; choose a new or empty folder")
-    if not _describes_encoder(target / DESCRIPTION):
-        raise UserError(
-            f"{target}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
-        )
-    if not overwrite:
-        raise UserError(f"{target}: already holds an exported encoder; choose another folder or ask to overwrite it")
+    _refuse_encoder(str(target), present, _describes_encoder(target / DESCRIPTION), overwrite)
 
 
 def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
@@ -46,23 +39,20 @@ def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
         UserError: It may not be replaced.
     """
     present = _names_in(target)
-    if not present:
-        return
-    foreign = sorted(name for name in present - set(LEADERBOARD) if not _is_export(target / name))
-    if foreign or not present >= set(LEADERBOARD):
-        got = ", ".join(foreign[:3]) or f"no {LEADERBOARD[0]}"
-        raise UserError(f"{target}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
-    if not overwrite:
-        raise UserError(f"{target}: already holds exported encoders; choose another folder or ask to overwrite them")
+    exports = {name for name in present if (target / name).is_dir() and _is_export(target / name)}
+    _refuse_sweep(str(target), present, exports, overwrite)
 
 
 @contextmanager
-def landed(to: str | Path, overwrite: bool) -> Iterator[Path]:
+def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterator[Path]:
     """Yield the folder on this disk to export to; what is made there goes to ``to`` when that is an address.
+
+    What describes a folder is deleted first and arrives last, so that an export that is broken off is taken for none.
 
     Args:
         to: Folder, or address in an object store.
-        overwrite: Replace an earlier export.
+        overwrite: Replace an earlier export of the same kind.
+        of_sweep: A sweep is exported, not one encoder.
 
     Raises:
         UserError: Something lies there that may not be replaced, or the store refuses.
@@ -72,17 +62,77 @@ def landed(to: str | Path, overwrite: bool) -> Iterator[Path]:
         yield Path(to)
         return
     store = Store(home)
-    present = store.names()
-    if present and not ({DESCRIPTION, LEADERBOARD[0]} & present.keys() and overwrite):
-        raise UserError(f"--to: there is something already, got {to}; give a new folder, or --overwrite an export")
-    shutil.rmtree(home.copy, ignore_errors=True)
-    home.copy.parent.mkdir(parents=True, exist_ok=True)
-    yield home.copy
-    made = [path.relative_to(home.copy).as_posix() for path in sorted(home.copy.rglob("*")) if path.is_file()]
-    send(home, *made)
-    for name in present.keys() - set(made):
+    present = set(store.names())
+    (_refuse_stored_sweep if of_sweep else _refuse_stored_encoder)(store, home.address, present, overwrite)
+    copies_folder().mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=copies_folder(), prefix="export-") as folder:
+        made = Path(folder) / "export"
+        yield made
+        _replace_stored(store, present, made)
+
+
+def _replace_stored(store: Store, present: set[str], made: Path) -> None:
+    """Put what was made in the place of an earlier export.
+
+    Args:
+        store: Where it goes.
+        present: Files of the earlier export.
+        made: What was made.
+    """
+    names = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
+    for name in sorted((name for name in present if _describes(name)), key=_describes, reverse=True):
         store.delete(name)
-    shutil.rmtree(home.copy)
+    for name in sorted(names, key=lambda name: (_describes(name), name)):
+        store.upload(made / name, name)
+    for name in sorted(present - names):
+        store.delete(name)
+
+
+def _describes(name: str) -> int:
+    """Return 0 for a file that other files need not wait for, more for one that makes an export of those before it."""
+    return 2 if name == LEADERBOARD[0] else int(name.rpartition("/")[2] == DESCRIPTION)
+
+
+def _refuse_stored_encoder(store: Store, where: str, present: set[str], overwrite: bool) -> None:
+    described = DESCRIPTION in present and _is_description(store.read(DESCRIPTION))
+    _refuse_encoder(where, present, described, overwrite)
+
+
+def _refuse_stored_sweep(store: Store, where: str, present: set[str], overwrite: bool) -> None:
+    inside: dict[str, set[str]] = {}
+    for name in present:
+        first, _, rest = name.partition("/")
+        inside.setdefault(first, set()).add(rest)
+    exports = {
+        first
+        for first, rest in inside.items()
+        if DESCRIPTION in rest and rest <= _OF_ENCODER and _is_description(store.read(f"{first}/{DESCRIPTION}"))
+    }
+    _refuse_sweep(where, set(inside), exports, overwrite)
+
+
+def _refuse_encoder(where: str, present: set[str], is_described: bool, overwrite: bool) -> None:
+    if not present:
+        return
+    if foreign := sorted(present - _OF_ENCODER):
+        raise UserError(f"{where}: holds other files, got {', '.join(foreign[:3])}; choose a new or empty folder")
+    if not is_described:
+        raise UserError(
+            f"{where}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
+        )
+    if not overwrite:
+        raise UserError(f"{where}: already holds an exported encoder; choose another folder or ask to overwrite it")
+
+
+def _refuse_sweep(where: str, present: set[str], exports: set[str], overwrite: bool) -> None:
+    if not present:
+        return
+    foreign = sorted(present - set(LEADERBOARD) - exports)
+    if foreign or not present >= set(LEADERBOARD):
+        got = ", ".join(foreign[:3]) or f"no {LEADERBOARD[0]}"
+        raise UserError(f"{where}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
+    if not overwrite:
+        raise UserError(f"{where}: already holds exported encoders; choose another folder or ask to overwrite them")
 
 
 @contextmanager
@@ -109,13 +159,20 @@ def _names_in(target: Path) -> set[str]:
 
 
 def _is_export(path: Path) -> bool:
-    known = {WEIGHTS, DESCRIPTION, CARD, *MODEL_FILES.values()}
-    return path.is_dir() and _names_in(path) <= known and _describes_encoder(path / DESCRIPTION)
+    return _names_in(path) <= _OF_ENCODER and _describes_encoder(path / DESCRIPTION)
 
 
 def _describes_encoder(path: Path) -> bool:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _is_description(path.read_bytes())
+    except OSError:
         return False
-    return isinstance(content, dict) and "format_version" in content
+
+
+def _is_description(content: bytes) -> bool:
+    """Return whether a file is what this package writes beside weights."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "format_version" in found

@@ -49,7 +49,7 @@ def export_run(
         ExportError: A file of another format does not do what the encoder does.
     """
     kind = checkpoint_name(checkpoint_kind)
-    run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).pull((kind,))
+    run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind)
     scores = _scores(run, trained)
     notes = [*remarks, *_notes(trained, scores)]

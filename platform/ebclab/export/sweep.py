@@ -20,7 +20,6 @@ from ebclab.export.place import refuse_occupied_by_others, replaced_folder
 from ebclab.export.run import export_run
 from ebclab.storage.store import Store
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.plan import read_plan
 
 _UNCONFIRMED = (
     "not confirmed: ranked by one run of one seed, and by the very value that the search chose it by, "
@@ -74,8 +73,8 @@ def export_sweep(
         UserError: No such sweep, nothing confirmed, fewer than ``top``, or the folder cannot be made.
         ExportError: A file of another format does not do what the encoder does.
     """
-    sweep = SweepFolder.at(path).pull_all()
-    plan = read_plan(sweep.plan)
+    sweep = SweepFolder.at(path).of("reader").pull_all()
+    plan = sweep.read_plan()
     board = (unconfirmed_places if unconfirmed else confirmed_places)(sweep, plan)
     chosen = _best(board, top)
     _require_weights(sweep, chosen)

@@ -57,7 +57,7 @@ def write_report(
     records = [read_sweep(each) for each in unique]
     require_one_objective(records)
     home, page = _page(to, records)
-    _require_page(page)
+    _require_page(page, home)
     parts = [section(record, price) for record in records]
     texts = {
         ".csv": _csv(records),
@@ -86,14 +86,15 @@ def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Home |
         return None, Path(to)
     base, mark, options = str(to).partition("?")
     parent, _, name = base.rpartition("/")
-    home = home_at(f"{parent}{mark}{options}")
-    if home is None or not name:
-        raise UserError(f"--to: not a page, got {to}; name a file, such as {base}report.html")
+    home = home_at(f"{parent}{mark}{options}") if name else None
+    if home is None:
+        raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
+    home = home.of("reader")
     home.copy.mkdir(parents=True, exist_ok=True)
     return home, home.copy / name
 
 
-def _require_page(page: Path) -> None:
+def _require_page(page: Path, home: Home | None) -> None:
     """Refuse a page that cannot be written, before any work.
 
     Raises:
@@ -102,7 +103,8 @@ def _require_page(page: Path) -> None:
     if page.is_dir():
         raise UserError(f"--to: a folder, got {page}; name a file, such as {page / 'report.html'}")
     if page.suffix not in (".html", ".htm"):
-        raise UserError(f"--to: not a page, got {page}; name it {page.with_suffix('.html').name}")
+        got = page if home is None else (home / page.name).address
+        raise UserError(f"--to: not a page, got {got}; name it {page.with_suffix('.html').name}")
     if not page.absolute().parent.is_dir():
         raise UserError(f"--to: no such folder, got {page.parent}; make it first")
 

@@ -18,7 +18,7 @@ from ebclab.evaluation.objectives import OBJECTIVES, shown_score
 from ebclab.storage.lease import held_by
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
 from ebclab.training.lock import LOCK
@@ -124,17 +124,17 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     Raises:
         UserError: There is no sweep, or its plan cannot be read.
     """
-    folder = SweepFolder.at(where).pull_all()
+    folder = SweepFolder.at(where).of("reader").pull_all()
     if not folder.path.is_dir():
         raise RunError(f"{where}: no such folder; name a sweep's folder, such as sweeps/flatclr-digits")
-    plan = read_plan(folder.plan, methods)
+    plan = folder.read_plan(methods)
     is_running = bool(held_by(folder.home)) if folder.home else _is_held(folder.path / LOCK)
     try:
         with _warnings() as notes:
             log = SweepLog(folder.log)
         read_at = datetime.fromtimestamp((folder.log if folder.log.exists() else folder.plan).stat().st_mtime, UTC)
     except OSError as error:
-        raise RunError(f"{folder.log}: cannot be read, got {error.strerror or error}") from error
+        raise RunError(f"{folder.address}: {folder.log.name} cannot be read, got {error.strerror or error}") from error
     for trial in log.trials.values():
         if is_running and trial.state == "interrupted" and not trial.reason:
             trial.state = "running"

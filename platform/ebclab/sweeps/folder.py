@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ebclab.errors import RunError
+from ebclab.errors import RunError, UserError
 from ebclab.storage.home import Home, Role, home_at
 from ebclab.storage.keeper import Keeper, kept, leased
 from ebclab.storage.mirror import Mirror
@@ -38,9 +38,19 @@ class SweepFolder:
 
     @classmethod
     def at(cls, place: str | Path | Home) -> SweepFolder:
-        """Return the sweep at a path, an address or a home."""
+        """Return the sweep at a path, an address or a home.
+
+        Raises:
+            UserError: The address is that of a whole bucket.
+        """
         home = place if isinstance(place, Home) else home_at(place)
+        if home is not None and not home.inside:
+            raise UserError(f"{home.address}: a whole bucket, not a run or a sweep; name a folder in it")
         return cls(Path(str(place)).absolute()) if home is None else cls(home.copy, home)
+
+    def of(self, role: Role) -> SweepFolder:
+        """Return the sweep as processes of ``role`` have it."""
+        return self if self.home is None else SweepFolder.at(self.home.of(role))
 
     @property
     def address(self) -> str:
@@ -72,11 +82,19 @@ class SweepFolder:
             Mirror(self.home).pull()
         return self
 
-    def run(self, name: str, role: Role = "user") -> RunFolder:
-        """Return the run of a trial, as processes of ``role`` have it."""
+    def run(self, name: str, role: Role | None = None) -> RunFolder:
+        """Return the run of a trial, as processes of ``role`` have it; None means whose this folder is."""
         if self.home is None:
             return RunFolder(self.trials / name)
-        return RunFolder.at(self.home.of(role) / TRIALS / name)
+        return RunFolder.at(self.home.of(role or self.home.role) / TRIALS / name)
+
+    def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
+        """Return what the sweep is.
+
+        Raises:
+            UserError: There is no sweep, or its plan cannot be read.
+        """
+        return read_plan(self.plan, methods, self.address)
 
     @property
     def plan(self) -> Path:
@@ -128,19 +146,23 @@ def finished_result(
             raise RunError(
                 f"{folder.address}: nothing to resume, no sweep of this name; leave --resume out to start one"
             )
-        if folder.path.is_file() or (folder.path.exists() and any(map(_is_visible, folder.path.iterdir()))):
+        if folder.path.is_file() or any(_is_visible(path.relative_to(folder.path)) for path in _files(folder.path)):
             raise RunError(f"{folder.address}: the folder holds something that is no sweep; choose another --name")
         return None
-    before = read_plan(folder.plan, methods)
-    require_same(before, plan, folder.path)
+    before = folder.read_plan(methods)
+    require_same(before, plan, folder.address)
     if replace(before, config=plan.config, space=plan.space) != plan or not folder.result.exists():
         return None
     result: dict[str, Any] = json.loads(folder.result.read_text(encoding="utf-8"))
     return result
 
 
-def _is_visible(path: Path) -> bool:
-    return not path.name.startswith(".")
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if not path.is_dir())
+
+
+def _is_visible(inside: Path) -> bool:
+    return not any(part.startswith(".") for part in inside.parts)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which runs and sweeps lie on this disk, how far they came and what room they take."""
+"""Which runs and sweeps there are, how far they came and what room they take."""
 
 from __future__ import annotations
 
@@ -94,35 +94,40 @@ def _files(paths: Iterable[Path]) -> Iterable[Any]:
 
 def _entry(shelf: Shelf, path: Path, read: Any, log: str) -> Entry:
     stored = shelf.num_bytes(path.name)
-    size, age = room([path]) if stored is None else stored, _age(path, log)
+    size, age = room([path]) if stored is None else stored, _age(shelf, path.name, log)
     try:
-        method, data, done, score, finished = read(path)
+        method, data, done, score, finished = read(path, shelf)
     except _DAMAGE:
         return Entry(path.name, "", "", "", "", "unreadable", size, age)
     state: State = "running" if shelf.is_running(path.name) else "finished" if finished else "unfinished"
     return Entry(path.name, method, data, done, score, state, size, age)
 
 
-def _of_run(path: Path) -> tuple[str, str, str, str, bool]:
+def _of_run(path: Path, shelf: Shelf) -> tuple[str, str, str, str, bool]:
     run = RunFolder(path)
     config = load_yaml_file(run.config_path)  # as text: the method may be the user's own, the file an older one
     result = run.read_result()
-    facts = _newest_facts(run) if result is None else {"epochs_done": result["epochs"], "scores": result["scores"]}
+    if result is not None:
+        facts = {"epochs_done": result["epochs"], "scores": result["scores"]}
+    else:
+        facts = _newest_facts(run, shelf)
     done = f"{facts['epochs_done']}/{config['training']['epochs']} epochs"
     objective = config["evaluation"]["objective"]
     score = _shown(objective, facts["scores"].get(objective))
     return config["method"]["name"], config["data"]["name"], done, score, result is not None
 
 
-def _newest_facts(run: RunFolder) -> dict[str, Any]:
-    newest = checkpoint.latest_path(run.checkpoints)
-    if newest is None:
-        return {"epochs_done": 0, "scores": {}}
-    manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8"))
-    return dict(manifest["facts"])
+def _newest_facts(run: RunFolder, shelf: Shelf) -> dict[str, Any]:
+    """Return what the newest checkpoint says, which the store may have and the copy has not."""
+    if shelf.home is not None:
+        manifest = shelf.newest_manifest(run.path.name)
+    else:
+        newest = checkpoint.latest_path(run.checkpoints)
+        manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8")) if newest else None
+    return {"epochs_done": 0, "scores": {}} if manifest is None else dict(manifest["facts"])
 
 
-def _of_sweep(path: Path) -> tuple[str, str, str, str, bool]:
+def _of_sweep(path: Path, shelf: Shelf) -> tuple[str, str, str, str, bool]:
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)
     config, trials = plan["config"], SweepLog(folder.log).of_kind("search")
@@ -141,6 +146,6 @@ def _shown(objective: str, value: Any) -> str:
     return "" if value is None or math.isnan(float(value)) else shown_score(objective, float(value))
 
 
-def _age(path: Path, log: str) -> float:
-    names = (log, "result.json", "config.yaml", "sweep.yaml")
-    return time.time() - max((path / name).stat().st_mtime for name in names if (path / name).exists())
+def _age(shelf: Shelf, name: str, log: str) -> float:
+    times = [shelf.changed(name, file) for file in (log, "result.json", "config.yaml", "sweep.yaml")]
+    return time.time() - max((each for each in times if each is not None), default=time.time())

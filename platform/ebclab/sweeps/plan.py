@@ -149,28 +149,34 @@ def write_plan(path: Path, plan: SweepPlan) -> None:
     atomic.write_text(path, yaml.safe_dump(plan.to_mapping(), sort_keys=False))
 
 
-def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
+def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> SweepPlan:
     """Return the plan that ``write_plan`` wrote.
+
+    Args:
+        path: The file.
+        methods: Methods by name; None takes the catalogue's.
+        where: What messages call its folder, when that is not the file's own.
 
     Raises:
         UserError: There is none, or it cannot be read.
     """
+    where = where or str(path.parent)
     if not path.is_file():
-        raise RunError(f"{path.parent}: no sweep here, {path.name} is missing; `ebclab sweep` makes sweeps")
-    saved = load_yaml_file(path)
+        raise RunError(f"{where}: no sweep here, {path.name} is missing; `ebclab sweep` makes sweeps")
+    saved = load_yaml_file(path, f"{where}: {path.name}")
     try:
         return SweepPlan(
             config=parse_experiment(saved["config"], methods),
-            space=parse_space(saved["space"], str(path)),
+            space=parse_space(saved["space"], f"{where}: {path.name}"),
             rules=StopRules(**saved["rules"]),
             population=Population(**saved["population"]),
             **{key: saved[key] for key in ("search", "trials", "epochs", "top", "seeds", "baseline")},
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path}: not a sweep's plan, got {error}; restore the file") from error
+        raise RunError(f"{where}: {path.name} is not a sweep's plan, got {error}; restore the file") from error
 
 
-def require_same(before: SweepPlan, now: SweepPlan, where: Path) -> None:
+def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:
     """Refuse to resume a sweep with another plan; trials, confirmation and resources may change.
 
     Raises:

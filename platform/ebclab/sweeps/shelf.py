@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ebclab.errors import RunError, UserError
 from ebclab.storage.home import Home, home_at
 from ebclab.storage.lease import held_by
-from ebclab.storage.mirror import Mirror
-from ebclab.storage.store import Stored
+from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, whole_checkpoints
+from ebclab.storage.store import Store, Stored
 from ebclab.training.lock import is_running
+
+_LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
+"""Files of runs and sweeps that a list is made of."""
+
+_AT_ONCE = 16  # requests
 
 
 @dataclass(frozen=True)
@@ -38,13 +46,34 @@ class Shelf:
             return None
         return sum(info.num_bytes for file, info in self.there.items() if file.startswith(f"{name}/"))
 
+    def changed(self, name: str, file: str) -> float | None:
+        """Return when a file of one of them was written, in seconds since 1970; None when there is no such file."""
+        if self.there is None:
+            path = self.path / name / file
+            return path.stat().st_mtime if path.exists() else None
+        found = self.there.get(f"{name}/{file}")
+        return found.changed.timestamp() if found is not None and found.changed is not None else None
+
+    def newest_manifest(self, name: str) -> dict[str, Any] | None:
+        """Return what the newest whole checkpoint of a run in the store says of itself; None without one."""
+        if self.home is None or self.there is None:
+            return None
+        own = [file for file in self.there if file.startswith(f"{name}/{CHECKPOINTS}/")]
+        for folder in whole_checkpoints(own, "last"):
+            try:
+                found: dict[str, Any] = json.loads(Store(self.home / name / CHECKPOINTS / folder).read(MANIFEST))
+            except FileNotFoundError:
+                continue  # replaced since it was listed
+            return found
+        return None
+
     def is_running(self, name: str) -> bool:
         """Return whether a process works in one of them."""
         return bool(held_by(self.home / name)) if self.home else is_running(self.path / name)
 
 
 def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
-    """Return the folder that the user named, or the usual one; one in a store is brought here but for checkpoints.
+    """Return the folder that the user named, or the usual one; of one in a store, what a list needs is brought here.
 
     Raises:
         UserError: A named folder does not exist, or the store cannot be read.
@@ -52,9 +81,16 @@ def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
     home = home_at(place) if place else None
     if home is None:
         return Shelf(folder_given(place, usual, option))
-    mirror = Mirror(home)
-    mirror.pull()
-    return Shelf(home.copy, home, mirror.store.names())
+    home = home.of("reader")
+    store = Store(home)
+    there = store.names()
+    wanted = [name for name in there if name.count("/") == 1 and name.endswith(tuple(f"/{file}" for file in _LISTED))]
+    for path in (path for file in _LISTED for path in home.copy.glob(f"*/{file}")):  # of an earlier list
+        path.unlink()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for done in [pool.submit(store.download, name, home.copy / name) for name in wanted]:
+            done.result()
+    return Shelf(home.copy, home, there)
 
 
 def folder_given(place: str | None, usual: str, option: str) -> Path:

@@ -11,7 +11,7 @@ from ebclab.config import to_mapping
 from ebclab.errors import RunError, UserError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space_check import own_settings
 from energy_contrast.method import Method
 
@@ -33,8 +33,8 @@ def earlier_results(
     Raises:
         UserError: There is no such sweep, it measured something else, or none of its trials lies in the space.
     """
-    folder = SweepFolder.at(where).pull()
-    before = read_plan(folder.plan, methods)
+    folder = SweepFolder.at(where).of("reader").pull()
+    before = folder.read_plan(methods)
     old, new = to_mapping(before.config), to_mapping(plan.config)
     differ = [
         f"{key}: {old[section][name]} there, {new[section][name]} here"

@@ -44,7 +44,7 @@ def picture_chains(
     Raises:
         UserError: There is no such run or checkpoint, or its method moves no images.
     """
-    run, known = RunFolder.at(where).pull((checkpoint_kind,)), {**METHODS, **(methods or {})}
+    run, known = RunFolder.at(where).of("reader").pull((checkpoint_kind,)), {**METHODS, **(methods or {})}
     config = run.read_config(known)
     if data_root is not None:
         config = replace(config, data=replace(config.data, root=str(data_root)))
@@ -54,7 +54,7 @@ def picture_chains(
         raise UserError(f"--only: chains of images are drawn for {able}, got a run of {config.method_name}")
     found = checkpoint.load(run.checkpoints, checkpoint_kind)
     if found is None:
-        raise RunError(f"{run.path}: the run has no {checkpoint_kind} checkpoint yet; train it first")
+        raise RunError(f"{run.address}: the run has no {checkpoint_kind} checkpoint yet; train it first")
     device = resolve_device(config.resources.device)
     set_threads(config.resources.threads)
     training = prepare(config, device, images, method_class).training

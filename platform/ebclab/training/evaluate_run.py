@@ -94,7 +94,7 @@ def evaluate_run(
         UserError: No such run, checkpoint, dataset, probe or protocol.
     """
     kind = checkpoint_name(checkpoint_kind)
-    run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).pull((kind,))
+    run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind, methods)
     config = trained.config
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)

@@ -24,7 +24,6 @@ from ebclab.encoders.timm_encoder import adapted, pretrained
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import ConfigError, UserError
 from ebclab.storage.home import home_at
-from ebclab.storage.mirror import Mirror
 from ebclab.training import atomic, checkpoint
 from ebclab.training.run_folder import RunFolder
 from ebclab.training.saved_run import encoder_weights
@@ -98,13 +97,9 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
 def _tensors_of(source: str) -> dict[str, Tensor]:
     if source.startswith(TIMM):
         return _of_timm(source.removeprefix(TIMM))
-    home = home_at(source)
-    if home is not None:
-        Mirror(home).pull(("last",))
-    folder = home.copy if home is not None else Path(source)
-    if (folder / DESCRIPTION).is_file() and (folder / WEIGHTS).is_file():
-        return _load(folder / WEIGHTS, "export the encoder again")
-    run = RunFolder(folder)
+    run = (RunFolder(Path(source)) if home_at(source) is None else RunFolder.at(source)).of("reader").pull(("last",))
+    if (run.path / DESCRIPTION).is_file() and (run.path / WEIGHTS).is_file():
+        return _load(run.path / WEIGHTS, "export the encoder again", f"{run.address}: {WEIGHTS}")
     if not run.config_path.is_file():
         raise UserError(
             f"init.weights: neither an exported encoder nor a run, got {source}; "
@@ -116,7 +111,7 @@ def _tensors_of(source: str) -> dict[str, Tensor]:
         )
     found = checkpoint.load(run.checkpoints)
     if found is None:
-        raise UserError(f"init.weights: the run's weights are gone, got no checkpoint in {run.checkpoints}")
+        raise UserError(f"init.weights: the run's weights are gone, got no checkpoint in {run.address}")
     return encoder_weights(found)
 
 
@@ -129,11 +124,11 @@ def _of_timm(name: str) -> dict[str, Tensor]:
         raise ConfigError([f"init.weights: {TIMM}{name}: {error}"]) from error
 
 
-def _load(path: Path, advice: str) -> dict[str, Tensor]:
+def _load(path: Path, advice: str, where: str = "") -> dict[str, Tensor]:
     try:
         weights: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"init.weights: {path} is damaged ({error}); {advice}") from error
+        raise UserError(f"init.weights: {where or path} is damaged ({error}); {advice}") from error
     return weights
 
 

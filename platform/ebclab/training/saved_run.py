@@ -58,7 +58,7 @@ def load_trained_encoder(
     config = run.read_config(methods)
     found = checkpoint.load(run.checkpoints, kind)
     if found is None:
-        raise RunError(f"{run.path}: the run has no {kind} checkpoint yet; train it first")
+        raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
     facts = found.facts
     encoder = untrained_encoder(config, facts["in_channels"], facts["image_size"])
     encoder.load_state_dict(encoder_weights(found))
