@@ -16,6 +16,7 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
 from ebclab.storage.lease import held_by
+from ebclab.storage.store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -132,13 +133,19 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     try:
         with _warnings() as notes:
             log = SweepLog(folder.log)
-        read_at = datetime.fromtimestamp((folder.log if folder.log.exists() else folder.plan).stat().st_mtime, UTC)
+        read_at = _changed(folder, folder.log if folder.log.exists() else folder.plan)
     except OSError as error:
         raise RunError(f"{folder.address}: {folder.log.name} cannot be read, got {error.strerror or error}") from error
     for trial in log.trials.values():
         if is_running and trial.state == "interrupted" and not trial.reason:
             trial.state = "running"
     return SweepRecord(folder, plan, log, tuple(notes), folder.result.exists(), is_running, read_at)
+
+
+def _changed(folder: SweepFolder, path: Path) -> datetime:
+    """Return when a file of a sweep was written, by the store's clock when it lies in one."""
+    found = Store(folder.home).stored(path.name) if folder.home else None
+    return found.changed if found and found.changed else datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _is_held(lock: Path) -> bool:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from ebclab.cli import main
+from ebclab.config import compose, to_yaml
+from ebclab.data.filesystem import Place
+from ebclab.storage import store as storage
 from ebclab.storage.home import COPIES, Home
 from ebclab.storage.keeper import leased
+from ebclab.sweeps.inventory import inventory
+from ebclab.sweeps.shelf import Shelf, shelf_at
 
 
 @pytest.fixture
@@ -53,3 +61,45 @@ def test_what_lies_in_a_store_is_not_cleaned_and_says_how(runs: str, capsys: pyt
     assert f"--runs: only folders on a disk can be cleaned, got {runs}; delete in a store" in " ".join(
         capsys.readouterr().err.split()
     )
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
+    scored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    run, hour_ago = tmp_path / "runs" / "half", time.time() - 3600
+    checkpoints = run / "checkpoints"
+    for name, epochs, value in (("last-0000000010", 2, 0.5), ("last-0000000015", 3, 0.75), ("best-0000000020", 4, 0.9)):
+        (checkpoints / name).mkdir(parents=True)
+        facts = {"epochs_done": epochs, "scores": {"holdout_knn": value} if scored else {}}
+        (checkpoints / name / "manifest.json").write_text(json.dumps({"facts": facts, "files": {}}))
+    (checkpoints / "last-0000000025").mkdir()
+    (checkpoints / "last-0000000025" / "model.safetensors").touch()  # on its way
+    (run / "config.yaml").write_text(to_yaml(compose("flatclr", overrides=["training.epochs=6"])))
+    (run / "deep").mkdir()
+    (run / "deep" / "config.yaml").touch()
+    for path in run.rglob("*"):
+        os.utime(path, (hour_ago, hour_ago))
+    shelf = shelf_at(f"file://{run.parent}", "runs", "--runs")
+    [entry] = inventory(shelf, Shelf(tmp_path / "none"))
+    assert (entry.name, entry.done, entry.score) == ("half", "3/6 epochs", "75.0%" if scored else "")
+    assert entry.state == "unfinished"
+    assert entry.age == pytest.approx(3600, abs=60)
+    brought = {path.relative_to(shelf.path).as_posix() for path in shelf.path.rglob("*") if path.is_file()}
+    assert brought == {"half/config.yaml"}
+    shutil.rmtree(run)
+    assert inventory(shelf_at(f"file://{run.parent}", "runs", "--runs"), Shelf(tmp_path / "none")) == []
+
+
+def test_a_whole_bucket_of_runs_is_listed(
+    runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(storage, "_place", lambda root: Place(root.replace("s3://bucket", runs), "storage"))
+    assert main(["runs", "list", "--runs", "s3://bucket"]) == 0
+    assert "1/1 epochs" in capsys.readouterr().out
+    assert main(["export", "s3://bucket/one", "--to", "s3://bucket"]) == 2
+    assert "s3://bucket: holds other files, got one" in " ".join(capsys.readouterr().err.split())
+    assert main(["export", "s3://bucket", "--to", "there"]) == 2
+    assert "s3://bucket: a whole bucket, not a run or a sweep; name a folder in it" in capsys.readouterr().err
+    assert not list(Path.cwd().glob("s3:*"))

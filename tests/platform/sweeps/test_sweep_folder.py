@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,11 @@ from typing import Any
 import pytest
 
 from ebclab.errors import RunError, UserError
+from ebclab.reports.reading import read_sweep
+from ebclab.storage.home import COPIES
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.warm_start import earlier_results
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
@@ -109,6 +113,68 @@ def test_a_folder_with_something_else_in_it_is_left_alone(sweep_plan: Plans, fol
     (folder.path / "thesis.tex").touch()
     with pytest.raises(RunError, match="holds something that is no sweep; choose another --name"):
         look(folder, sweep_plan())
+
+
+def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    address, there = f"file://{tmp_path}/store/mine", tmp_path / "store" / "mine"
+    folder, plan = SweepFolder.at(address), sweep_plan()
+    with claim_sweep(folder, plan):
+        (folder.path / "tensorboard" / "0000").mkdir(parents=True)
+        (folder.path / "tensorboard" / "0000" / "events").touch()
+    assert (there / "sweep.yaml").is_file()
+    shutil.rmtree(there)
+    left = SweepFolder.at(address).pull()
+    assert {path.name for path in left.path.iterdir() if path.is_dir()} >= {"trials", "tensorboard"}
+    assert look(left, plan) is None
+    with claim_sweep(left, plan):
+        assert (there / "sweep.yaml").is_file()
+
+
+def test_what_is_said_of_a_sweep_in_a_store_names_its_address(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    address = f"file://{tmp_path}/store/mine"
+    folder, plan = SweepFolder.at(address), sweep_plan()
+
+    def said(work: Callable[[], object]) -> str:
+        with pytest.raises(UserError) as caught:
+            work()
+        assert "copies" not in str(caught.value)
+        return str(caught.value)
+
+    assert said(folder.read_plan) == f"{address}: no sweep here, sweep.yaml is missing; `ebclab sweep` makes sweeps"
+    assert said(lambda: read_sweep(address)).startswith(f"{address}: no sweep here")
+    assert said(lambda: earlier_results(address, plan)).startswith(f"{address}: no sweep here")
+    with claim_sweep(folder, plan):
+        pass
+    other = replace(plan, epochs=plan.epochs + 1)
+    assert said(lambda: look(folder, other)).startswith(f"{address}: this sweep was begun otherwise")
+    for text, problem in (("[]", "sweep.yaml"), ("search: tpe", "sweep.yaml is not a sweep's plan")):
+        (tmp_path / "store" / "mine" / "sweep.yaml").write_text(text)
+        assert said(lambda: read_sweep(address)).startswith(f"{address}: {problem}")
+
+
+def test_a_sweep_in_a_store_is_read_without_a_touch_of_the_copy_that_a_sweep_works_in(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    address = f"file://{tmp_path}/store/mine"
+    folder = SweepFolder.at(address)
+    with claim_sweep(folder, sweep_plan()):
+        (folder.trials / "0000").mkdir()
+        (folder.trials / "0000" / "new.txt").write_text("not uploaded yet")
+        folder.log.write_text("")
+        read = read_sweep(address).folder
+        assert read.path != folder.path
+        assert read.run("0000").path == read.trials / "0000"
+        with pytest.raises(RunError, match="no finished trial"):
+            earlier_results(address, sweep_plan())
+        assert (folder.trials / "0000" / "new.txt").exists()
+        assert folder.log.exists()
 
 
 def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(
