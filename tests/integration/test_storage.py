@@ -90,7 +90,7 @@ def test_every_verb_reads_and_writes_there_each_on_a_machine_of_its_own(
     assert "no scores" not in said.err  # what the machine before has measured is known
     assert _names("s3://sets/encoder") == {"README.md", "encoder.json", "model.safetensors"}
     assert main(["export", f"{runs}/run", "--to", "s3://sets/encoder"]) == 2
-    assert "--to: there is something already" in capsys.readouterr().err
+    assert "s3://sets/encoder: already holds an exported encoder" in capsys.readouterr().err
     assert main(["export", f"{runs}/run", "--to", "s3://sets/encoder", "--overwrite"]) == 0
     names = _names(f"{runs}/run")
     assert {"config.yaml", "environment.json", "metrics.jsonl", "result.json", "evaluation.json"} <= names

@@ -35,6 +35,25 @@ WRONG_SETTINGS = [
     (["pretrain", "simclr", "--set", "training.batch_size=5000"], "training.batch_size: larger than the training set"),
     (["pretrain", "simclr", "--resume", "--name", "ghost"], "nothing to resume, no run of this name"),
     (["pretrain", "simclr", "--dataset", "mnist", "--data-root", "empty"], "ebclab data fetch mnist --data-root"),
+    *(
+        (
+            [*verb, "--data-root", "s3://bucket/sets"],
+            "data.root: datasets are read from a folder on a disk, got s3://bucket/sets; a set that "
+            "`ebclab data prepare` wrote is read from a store by data.name=parquet:s3://bucket/sets",
+        )
+        for verb in (
+            ["pretrain", "simclr"],
+            ["sweep", "simclr"],
+            ["data", "list"],
+            ["data", "fetch", "mnist"],
+            ["data", "prepare", "mnist", "--to", "there"],
+            ["data", "show", "mnist"],
+        )
+    ),
+    (["data", "show", "digits", "--views", "s3://bucket/one.png"], "s3://bucket/one.png: pictures are written to a"),
+    (["data", "list", "--data-root", "s3://me:secret@bucket/sets"], "must hold no credentials, got s3://***@bucket"),
+    (["report", "s3://bucket/sweep", "--to", "s3://"], "--to: not a page, got s3://; name a file"),
+    (["pretrain", "simclr", "--runs", "s3://"], "s3://: an address without a bucket; write s3://BUCKET/FOLDER"),
     (
         ["pretrain", "ebclr", "--set", "method.buffer_size=10"],
         "method.buffer_size: must hold the global batch of 256 images, got 10; use at least 256",

@@ -171,3 +171,8 @@ def test_the_folder_of_datasets_is_absolute_once_read(methods, monkeypatch, tmp_
     }
     read = {given: parse_experiment(mapping, methods).data.root for given, mapping in roots.items()}
     assert read == {"images": str(tmp_path / "images"), "~/images": "/home/someone/images", "/images": "/images"}
+
+
+def test_an_address_is_no_folder_of_datasets(methods):
+    with pytest.raises(ConfigError, match=r"^data\.root: .*, got s3://b/sets; .* data\.name=parquet:s3://b/sets"):
+        parse_experiment({"method": {"name": "plain"}, "data": {"root": "s3://b/sets"}}, methods)

@@ -168,6 +168,11 @@ def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatc
     monkeypatch.delenv("EBCLAB_DATA")
     assert data_root(None) == Path.home() / ".cache/ebclab"
     assert data_root("relative") == Path.cwd() / "relative"
+    monkeypatch.setenv("EBCLAB_DATA", "gs://bucket/sets")
+    with pytest.raises(
+        DataError, match=r"EBCLAB_DATA: .*, got gs://bucket/sets; .* data\.name=parquet:gs://bucket/sets"
+    ):
+        data_root(None)
 
 
 def test_digits_need_no_files_and_no_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
