@@ -52,7 +52,6 @@ WRONG_SETTINGS = [
     ),
     (["data", "show", "digits", "--views", "s3://bucket/one.png"], "s3://bucket/one.png: pictures are written to a"),
     (["data", "list", "--data-root", "s3://me:secret@bucket/sets"], "must hold no credentials, got s3://***@bucket"),
-    (["report", "s3://bucket/sweep", "--to", "s3://"], "--to: not a page, got s3://; name a file"),
     (["pretrain", "simclr", "--runs", "s3://"], "s3://: an address without a bucket; write s3://BUCKET/FOLDER"),
     (
         ["pretrain", "ebclr", "--set", "method.buffer_size=10"],
