@@ -76,8 +76,9 @@ def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(
     config = ebclab.compose("moco", overrides=[*TINY, "training.epochs=2", "resources.workers=2"])
     local = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
     stored = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
-    for key in ("scores", "steps", "best", "metrics", "checkpoint"):
+    for key in ("scores", "steps", "best", "checkpoint"):
         assert stored.result[key] == local.result[key], key
+    assert stored.result["metrics"]["loss"] == local.result["metrics"]["loss"]
     address = "s3://sets/workers/run"
     assert json.loads(_read(address, "result.json")) == stored.result
     weights = f"{local.result['checkpoint']}/model.safetensors"
