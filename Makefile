@@ -30,13 +30,13 @@ demo: install ## FlatCLR on real digits: train, measure, export; a small sweep a
 	$(BIN)/ebclab report $(DEMO)/sweeps/digits --to $(DEMO)/report.html
 	$(BIN)/ebclab export $(DEMO)/sweeps/digits --to $(DEMO)/best --overwrite
 
-test: install ## The whole test suite.
-	$(BIN)/python -m pytest
+test: install ## The test suite, but for `make cluster-test`.
+	$(BIN)/python -m pytest -m "not cluster"
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
 	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || \
 	    { apt-get update -qq && apt-get install -y -qq openssh-server rsync iproute2; }
-	$(BIN)/python -m pytest tests/cluster tests/integration/test_ray_faults.py
+	$(BIN)/python -m pytest -m cluster
 
 check: install ## Format, lint, types.
 	$(BIN)/ruff format --check .

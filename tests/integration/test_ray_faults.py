@@ -27,7 +27,10 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.space import parse_space
 from ebclab.training.display import SilentDisplay
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # a second instance of Ray in this process
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
+]
 
 TINY = ["data.train_limit=640", "training.batch_size=64", "training.log_every=1", "training.epochs=6"]
 STEPS_AN_EPOCH = 9
