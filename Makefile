@@ -35,7 +35,8 @@ test: install ## The test suite, but for `make cluster-test`.
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
 	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || \
-	    { apt-get update -qq && apt-get install -y -qq openssh-server rsync iproute2; }
+	    { apt-get update -qq && apt-get install -y -qq openssh-server rsync iproute2; } || \
+	    echo "sshd, rsync or ip is missing and cannot be installed here: the test of ray up is skipped"
 	$(BIN)/python -m pytest -m cluster
 
 check: install ## Format, lint, types.
