@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ def _config(workers: int = 2) -> Any:
     return ebclab.compose("moco", overrides=[*TINY, f"resources.workers={workers}", "resources.cpus_per_worker=1"])
 
 
+def _pretrain(config: Any, runs: Path) -> Any:
+    return ebclab.pretrain(config, runs=runs, name="run", display=SilentDisplay())
+
+
 def _records(run: Path) -> list[dict[str, Any]]:
     log = run / "metrics.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
@@ -117,24 +122,27 @@ def _until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
         time.sleep(0.01)
 
 
-class Fault(threading.Thread):
+class Fault:
     """Something that happens to a run at a step, and how long the run needs to get beyond that step again."""
 
     def __init__(self, run: Path, step: int, happen: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
         self._run, self._step, self._happen = run, step, happen
         self.seconds, self.lost = 0.0, 0
-        self.start()
 
-    def run(self) -> None:
-        """Wait for the step, let it happen, wait for the next step of the workers that come after."""
-        _until(lambda: _last_step(self._run) >= self._step)
-        self._happen()
-        reached, started = _last_step(self._run), time.monotonic()
-        _until(lambda: len(_resumes(self._run)) > 0)
-        resumed = _resumes(self._run)[-1]
-        _until(lambda: _last_step(self._run) > resumed)
-        self.seconds, self.lost = time.monotonic() - started, reached - resumed
+    def during(self, train: Callable[[], Any]) -> Any:
+        """Let it happen while ``train`` is at work in a thread, since machines can be added by the main thread only."""
+        with ThreadPoolExecutor(1) as pool:
+            training = pool.submit(train)
+            _until(lambda: _last_step(self._run) >= self._step or training.done())
+            assert not training.done(), training.result()
+            self._happen()
+            reached, started = _last_step(self._run), time.monotonic()
+            _until(lambda: len(_resumes(self._run)) > 0 or training.done())
+            assert not training.done(), training.result()
+            resumed = _resumes(self._run)[-1]
+            _until(lambda: _last_step(self._run) > resumed)
+            self.seconds, self.lost = time.monotonic() - started, reached - resumed
+            return training.result(timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +166,6 @@ def _same_bits(run: Path, wanted: dict[str, torch.Tensor]) -> bool:
 
 
 def _finish(fault: Fault, record: Record, name: str) -> None:
-    fault.join(timeout=60)
-    assert not fault.is_alive()
     record("fault", name)
     record("steps_lost", fault.lost)
     record("seconds", round(fault.seconds, 1))
@@ -175,7 +181,7 @@ def test_a_machine_that_dies_costs_the_steps_since_the_last_checkpoint(
         machines.add()
 
     fault = Fault(tmp_path / "run", 24, die)
-    result = ebclab.pretrain(_config(), runs=tmp_path, name="run", display=SilentDisplay()).result
+    result = fault.during(lambda: _pretrain(_config(), tmp_path)).result
     _finish(fault, record_property, "a machine dies, another one comes")
     assert _resumes(tmp_path / "run") == [18]
     assert fault.lost < 2 * STEPS_AN_EPOCH
@@ -201,7 +207,7 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     config = ebclab.compose(
         "moco", overrides=[*TINY, "training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
     )
-    result = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay()).result
+    result = fault.during(lambda: _pretrain(config, tmp_path)).result
     _finish(fault, record_property, "a machine is taken away after a notice")
     assert _resumes(run)[0] == saved()[0]
     assert result["steps"] == 54
@@ -233,7 +239,7 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
         machines.add()
 
     fault = Fault(tmp_path / "disturbed" / "trials" / "0001", 24, die)
-    assert sweep("disturbed") == wanted
+    assert fault.during(lambda: sweep("disturbed")) == wanted
     _finish(fault, record_property, "the machine of a trial of a sweep dies")
 
 
@@ -261,7 +267,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
         reached = _last_step(run)
         (small / "ballast").unlink()
         fault = Fault(run, 0, lambda: None)
-        ebclab.pretrain(_config(), runs=small, name="run", display=SilentDisplay())
+        fault.during(lambda: _pretrain(_config(), small))
         _finish(fault, record_property, "the disk is full; room is made, the same command is given again")
         record_property("steps_lost", reached - _resumes(run)[0])
         assert _resumes(run) == [18]
