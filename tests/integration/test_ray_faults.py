@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 
 import ebclab
-from ebclab.errors import RunError
+from ebclab.errors import UserError
 from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.space import parse_space
@@ -261,7 +261,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
 
         thread = threading.Thread(target=fill)
         thread.start()
-        with pytest.raises(RunError, match="the disk is full; the checkpoint before it, last-0000000018, is kept"):
+        with pytest.raises(UserError, match="the disk is full; the checkpoint before it, last-0000000018, is kept"):
             ebclab.pretrain(_config(), runs=small, name="run", display=SilentDisplay())
         thread.join()
         reached = _last_step(run)
