@@ -67,15 +67,20 @@ def _start_store() -> tuple[Callable[[], None], S3]:
     server.start()
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
+    for path, content in (("reset-auth", b"inf"), ("reset", b"")):  # what an earlier server of this process has left
+        _post(f"{url}/moto-api/{path}", content)
     owner = {"endpoint_url": url, "region_name": "us-east-1", "aws_access_key_id": "o", "aws_secret_access_key": "o"}
     iam = boto3.client("iam", **owner)
     iam.create_user(UserName="user")
     iam.put_user_policy(UserName="user", PolicyName="all", PolicyDocument=json.dumps(ALLOW_ALL))
     made = iam.create_access_key(UserName="user")["AccessKey"]
     boto3.client("s3", **owner).create_bucket(Bucket="sets")
-    check_keys = urllib.request.Request(f"{url}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"})
-    urllib.request.urlopen(check_keys).close()  # from now on every request must be signed
+    _post(f"{url}/moto-api/reset-auth", b"0")  # from now on every request must be signed
     return server.stop, S3(url, made["AccessKeyId"], made["SecretAccessKey"])
+
+
+def _post(url: str, content: bytes) -> None:
+    urllib.request.urlopen(urllib.request.Request(url, content, {"Content-Type": "text/plain"})).close()
 
 
 @pytest.fixture(scope="module")
