@@ -210,6 +210,12 @@ def _nothing_secret(laptop: dict[str, str], folder: Path, said: str) -> None:
     assert SECRET not in said
 
 
+def _of_ray(network: Any, host: Any) -> str:
+    """Return the processes of Ray on a host."""
+    found: str = network.run(host, "ps -eo args | grep -E 'raylet/rayle[t]|gcs_serve[r]|ray:[:]'").stdout
+    return found
+
+
 def _nothing_left(network: Any, laptop: dict[str, str], folder: Path) -> None:
     """Assert that no process of Ray is left on any machine, and no key once README's last step is done."""
     text = (ROOT / "cluster" / "README.md").read_text(encoding="utf-8")
@@ -217,7 +223,7 @@ def _nothing_left(network: Any, laptop: dict[str, str], folder: Path) -> None:
     for host in network.hosts:
         if host.process.poll() is not None:
             continue
-        assert network.run(host, "pgrep -fa 'raylet|gcs_server|ray::'").stdout.replace("pgrep", "").strip() == ""
+        _until(lambda host=host: not _of_ray(network, host), 120)  # workers end when they miss their head
         network.run(host, clean)
         left = network.run(host, "ls -A ~").stdout.split()
         assert "ebclab" not in left
