@@ -314,7 +314,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     Mirror(home).pull(("last",))
     assert _same_bits(home.copy, undisturbed)
     record_property("fault", "the head dies with all that ran on it; the same command elsewhere, from the store")
-    record_property("steps_lost", f"at most {resumed['dropped_records']}")
+    record_property("steps_lost", f"{resumed['dropped_records']} of those the store knew")
     record_property("seconds", round(seconds, 1))
 
 
