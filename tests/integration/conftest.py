@@ -86,7 +86,10 @@ def _post(url: str, content: bytes) -> None:
 @pytest.fixture(scope="module")
 def store() -> Iterator[S3]:
     """The server; this process has the user's keys and no other way to find any."""
+    from ebclab.storage import store as opened
+
     stop, store = _start_store()
+    opened._place.cache_clear()  # an earlier server of this process had the same buckets
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_REGION"):
             patch.delenv(name, raising=False)
