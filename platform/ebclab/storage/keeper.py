@@ -93,7 +93,7 @@ def kept(home: Home | None, kinds: tuple[str, ...] = (), *, without: tuple[str, 
     mirror = Mirror(home, without=without)
     mirror.pull(kinds)
     keeper = StoreKeeper(mirror)
-    with _repeating(keeper.push_if_wanted, _PAUSE):
+    with repeating(keeper.push_if_wanted, _PAUSE):
         try:
             yield keeper
         finally:
@@ -113,7 +113,7 @@ def leased(home: Home | None, busy: str) -> Iterator[None]:
     lease = Lease(home, busy)
     lease.take()
     try:
-        with _repeating(lease.renew, _RENEWED):
+        with repeating(lease.renew, _RENEWED):
             yield
     finally:
         with logged():
@@ -139,14 +139,14 @@ def watched(home: Home | None, name: str) -> Iterator[None]:
             store.download(name, home.copy / name)
             seen[0] = found
 
-    with _repeating(look, _LOOK):
+    with repeating(look, _LOOK):
         yield
     Mirror(home).pull()
 
 
 @contextmanager
-def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Do ``work`` every so many seconds in a thread; what a store says then is logged and tried again."""
+def repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do ``work`` every so many seconds in a thread; what goes wrong then is logged and tried again."""
     over = threading.Event()
 
     def repeat() -> None:
@@ -154,7 +154,7 @@ def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
             with logged():
                 work()
 
-    thread = threading.Thread(target=repeat, daemon=True, name="ebclab-storage")
+    thread = threading.Thread(target=repeat, daemon=True, name="ebclab-repeating")
     thread.start()
     try:
         yield

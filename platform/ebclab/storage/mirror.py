@@ -59,8 +59,8 @@ class Mirror:
             checkpoints = {folder for folder in whole if folder.rpartition("/")[2].startswith(beginnings)}
             plain = [name for name in there if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
             self._forget_what_is_not_there(set(plain), whole)
-            _at_once(lambda name: self.store.download(name, self.home.copy / name), plain)
-            _at_once(lambda folder: self._fetch(folder, there), sorted(checkpoints))
+            at_once(lambda name: self.store.download(name, self.home.copy / name), plain)
+            at_once(lambda folder: self._fetch(folder, there), sorted(checkpoints))
             self._sent = {name: _stamp(path) for name, path in self._local()}
             return bool(there)
 
@@ -74,7 +74,7 @@ class Mirror:
             for name in sorted(rewritten):  # from here on that checkpoint is not whole
                 self._delete(name)
             for rank in sorted({_rank(name) for name in changed}):
-                _at_once(lambda name: self._upload(name, local[name]), [n for n in changed if _rank(n) == rank])
+                at_once(lambda name: self._upload(name, local[name]), [n for n in changed if _rank(n) == rank])
             for name in sorted(gone, key=_rank, reverse=True):
                 if name in self._sent:
                     self._delete(name)
@@ -175,7 +175,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _at_once(work: Callable[[str], None], names: list[str]) -> None:
+def at_once(work: Callable[[str], None], names: list[str]) -> None:
     """Do ``work`` for every name, several at a time; the first error is raised when all have ended."""
     if len(names) < 2:
         for name in names:

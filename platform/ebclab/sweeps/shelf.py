@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 from ebclab.errors import RunError, UserError
 from ebclab.storage.home import Home, home_at
 from ebclab.storage.lease import held_by
-from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, whole_checkpoints
+from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, whole_checkpoints
 from ebclab.storage.store import Store, Stored
 from ebclab.training.lock import is_running
 
 _LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
 """Files of runs and sweeps that a list is made of."""
-
-_AT_ONCE = 16  # requests
 
 
 @dataclass(frozen=True)
@@ -87,9 +84,7 @@ def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
     wanted = [name for name in there if name.count("/") == 1 and name.endswith(tuple(f"/{file}" for file in _LISTED))]
     for path in (path for file in _LISTED for path in home.copy.glob(f"*/{file}")):  # of an earlier list
         path.unlink()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for done in [pool.submit(store.download, name, home.copy / name) for name in wanted]:
-            done.result()
+    at_once(lambda name: store.download(name, home.copy / name), wanted)
     return Shelf(home.copy, home, there)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
 
-from ebclab.storage.keeper import logged
+from ebclab.storage.keeper import repeating
 
 _PAUSE = 2.0  # seconds between looks
 
@@ -38,18 +37,11 @@ class Notices:
 @contextmanager
 def heeded(act: Callable[[list[str]], None]) -> Iterator[None]:
     """Call ``act`` with the names of machines as they come on notice, in a thread of its own."""
-    over, notices = threading.Event(), Notices()
+    notices = Notices()
 
     def look() -> None:
-        while not over.wait(_PAUSE):
-            with logged():  # the next notice must be heard, whatever becomes of this one
-                if names := notices.new():
-                    act(names)
+        if names := notices.new():
+            act(names)
 
-    thread = threading.Thread(target=look, daemon=True, name="ebclab-notices")
-    thread.start()
-    try:
+    with repeating(look, _PAUSE):  # the next notice must be heard, whatever becomes of this one
         yield
-    finally:
-        over.set()
-        thread.join()
