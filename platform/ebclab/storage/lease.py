@@ -69,16 +69,18 @@ class Lease:
         self._store.write(NAME, json.dumps({"id": self._id, **_this_process()}).encode())
 
 
-def require_free(home: Home, busy: str) -> None:
-    """Refuse a folder that another process holds.
+def require_free(home: Home | None, busy: str) -> None:
+    """Refuse a folder that another process holds, before its copy on this machine is touched.
 
     Args:
-        home: The folder.
+        home: The folder; None for one on a disk, which is held otherwise.
         busy: What a holder is doing, for the message.
 
     Raises:
         RunError: It is held.
     """
+    if home is None:
+        return
     store = Store(home)
     age, holder = _holder(store)
     if age is None or _is_dead(holder):

@@ -10,6 +10,7 @@ from typing import Any
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
 from ebclab.storage.home import home_in
+from ebclab.storage.lease import require_free
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.limits import Launch, Limits
 from ebclab.sweeps.log import SweepLog
@@ -58,7 +59,9 @@ def sweep(
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     name = name or default_name(plan)
-    folder = SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).pull()
+    folder = SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name)
+    require_free(folder.home, "works on this sweep")
+    folder.pull()
     methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
     plan, weights = with_initial_weights(plan, folder, methods)
     result = finished_result(folder, plan, methods, resume=resume)

@@ -84,8 +84,7 @@ def pretrain(
     name = name or default_name(config)
     place = home_in(runs, name) or Path(runs) / name
     there = RunFolder.at(place)
-    if there.home is not None:
-        require_free(there.home, "is training in this folder")  # whose copy here must not be touched
+    require_free(there.home, "is training in this folder")
     there.pull()
     before = there.read_config(methods).init if there.config_path.is_file() else None
     config, weights = with_digest(config, before)

@@ -15,9 +15,11 @@ import pytest
 
 from ebclab.errors import RunError, UserError
 from ebclab.reports.reading import read_sweep
-from ebclab.storage.home import COPIES
+from ebclab.storage.home import COPIES, Home
+from ebclab.storage.keeper import leased
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.sweep import sweep
 from ebclab.sweeps.warm_start import earlier_results
 from energy_contrast.catalog import METHODS
 
@@ -234,3 +236,16 @@ def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(
         assert not folder.result.exists()  # it says what has finished, and this has not
     assert look(folder, more) is None
     assert read_plan(folder.plan).to_mapping() == more.to_mapping()
+
+
+def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_one_works_in(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    home = Home(f"file://{tmp_path}/store", "mine")
+    with leased(home, "works on this sweep"):
+        home.copy.mkdir(parents=True)
+        (home.copy / "trials.jsonl").write_text("newer than in the store")
+        with pytest.raises(RunError, match="another process works on this sweep"):
+            sweep(sweep_plan(), sweeps=home.root, name="mine")
+        assert (home.copy / "trials.jsonl").read_text() == "newer than in the store"
