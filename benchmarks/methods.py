@@ -31,8 +31,8 @@ class Run(NamedTuple):
         seed: Its seed.
         seconds: Training time.
         trained: Test accuracies by probe.
-        untrained: Those of the same encoder before its first step.
-        pixels: Those of raw pixels.
+        untrained: Those of the same encoder before its first step; empty where the table has no row for it.
+        pixels: Those of raw pixels, or empty.
     """
 
     method: str
@@ -55,9 +55,10 @@ def one(task: tuple[str, int, argparse.Namespace]) -> Run:
     config = ebclab.compose(method, recipe=asked.recipe, overrides=settings)
     with tempfile.TemporaryDirectory() as folder:
         run = ebclab.pretrain(config, runs=folder, name="run", display=SilentDisplay())
-        rows = ebclab.evaluate(run.path, only=PROBES, references=True).rows
+        rows = ebclab.evaluate(run.path, only=PROBES, references=method in (asked.methods[0], "ebclr")).rows
         plain: list[dict[str, float]] = [
-            {probe: rows[name][probe].value for probe in PROBES} for name in (method, "untrained encoder", "raw pixels")
+            {probe: value.value for probe, value in rows.get(name, {}).items()}
+            for name in (method, "untrained encoder", "raw pixels")
         ]
         return Run(method, seed, run.result["seconds"], *plain)
 
