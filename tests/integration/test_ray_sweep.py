@@ -198,6 +198,31 @@ def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp
         ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", display=Silent())
 
 
+def test_as_many_processes_as_trials_at_once_are_started_and_kept_however_short_the_trials(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray import tune
+    from ray.air.execution._internal.actor_manager import RayActorManager
+
+    def empty_turn(config: dict[str, Any], setup: Any) -> None:
+        tune.report({"epoch": 1, "objective": 0.5, "metrics": {"holdout_knn": 0.5}})
+        tune.report({"outcome": "finished", "reason": ""})
+
+    started: list[Any] = []
+    start = RayActorManager.add_actor
+
+    def counted(manager: RayActorManager, **asked: Any) -> Any:
+        started.append(asked["resource_request"])
+        return start(manager, **asked)
+
+    monkeypatch.setattr(RayActorManager, "add_actor", counted)
+    monkeypatch.setattr("ebclab.sweeps.on_tune.run_turn", empty_turn)
+    plan = _plan("training.epochs=1", trials=12, top=0, scheduler="none", search="random")
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Silent())
+    assert result["trials"] == {"finished": 12}
+    assert len(started) == 2
+
+
 def test_a_population_goes_on_from_its_best_and_every_member_reaches_the_end(cluster: str, tmp_path: Path) -> None:
     plan = _plan(scheduler="pbt", trials=4, top=1, seeds=1, baseline=False, interval_epochs=1)
     ebclab.sweep(plan, sweeps=tmp_path, name="pbt", display=Silent())

@@ -34,6 +34,7 @@ def run_course(course: Course, setup: TrialSetup, slots: Slots, storage: Path, o
         tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(slots)),
         tune_config=tune.TuneConfig(
             num_samples=-1,
+            max_concurrent_trials=slots.concurrent,  # as many may wait for a process at once; Tune's default is one
             search_alg=_Orders(course),
             scheduler=_Judge(course),
             reuse_actors=True,
@@ -96,6 +97,10 @@ class _Judge(_Unsaved, FIFOScheduler):
     def __init__(self, course: Course) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._course = course
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Turn | None:
+        """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits."""
+        return None
 
     def on_trial_result(self, tune_controller: Any, trial: Turn, result: dict[str, Any]) -> str:
         order, seconds = _order(trial), float(result["time_total_s"])

@@ -14,6 +14,7 @@ SWITCHES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a sweep's own log says it all
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the first Ctrl-C saves
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # Tune's own record of all trials, which no resume reads
     "TUNE_RESULT_BUFFER_LENGTH": "1",
 }
 """Name and value of each."""
