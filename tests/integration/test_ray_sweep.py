@@ -363,6 +363,30 @@ def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(
     assert (tmp_path / "short" / "best.yaml").exists()
 
 
+def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    def clock() -> float:
+        told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
+        return time.monotonic() + 3600 * told
+
+    monkeypatch.setattr("ebclab.sweeps.phase.time", SimpleNamespace(monotonic=clock))
+    plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
+    taken = ray.util.placement_group([{"CPU": 1}])
+    ray.get(taken.ready())
+    try:
+        ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=Silent())
+    finally:
+        ray.util.remove_placement_group(taken)
+    first, second = _trials(tmp_path / "short").values()
+    assert (first.state, second.state) == ("interrupted", "interrupted")
+    assert second.reason == "stopped before it had a place"
+    assert [path.parent.name for path in tmp_path.glob("short/trials/*/metrics.jsonl")] == ["0000"]
+    assert capsys.readouterr().out == ""  # nor does Tune tell of it
+
+
 def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> None:
     terminal, inside = pty.openpty()  # Ray pickles what it is given, and a terminal cannot be pickled
     with os.fdopen(inside, "w") as stream:

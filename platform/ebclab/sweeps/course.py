@@ -92,7 +92,7 @@ class Course:
     ) -> None:
         self._log, self._proposals, self._rules, self._population = log, proposals, rules, population
         self._is_population = rules.scheduler == "pbt" and proposals.kind == "search"
-        self._concurrent, self._failures_allowed, self._stop, self._clone = concurrent, failures_allowed, stop, clone
+        self._concurrent, self._failures_allowed, self.stop, self._clone = concurrent, failures_allowed, stop, clone
         self.active, self.refusal = set[str](), ""
         self._seconds_before: dict[str, float] = {}
 
@@ -107,11 +107,11 @@ class Course:
         if self.active:
             return False
         trials = self.trials
-        return self._stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
+        return self.stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
 
     def next_order(self) -> Order | None:
         """Return the next turn, which is then in work, or None while there is none to give."""
-        if self._stop.is_set or len(self.active) >= self._concurrent:
+        if self.stop.is_set or len(self.active) >= self._concurrent:
             return None
         trial = self._next_trial()
         if trial is None:
@@ -147,7 +147,7 @@ class Course:
         """Take in how a turn ended: finished, diverged, failed, interrupted, or refused, which ends the course."""
         if state == "refused":
             self.refusal = reason
-            self._stop.set()
+            self.stop.set()
             self._log.append("waiting", trial=trial_id)
         elif not self._log.trials[trial_id].is_over:
             total = round(self._seconds_before[trial_id] + seconds, 3)

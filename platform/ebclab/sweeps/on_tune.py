@@ -12,6 +12,7 @@ from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial as Turn
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -99,7 +100,13 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._course = course
 
     def choose_trial_to_run(self, tune_controller: Any) -> Turn | None:
-        """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits."""
+        """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits.
+
+        Turns that still wait for a place when the sweep is to end are not given one.
+        """
+        if self._course.stop.is_set:
+            for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == Turn.PENDING]:
+                tune_controller.stop_trial(turn)
         return None
 
     def on_trial_result(self, tune_controller: Any, trial: Turn, result: dict[str, Any]) -> str:
@@ -115,6 +122,7 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._course.on_turn_over(_order(trial).trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: Turn) -> None:
+        self._course.on_outcome(_order(trial).trial, "interrupted", "stopped before it had a place", 0.0)
         self._course.on_turn_over(_order(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Turn) -> None:
@@ -124,11 +132,18 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._course.on_turn_over(_order(trial).trial)
 
 
-class _Heartbeat(_Unsaved, tune.Callback):
-    """Tune's loop, felt several times a second."""
+class _Heartbeat(_Unsaved, TrialProgressCallback):
+    """Tune's loop, felt several times a second; in the place of Tune's own lines about trials."""
 
     def __init__(self, on_step: Callable[[], None]) -> None:
+        super().__init__()
         self._on_step = on_step
 
     def on_step_end(self, iteration: int, trials: list[Turn], **info: Any) -> None:
         self._on_step()
+
+    def on_trial_complete(self, iteration: int, trials: list[Turn], trial: Turn, **info: Any) -> None:
+        pass
+
+    def log_result(self, trial: Turn, result: dict[str, Any], error: bool = False) -> None:
+        pass
