@@ -10,6 +10,7 @@ the wire is counted by a server that speaks S3's protocol on this machine.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import os
@@ -24,10 +25,11 @@ from typing import Any
 
 from page import measured, write_page
 from scaling import TINY, cluster, sweep_of
+from sweep_start import generated_trial
 
 REQUESTS = "EBCLAB_BENCHMARK_REQUESTS"  # variable with the file that requests are counted in
 CALLS = ("names", "stored", "read", "download", "upload", "write", "delete")
-RUNS, SWEEPS = (2, 12), (4, 16)  # epochs, trials of two epochs
+RUNS, SWEEPS, LOGS = (2, 12), (4, 16), (100, 1000)  # epochs, trials of two epochs, trials of twenty
 
 
 def counted_turn(config: dict[str, Any], setup: Any) -> None:
@@ -73,10 +75,10 @@ def requests_of(work: Callable[[str], None], who: str) -> dict[str, Any]:
     calls = Counter(f"{record['who']} {record['call']}" for record in records)
     sent = Counter[str]()
     for record in records:
-        is_log, is_checkpoint = record["file"] == "trials.jsonl", "checkpoints/" in record["file"]
+        is_log, is_checkpoint = "trials.jsonl" in record["file"], "checkpoints/" in record["file"]
         what = "log" if is_log else "checkpoints" if is_checkpoint else "rest"
         sent[f"{record['who']} {what}"] += record["bytes"] if record["call"] in ("upload", "write") else 0
-    logs = sum(record["file"] == "trials.jsonl" and record["call"] == "upload" for record in records)
+    logs = sum("trials.jsonl" in record["file"] and record["call"] in ("upload", "write") for record in records)
     return {"calls": dict(calls), "bytes": dict(sent), "logs": logs, "seconds": seconds}
 
 
@@ -98,6 +100,34 @@ def sweep_requests(trials: int) -> dict[str, Any]:
             sweep_of(trials, root, counted_turn, 2, epochs=2)
 
     return requests_of(work, "sweep")
+
+
+def log_requests(trials: int) -> dict[str, Any]:
+    """Count the requests for the log of a sweep of ``trials`` generated trials of 20 epochs, pushed twice a trial."""
+    from ebclab.storage.home import Home
+    from ebclab.storage.mirror import Mirror
+    from ebclab.sweeps.space import load_space
+    from ebclab.sweeps.suggest import suggest
+
+    space, size = load_space(None, "flatclr"), 0
+
+    def work(root: str) -> None:
+        nonlocal size
+        home = Home(root, "s")
+        mirror, path = Mirror(home), home.copy / "trials.jsonl"
+        home.copy.mkdir(parents=True)
+        for number in range(trials):
+            point = suggest(space, "random", seed=0, number=number, trials=[], default=None)
+            events = io.StringIO()
+            generated_trial(events, number, point, space.settings(point))
+            first, _, others = events.getvalue().partition("\n")
+            for text in (f"{first}\n", others):
+                with path.open("a") as file:
+                    file.write(text)
+                mirror.push()
+        size = path.stat().st_size
+
+    return requests_of(work, "log") | {"size": size}
 
 
 def wire() -> dict[str, dict[str, int]]:
@@ -141,7 +171,7 @@ def wire() -> dict[str, dict[str, int]]:
     return found
 
 
-PARTS: dict[str, Callable[..., Any]] = {"run": run_requests, "sweep": sweep_requests, "wire": wire}
+PARTS: dict[str, Callable[..., Any]] = {"run": run_requests, "sweep": sweep_requests, "log": log_requests, "wire": wire}
 CLASSES = {"GET": "get", "HEAD": "get", "PUT": "put", "POST": "put", "DELETE": "free"}  # as S3 prices them
 DOLLARS = {"put": 0.005 / 1000, "get": 0.0004 / 1000, "free": 0.0}  # list prices, US East, assumed
 
@@ -186,6 +216,12 @@ def tables(found: dict[str, Any]) -> str:
     trial = [per(*sweeps, key, many - few) for key in ("calls", "bytes")]
     lines += [row(f"a trial more, up to {many}", *trial, wire)]
     lines += ["", f"Uploads of the log: {sweeps[0]['logs']} with {few} trials, {sweeps[1]['logs']} with {many}."]
+    lines += ["", "| a log pushed twice a trial | its size, MB | sent, MB | writes | seconds, this disk |"]
+    lines += ["|---|---|---|---|---|"]
+    for trials in LOGS:
+        log = found[f"log {trials}"]
+        sizes = f"{log['size'] / 1e6:.2f} | {log['bytes']['log log'] / 1e6:,.1f}"
+        lines += [f"| {trials:,} trials of 20 epochs | {sizes} | {log['logs']:,} | {log['seconds']:.1f} |"]
     return "\n".join(lines)
 
 
@@ -198,7 +234,7 @@ def main() -> None:
     if asked.only:
         print(json.dumps(PARTS[asked.only[0]](*map(int, asked.only[1:]))))
         return
-    names = [f"run {n}" for n in RUNS] + [f"sweep {n}" for n in SWEEPS] + ["wire"]
+    names = [f"run {n}" for n in RUNS] + [f"sweep {n}" for n in SWEEPS] + [f"log {n}" for n in LOGS] + ["wire"]
     found = measured(__file__, names, asked.measured)
     command = "`python benchmarks/storage_requests.py`"
     write_page("storage_requests", "What a store is asked", command, ("pyarrow", "ray", "moto"), tables(found))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from pyarrow import fs
 
 from ebclab.cli import main
 from ebclab.storage.home import COPIES, home_at
+from ebclab.storage.mirror import Mirror
 from ebclab.storage.patience import PATIENCE
 from ebclab.storage.store import Store
+from ebclab.sweeps.log import SweepLog
 
 SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]
 
@@ -176,6 +179,38 @@ def test_a_run_waits_for_a_store_that_is_away_and_loses_nothing(
     assert process.wait(timeout=240) == 0, process.stderr.read()  # type: ignore[union-attr]
     process.stderr.close()  # type: ignore[union-attr]
     assert _weights(f"{runs}/run") == undisturbed
+
+
+@pytest.mark.parametrize("requests", range(11))
+def test_a_sweep_killed_between_two_requests_for_its_log_goes_on_elsewhere_from_the_last_push(
+    requests: int, store: Any, machine: Any
+) -> None:
+    class Dying(Store):
+        left = requests
+
+        def write(self, name: str, content: bytes) -> None:
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            super().write(name, content)
+
+    home = home_at(f"s3://sets/log-{requests}/s")
+    assert home is not None
+    mirror, pushed = Mirror(home, store=Dying(home)), 0
+    mirror.pull()
+    with suppress(KeyboardInterrupt):
+        while True:
+            SweepLog(home.copy / "trials.jsonl").append("note", text="x" * 20_000)
+            mirror.push()
+            pushed += 1
+    for known in (pushed, pushed + 1):  # on other machines; the first of them goes on
+        machine()
+        follower = Mirror(home)
+        follower.pull()
+        log = SweepLog(home.copy / "trials.jsonl")
+        assert len(log.events) == known
+        log.append("note", text="y")
+        follower.push()
 
 
 def test_a_store_that_stays_away_ends_the_run_with_a_sentence(

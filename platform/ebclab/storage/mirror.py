@@ -2,7 +2,8 @@
 
 The store is the truth when a process begins (``pull``), the copy while it works (``push``). Checkpoints are folders
 that a manifest completes: it is uploaded last and deleted first, and without it a checkpoint does not exist. So
-nothing that was broken off on its way is ever taken for whole. Names that begin with a dot stay where they are.
+nothing that was broken off on its way is ever taken for whole. Names that begin with a dot stay where they are. A log
+that only grows is sent in parts (``parts``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ebclab.errors import RunError
 from ebclab.storage.home import Home
+from ebclab.storage.parts import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
 from ebclab.storage.store import Store, Stored
 
 MANIFEST = "manifest.json"
@@ -44,6 +47,7 @@ class Mirror:
         self.store = store or Store(home)
         self._without = tuple(f"{name}/" for name in without)
         self._sent: dict[str, tuple[int, int]] = {}  # name: size and time of the local file that the store has
+        self._parts: dict[str, list[Part]] = {}  # name: what of a growing file is in the store for good
         self._lock = threading.Lock()
 
     def pull(self, kinds: Iterable[str] = ()) -> bool:
@@ -59,7 +63,7 @@ class Mirror:
             checkpoints = {folder for folder in whole if folder.rpartition("/")[2].startswith(beginnings)}
             plain = [name for name in there if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
             self._forget_what_is_not_there(set(plain), whole)
-            at_once(lambda name: self.store.download(name, self.home.copy / name), plain)
+            at_once(self._bring, plain)
             at_once(lambda folder: self._fetch(folder, there), sorted(checkpoints))
             self._sent = {name: _stamp(path) for name, path in self._local()}
             return bool(there)
@@ -80,19 +84,39 @@ class Mirror:
                     self._delete(name)
             return len(changed)
 
+    def _bring(self, name: str) -> None:
+        self._parts[name] = bring(self.store, name, self.home.copy / name)
+
     def _upload(self, name: str, stamp: tuple[int, int]) -> None:
         path = self.home.copy / name
         try:
-            self.store.upload(path, name)
+            if grows(name):
+                self._upload_rest(path, name)
+            else:
+                self.store.upload(path, name)
         except FileNotFoundError:
             if path.exists():
                 raise
             return  # deleted meanwhile; the next push deletes it there
         self._sent[name] = stamp
 
+    def _upload_rest(self, path: Path, name: str) -> None:
+        """Upload what a growing file has beyond its parts; a long rest becomes a part, whole before it is named."""
+        parts = self._parts.get(name, [])
+        with path.open("rb") as file:
+            file.seek(sum(part.num_bytes for part in parts))
+            rest = file.read()
+        if len(rest) > PART_BYTES:
+            part = new_part(name, rest)
+            self.store.write(beside(name, part.name), rest)
+            parts, rest = [*parts, part], b""
+        self.store.write(name, joined(parts, rest))
+        self._parts[name] = parts
+
     def _delete(self, name: str) -> None:
         self.store.delete(name)
         self._sent.pop(name, None)
+        self._parts.pop(name, None)
 
     def _fetch(self, folder: str, there: dict[str, Stored]) -> None:
         """Download a checkpoint, unless the copy has it already."""
@@ -173,6 +197,34 @@ def _stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return -1, -1
     return found.st_size, found.st_mtime_ns
+
+
+def bring(store: Store, name: str, target: Path) -> list[Part]:
+    """Copy the file ``name`` to ``target``, which appears whole; return the parts that the store has it in.
+
+    Raises:
+        RunError: A part is missing.
+    """
+    if not grows(name):
+        store.download(name, target)
+        return []
+    content, pieces = store.read(name), dict[str, bytes]()
+    parts, _ = taken_apart(content)
+
+    def read(part: str) -> None:
+        try:
+            pieces[part] = store.read(beside(name, part))
+        except FileNotFoundError as error:
+            raise RunError(f"{store.address}/{name}: a part of it is missing, got no {part}; copy it back") from error
+
+    at_once(read, [part.name for part in parts])
+    store.keep(name, assembled(content, pieces.__getitem__), target)
+    return parts
+
+
+def beside(name: str, part: str) -> str:
+    """Return where the store holds a part of the file ``name``."""
+    return f"{name.rpartition('/')[0]}/{part}".lstrip("/")
 
 
 def at_once(work: Callable[[str], None], names: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -46,6 +47,11 @@ class Store:
     def __init__(self, home: Home, *, seconds: float | None = None) -> None:
         self._place, self._home, self._seconds = _opened(home.root, seconds), home, seconds
 
+    @property
+    def address(self) -> str:
+        """The folder's address."""
+        return self._home.address
+
     def names(self) -> dict[str, Stored]:
         """Return every file by its path below the folder; nothing when there is no such folder."""
         inside = self._inner("")
@@ -79,18 +85,24 @@ class Store:
     def download(self, name: str, target: Path) -> None:
         """Copy the file ``name`` to ``target``, which appears whole."""
 
-        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-
-        def download() -> None:
+        def download(aside: Path) -> None:
             with (
                 self._place.filesystem.open_input_stream(self._inner(name), compression=None) as source,
                 aside.open("wb") as file,
             ):
                 shutil.copyfileobj(source, file, _COPIED_BYTES)
 
+        self._make(target, download, name)
+
+    def keep(self, name: str, content: bytes, target: Path) -> None:
+        """Make ``content``, which the file ``name`` stands for, the local file ``target``, which appears whole."""
+        self._make(target, lambda aside: aside.write_bytes(content), name)
+
+    def _make(self, target: Path, write: Callable[[Path], object], name: str) -> None:
+        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            patiently(download, self._where(name), seconds=self._seconds)
+            patiently(lambda: write(aside), self._where(name), seconds=self._seconds)
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.storage.keeper import Keeper, NoKeeper
+from ebclab.storage.parts import assembled
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")
@@ -84,7 +85,8 @@ class SweepLog:
     def _read(self) -> None:
         if not self.path.exists():
             return
-        raw = self.path.read_bytes()
+        beside = self.path.parent  # parts lie there when somebody has copied the folder out of a store
+        raw = assembled(self.path.read_bytes(), lambda part: (beside / part).read_bytes())
         bad = []
         for number, line in enumerate(raw.splitlines(), start=1):
             try:

@@ -10,7 +10,7 @@ from typing import Any
 from ebclab.errors import RunError, UserError
 from ebclab.storage.home import Home, home_at
 from ebclab.storage.lease import held_by
-from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, whole_checkpoints
+from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
 from ebclab.storage.store import Store, Stored
 from ebclab.training.lock import is_running
 
@@ -84,7 +84,7 @@ def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
     wanted = [name for name in there if name.count("/") == 1 and name.endswith(tuple(f"/{file}" for file in _LISTED))]
     for path in (path for file in _LISTED for path in home.copy.glob(f"*/{file}")):  # of an earlier list
         path.unlink()
-    at_once(lambda name: store.download(name, home.copy / name), wanted)
+    at_once(lambda name: bring(store, name, home.copy / name), wanted)
     return Shelf(home.copy, home, there)
 
 

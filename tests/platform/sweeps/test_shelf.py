@@ -16,7 +16,9 @@ from ebclab.data.filesystem import Place
 from ebclab.storage import store as storage
 from ebclab.storage.home import COPIES, Home
 from ebclab.storage.keeper import leased
+from ebclab.storage.mirror import Mirror
 from ebclab.sweeps.inventory import inventory
+from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.shelf import Shelf, shelf_at
 
 
@@ -103,3 +105,17 @@ def test_a_whole_bucket_of_runs_is_listed(
     assert main(["export", "s3://bucket", "--to", "there"]) == 2
     assert "s3://bucket: a whole bucket, not a run or a sweep; name a folder in it" in capsys.readouterr().err
     assert not list(Path.cwd().glob("s3:*"))
+
+
+def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    home = Home(f"file://{tmp_path}/sweeps", "long")
+    home.copy.mkdir(parents=True)
+    mirror, log = Mirror(home), SweepLog(home.copy / "trials.jsonl")
+    for number in range(10):
+        log.append("note", number=number, text="x" * 20_000)
+        mirror.push()
+    assert (tmp_path / "sweeps" / "long" / "trials.jsonl").stat().st_size < 100_000  # the rest, and names of parts
+    shelf = shelf_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
+    events = SweepLog(shelf.path / "long" / "trials.jsonl").events
+    assert [event["number"] for event in events] == list(range(10))

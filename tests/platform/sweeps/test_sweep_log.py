@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ebclab.errors import RunError
+from ebclab.storage.parts import joined, new_part
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.trial import OVER, Epoch, Trial
 
@@ -53,6 +54,19 @@ def test_a_proposed_trial_waits_and_has_measured_nothing(log: SweepLog) -> None:
     assert log.trials["a"].last is None
     assert log.trials["a"].epochs_done == 0
     assert log.trials["a"].run_name == "a"
+
+
+def test_a_log_that_was_copied_out_of_a_store_with_its_parts_is_whole_and_goes_on(log: SweepLog) -> None:
+    log.append("epoch", trial="a", epoch=1, objective=0.5, seconds=1.0, metrics={})
+    part, rest = log.path.read_bytes().splitlines(keepends=True)
+    held = new_part("trials.jsonl", part)
+    (log.path.parent / held.name).parent.mkdir()
+    (log.path.parent / held.name).write_bytes(part)
+    log.path.write_bytes(joined([held], rest))
+    assert reread(log).epochs_done == 1
+    again = SweepLog(log.path)
+    again.append("ended", trial="a", state="finished", reason="", seconds=2.0)
+    assert reread(log) == again.trials["a"]
 
 
 def test_a_trial_that_was_running_is_interrupted_when_the_log_is_read_again(log: SweepLog) -> None:
