@@ -227,7 +227,7 @@ def beside(name: str, part: str) -> str:
     return f"{name.rpartition('/')[0]}/{part}".lstrip("/")
 
 
-def at_once(work: Callable[[str], None], names: list[str]) -> None:
+def at_once(work: Callable[[str], object], names: list[str]) -> None:
     """Do ``work`` for every name, several at a time; the first error is raised when all have ended."""
     if len(names) < 2:
         for name in names:
