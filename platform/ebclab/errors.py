@@ -39,6 +39,10 @@ class StoreError(RunError):
     """An object store refuses, or has not answered for long."""
 
 
+class MetadataError(EbclabError):
+    """A cloud's metadata service does not answer, or not as its documentation says."""
+
+
 class UnreachableError(UserError):
     """Nobody answers where the user says a cluster is, or nobody any more."""
 

@@ -1,4 +1,4 @@
-"""``ebclab cluster``: is a file for ``ray up`` ready, and how far may a cluster grow."""
+"""``ebclab cluster``: is a file for ``ray up`` ready, how far may a cluster grow, is a machine taken away."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Check a file for `ray up`; tell a head how far its cluster may grow.", no_args_is_help=True)
+app = typer.Typer(help="Check a file for `ray up`; tell a head what clouds do not tell it.", no_args_is_help=True)
 
 
 @app.callback()
 def cluster() -> None:
-    """Check a file for `ray up`, tell a head how far its cluster may grow; cluster/README.md has every command."""
+    """Check a file for `ray up`, tell a head what clouds do not tell it; cluster/README.md has every command."""
 
 
 @app.command("check")
@@ -46,3 +46,20 @@ def announce(
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
     typer.echo(tell(groups_of(file) if file else {"workers": (most, {"CPU": cpus, "GPU": gpus})}))
+
+
+@app.command("watch")
+def watch(
+    node_ip_address: Annotated[
+        str, typer.Option("--node-ip-address", help="As given to `ray start`; found out when left out.")
+    ] = "",
+) -> None:
+    """Wait on a spot machine of Amazon's or Google's for the notice that it is taken away, and tell the head.
+
+    What trains on it then saves at once. Ends with the notice. The files for `ray up` start this beside Ray.
+    """
+    from datetime import UTC, datetime
+
+    from ebclab.cli.cluster_watch import watch as wait
+
+    wait(lambda line: typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)

@@ -5,15 +5,14 @@ Without it a sweep on a cluster whose workers come from zero would be refused, s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ray._private import services
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.core.generated import autoscaler_pb2
 
+from ebclab.cli.cluster_head import head_of_this_machine
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import UserError
 
@@ -27,14 +26,7 @@ def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
     Raises:
         UserError: No head runs here, or it does not let this process in.
     """
-    from ebclab.training.cluster_address import find_token, require_answer
-
-    named = os.environ.get("RAY_ADDRESS", "auto")
-    address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
-    if address is None:
-        raise UserError("no cluster runs on this machine; call this on the head, after `ray start`")
-    require_answer(address, found=True)
-    os.environ.setdefault("RAY_AUTH_MODE", "token" if find_token(unasked=True)[0] else "disabled")
+    address = head_of_this_machine("call this on the head, after `ray start`")
     config = autoscaler_pb2.ClusterConfig()  # type: ignore[attr-defined]
     for name, (most, resources) in groups.items():
         if most:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +16,8 @@ from typing import Any
 import pytest
 import ray.autoscaler
 from jsonschema import Draft7Validator, ValidationError, validate
-from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler._private.command_runner import _with_interactive
+from ray.autoscaler._private.util import prepare_config, validate_config, with_envs
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
 from ray.autoscaler.v2.utils import ResourceRequestUtil
@@ -114,6 +119,51 @@ def test_the_head_is_told_how_far_the_cluster_may_grow_once_it_runs(name: str, l
     commands = launcher_config(name)["head_start_ray_commands"]
     assert commands[-1] == "ebclab cluster announce ~/ray_bootstrap_config.yaml"
     assert "ray start --head" in commands[-2]
+
+
+@pytest.mark.parametrize("name", FOR_RAY_UP)
+def test_machines_that_a_cloud_may_take_away_are_watched_once_ray_runs(name: str, launcher_config: Read) -> None:
+    config = launcher_config(name)
+    watched = [line for line in config["worker_start_ray_commands"] if "cluster watch" in line]
+    assert len(watched) == (name != "on-premises.yaml")
+    assert watched in ([], config["worker_start_ray_commands"][-1:])
+    assert not any("cluster watch" in line for line in config["head_start_ray_commands"])
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "gcp.yaml"])
+def test_the_watcher_outlives_the_command_that_starts_it_which_returns_at_once(
+    name: str, launcher_config: Read, tmp_path: Path
+) -> None:
+    """As Ray runs it: in an interactive login shell of a terminal, which is hung up when the command has returned."""
+    (tmp_path / "ebclab").mkdir()
+    own = tmp_path / "bin" / "ebclab"
+    own.parent.mkdir()
+    own.write_text('#!/bin/sh\necho "$$ $*"\necho oh >&2\nexec sleep 600\n')
+    own.chmod(0o755)
+    (tmp_path / ".bashrc").write_text(f"export PATH={own.parent}:$PATH\n")
+    line = with_envs(launcher_config(name)["worker_start_ray_commands"][-1:], {"RAY_HEAD_IP": "10.0.0.1"})[0]
+    terminal, end = os.openpty()
+    shell = subprocess.Popen(
+        " ".join(_with_interactive(line)),
+        **{"shell": True, "executable": "/bin/bash", "env": {**os.environ, "HOME": str(tmp_path)}},
+        **{"stdin": end, "stdout": end, "stderr": end, "preexec_fn": lambda: os.login_tty(end)},
+    )
+    os.close(end)
+    try:
+        assert shell.wait(timeout=30) == 0
+    finally:
+        shell.kill()
+        os.close(terminal)
+    log, give_up = tmp_path / "ebclab" / "watch.log", time.monotonic() + 30
+    while not (log.exists() and log.read_text().endswith("oh\n")):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    watcher, *arguments = log.read_text().splitlines()[0].split()
+    try:
+        assert arguments == ["cluster", "watch"]
+        assert Path(f"/proc/{watcher}/cmdline").read_bytes() == b"sleep\x00600\x00"  # no zombie
+    finally:
+        os.kill(int(watcher), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CLUSTER).as_posix())

@@ -1,0 +1,222 @@
+"""What a cloud tells a machine before it takes it away: the metadata services of Amazon and Google.
+
+They are asked directly, whatever proxy is set: no proxy could reach a machine's own service.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from ebclab.errors import MetadataError, UserError
+
+AMAZONS_ADDRESS = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+"""Variable of Amazon's own tools with the URL of another service, such as http://127.0.0.1:1338/."""
+GOOGLES_ADDRESS = "GCE_METADATA_HOST"
+"""Variable of Google's own tools with another HOST or HOST:PORT."""
+
+_USUAL = "169.254.169.254"  # of both
+_ANSWER_SECONDS = 2.0
+_MOST_BYTES = 1 << 16
+_PAUSE = 2.0  # seconds between looks; Google's notice comes 30 seconds before the end
+_TRIES = 3
+_AMAZONS_SECONDS, _GOOGLES_SECONDS = 120.0, 30.0  # from a notice to the end
+_AMAZONS_ACTIONS = ("terminate", "stop", "hibernate")
+_TOKEN_SECONDS = "21600"  # the most
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A machine will be taken away.
+
+    Attributes:
+        what: In words.
+        deadline: When, in seconds since 1970.
+    """
+
+    what: str
+    deadline: float
+
+
+class Cloud(Protocol):
+    """A cloud, as a machine of its own sees it. Every question raises a MetadataError when it is not answered."""
+
+    name: str
+
+    def is_spot(self) -> bool:
+        """Return False when the cloud says that it will not take this machine away for others."""
+
+    def notice(self) -> Notice | None:
+        """Return what the cloud has announced."""
+
+
+class Amazon:
+    """Amazon's service, in its second version: every question shows a token that was asked for before.
+
+    Args:
+        environment: Environment variables.
+
+    Raises:
+        UserError: The variable holds no http address.
+    """
+
+    name = "Amazon"
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        named = environment.get(AMAZONS_ADDRESS) or f"http://{_USUAL}"
+        url = urlsplit(named)
+        if url.scheme != "http" or not url.netloc:
+            raise UserError(f"{AMAZONS_ADDRESS}: no http address, got {named}; write http://HOST:PORT, or unset it")
+        self._host, self._base, self._token = url.netloc, url.path.rstrip("/"), ""
+
+    def is_spot(self) -> bool:
+        """As ``Cloud`` says."""
+        return self._get("instance-life-cycle") != "on-demand"
+
+    def notice(self) -> Notice | None:
+        """As ``Cloud`` says."""
+        text = self._get("spot/instance-action")
+        if text is None:
+            return None
+        try:
+            told = json.loads(text)
+            action, at = told["action"], told.get("time")
+        except (ValueError, KeyError, TypeError):
+            action = at = None
+        if action not in _AMAZONS_ACTIONS:
+            raise MetadataError(f"{self._host}: no notice that Amazon's documentation knows, got {text[:200]!r}")
+        return Notice(f"Amazon will {action} this machine", _seconds(at, time.time() + _AMAZONS_SECONDS))
+
+    def _get(self, name: str) -> str | None:
+        """Return what the service knows under a name, or None when there is nothing."""
+        status = 401
+        for _ in range(2):  # a token that has expired is refused with 401
+            self._token = self._token or self._new_token()
+            status, text, _ = self._ask("GET", f"meta-data/{name}", {"X-aws-ec2-metadata-token": self._token})
+            if status in (200, 404):
+                return text if status == 200 else None
+            self._token = ""
+            if status != 401:
+                break
+        raise MetadataError(f"{self._host}: not as Amazon's metadata service answers, got status {status} for {name}")
+
+    def _new_token(self) -> str:
+        status, text, _ = self._ask("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": _TOKEN_SECONDS})
+        if status != 200 or not (text and text.isascii() and text.isprintable()):
+            raise MetadataError(f"{self._host}: not Amazon's metadata service, got status {status} for a token")
+        return text
+
+    def _ask(self, method: str, name: str, headers: dict[str, str]) -> tuple[int, str, str]:
+        return _ask(self._host, method, f"{self._base}/latest/{name}", headers)
+
+
+class Google:
+    """Google's service.
+
+    Args:
+        environment: Environment variables.
+    """
+
+    name = "Google"
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._host = environment.get(GOOGLES_ADDRESS) or _USUAL
+
+    def is_spot(self) -> bool:
+        """As ``Cloud`` says."""
+        return self._get("scheduling/preemptible") != "FALSE"
+
+    def notice(self) -> Notice | None:
+        """As ``Cloud`` says."""
+        text = self._get("preempted")
+        if text not in ("TRUE", "FALSE"):
+            raise MetadataError(f"{self._host}: neither TRUE nor FALSE, as Google's documentation says, got {text!r}")
+        return None if text == "FALSE" else Notice("Google will end this machine", time.time() + _GOOGLES_SECONDS)
+
+    def _get(self, name: str) -> str:
+        path = f"/computeMetadata/v1/instance/{name}"
+        status, text, flavor = _ask(self._host, "GET", path, {"Metadata-Flavor": "Google"})
+        if status != 200 or flavor != "Google":
+            raise MetadataError(f"{self._host}: not Google's metadata service, got status {status} for {name}")
+        return text[:200]
+
+
+def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tuple[Cloud, bool]:
+    """Return the cloud whose machine this is, and whether it may take the machine away.
+
+    Args:
+        environment: Environment variables.
+        pause: Seconds before nobody's answer is asked for again.
+
+    Raises:
+        UserError: Neither answers.
+    """
+    found: list[str] = []
+    for number in range(_TRIES):
+        time.sleep(pause if number else 0)
+        found = []
+        for cloud in (Amazon(environment), Google(environment)):
+            try:
+                return cloud, cloud.is_spot()
+            except MetadataError as error:
+                found.append(f"{cloud.name}: {error}")
+    raise UserError(f"no machine of Amazon or Google, got {'; '.join(found)}; there is nothing to watch here")
+
+
+def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PAUSE) -> Notice:
+    """Return the cloud's notice when it comes.
+
+    Args:
+        cloud: Whose machine this is.
+        say: Told once when the cloud does not answer as it should, and once when it does again.
+        pause: Seconds between looks.
+    """
+    well = True
+    while True:
+        try:
+            notice = cloud.notice()
+        except MetadataError as error:
+            if well:
+                say(f"{error}; asking on")
+            well = False
+        else:
+            if not well:
+                say(f"{cloud.name}'s metadata service answers again")
+            well = True
+            if notice is not None:
+                return notice
+        time.sleep(pause)
+
+
+def _ask(host: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
+    """Return the status and the text of an answer, and whose service it says that it is.
+
+    Raises:
+        MetadataError: There is none.
+    """
+    try:
+        connection = HTTPConnection(host, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            text = answer.read(_MOST_BYTES).decode("utf-8", "replace").strip()
+            return answer.status, text, answer.getheader("Metadata-Flavor", "")
+        finally:
+            connection.close()
+    except (OSError, HTTPException) as error:
+        raise MetadataError(f"{host}: no metadata service answers, got {error or type(error).__name__}") from error
+
+
+def _seconds(text: object, otherwise: float) -> float:
+    """Return a time such as 2026-01-31T08:22:00Z in seconds since 1970; ``otherwise`` when it is no time."""
+    try:
+        time_told = datetime.fromisoformat(str(text))
+    except ValueError:
+        return otherwise
+    return (time_told if time_told.tzinfo else time_told.replace(tzinfo=UTC)).timestamp()

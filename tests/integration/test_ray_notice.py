@@ -1,0 +1,82 @@
+"""A cloud's notice reaches what trains: from its metadata service through `ebclab cluster watch` and Ray to the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ebclab
+from ebclab.storage.home import COPIES
+
+from .test_ray_faults import (
+    TINY,
+    Fault,
+    Machines,
+    Record,
+    _finish,
+    _pretrain,
+    _records,
+    _resumes,
+    _same_bits,
+    _until,
+    machines,
+    undisturbed,
+)
+
+__all__ = ["machines", "undisturbed"]  # fixtures
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
+]
+ADDRESS = "127.0.0.2"
+
+
+def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
+    machines: Machines,
+    undisturbed: dict[str, torch.Tensor],
+    metadata: Any,
+    tmp_path: Path,
+    record_property: Record,
+) -> None:
+    run, log = tmp_path / "run", tmp_path / "watch.log"
+    leaving = machines.cluster.add_node(num_cpus=1, node_ip_address=ADDRESS)
+    machines.cluster.wait_for_nodes()
+    own = {"RAY_ADDRESS": machines.cluster.address, COPIES: str(tmp_path / "copies"), **metadata.variables()}
+    command = [sys.executable, "-W", "ignore", "-m", "ebclab", "cluster", "watch", "--node-ip-address", ADDRESS]
+    with log.open("wb") as told:
+        watcher = subprocess.Popen(command, env={**os.environ, **own}, stdout=told, stderr=told)
+
+    def saved() -> list[int]:
+        return [record["step"] for record in _records(run) if record.get("event") == "saved_early"]
+
+    def take_away() -> None:
+        metadata.announce(60)
+        _until(lambda: len(saved()) > 0)
+        machines.kill(leaving)
+        machines.add()
+
+    try:
+        _until(lambda: "watching for Amazon's notice" in log.read_text() or watcher.poll() is not None)
+        assert watcher.poll() is None, log.read_text()
+        fault = Fault(run, 12, take_away)
+        settings = ["training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
+        config = ebclab.compose("moco", overrides=[*TINY, *settings])
+        result = fault.during(lambda: _pretrain(config, tmp_path)).result
+        assert watcher.wait(timeout=60) == 0, log.read_text()
+    finally:
+        watcher.kill()
+        watcher.wait()
+    _finish(fault, record_property, "a cloud announces that it takes a machine away")
+    watching, drains = log.read_text().splitlines()
+    assert watching.endswith(f"watching for Amazon's notice to take {ADDRESS} away")
+    assert f"node {leaving.node_id[:6]} drains, what trains there saves" in drains
+    assert _resumes(run)[0] == saved()[0]
+    assert result["steps"] == 54
+    assert _same_bits(run, undisturbed)
