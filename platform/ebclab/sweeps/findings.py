@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
-from ebclab.errors import TrainingError, UserError
+from ebclab.errors import StoreError, TrainingError, UserError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan, trial_config
@@ -43,6 +43,7 @@ def conclude(
 
     Raises:
         TrainingError: No trial measured anything.
+        StoreError: The store that holds the sweep refuses, or has not answered for long.
     """
     trials = log.of_kind("search")
     order = ranked(trials)
@@ -118,7 +119,11 @@ def _test(
     methods: Mapping[str, type[Method]],
     display: SweepDisplay,
 ) -> dict[str, Any] | None:
-    """Read the test set once, for the winner's confirming runs; what was read before is not read again."""
+    """Read the test set once, for the winner's confirming runs; what was read before is not read again.
+
+    Raises:
+        StoreError: The store that holds them refuses, or has not answered for long.
+    """
     known = log.last_event("tested")
     if known and known["trial"] == winner["trial"] and known["seeds"] == winner["seeds"]:
         return dict(known["scores"])
@@ -128,6 +133,8 @@ def _test(
         run = folder.run(f"confirm-{winner['trial']}-seed{seed}")
         try:
             scores = next(iter(evaluate_run(run, methods=methods).rows.values()))
+        except StoreError:  # nothing is known about the run; the same command asks again
+            raise
         except UserError as error:
             display.note(f"no test score: {error}")
             log.append("not_tested", trial=winner["trial"], reason=str(error))

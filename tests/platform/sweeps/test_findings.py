@@ -14,7 +14,7 @@ import pytest
 
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
-from ebclab.errors import TrainingError
+from ebclab.errors import StoreError, TrainingError
 from ebclab.sweeps import findings
 from ebclab.sweeps.findings import conclude, saved_by_stopping
 from ebclab.sweeps.folder import SweepFolder
@@ -148,6 +148,20 @@ def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
     assert result["test"] is None  # there are no run folders to test
     assert "no test score" in sweep.display.notes[-1]
     assert sweep.log.last_event("not_tested") is not None
+
+
+def test_a_store_that_is_away_when_the_test_set_is_read_ends_the_sweep_without_a_result(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: Any, **options: Any) -> None:
+        raise StoreError("s3://runs/x: the store has not answered for 600 s")
+
+    monkeypatch.setattr(findings, "evaluate_run", away)
+    sweep.confirm("0001", seed1=0.7)
+    with pytest.raises(StoreError, match="has not answered"):
+        sweep.conclude()
+    assert not sweep.folder.result.exists()
+    assert sweep.log.last_event("not_tested") is None
 
 
 def test_the_settings_of_the_winner_are_a_file_that_a_run_takes_back(sweep: Sweep, no_test_set: None) -> None:
