@@ -13,7 +13,7 @@ from pathlib import Path
 from pyarrow import NativeFile, fs
 
 from ebclab.data.filesystem import Place
-from ebclab.errors import DataError, RunError
+from ebclab.errors import DataError, RunError, UserError
 from ebclab.storage.home import Home, home_at
 from ebclab.storage.patience import patiently
 
@@ -158,10 +158,13 @@ def fetched(file: str) -> Path:
 
     Raises:
         RunError: There is no such file in the store, or it cannot be read.
+        UserError: The address is that of a whole bucket.
     """
     home = home_at(file)
     if home is None:
         return Path(file)
+    if not home.inside:
+        raise UserError(f"{file}: a whole bucket, not a file; name a file in it")
     try:
         Store(home).download("", home.copy)
     except FileNotFoundError as error:

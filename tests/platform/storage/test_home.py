@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from ebclab.errors import UserError
 from ebclab.storage.home import COPIES, Home, copies_folder, home_at, home_in
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.store import Store
+from ebclab.storage.store import Store, fetched
 
 
 def test_an_address_keeps_its_options_at_the_end() -> None:
@@ -120,3 +121,10 @@ def test_every_reading_process_has_a_copy_that_ends_with_it(home: Home) -> None:
     assert read("ends").name == "run"  # the next one clears up
     assert not killed.exists()
     assert ours.is_dir()
+
+
+@pytest.mark.parametrize("address", ["s3://lab", "s3://lab/", "gs://lab?scheme=http"])
+def test_a_bucket_is_no_file_and_nobody_is_asked(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ebclab.storage.store.Place", lambda *place: pytest.fail(f"{place} was opened"))
+    with pytest.raises(UserError, match=re.escape(f"{address}: a whole bucket, not a file; name a file in it")):
+        fetched(address)
