@@ -13,7 +13,7 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog, finite
+from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import BASELINE, ranked
 from ebclab.training import atomic
@@ -111,7 +111,7 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """
     places = [
         Place(rank, trial.id, trial.run_name, trial.seed, dict(trial.settings), [trial.seed], [value], 0, value, *_NONE)
-        for rank, trial in enumerate(ranked(SweepLog(folder.log).of_kind("search")), start=1)
+        for rank, trial in enumerate(ranked(folder.read_log().of_kind("search")), start=1)
         for value in [trial.objectives[trial.epochs_done]]
     ]
     if not places:

@@ -132,7 +132,7 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     is_running = bool(held_by(folder.home)) if folder.home else _is_held(folder.path / LOCK)
     try:
         with _warnings() as notes:
-            log = SweepLog(folder.log)
+            log = folder.read_log()
         read_at = _changed(folder, folder.log if folder.log.exists() else folder.plan)
     except OSError as error:
         raise RunError(f"{folder.address}: {folder.log.name} cannot be read, got {error.strerror or error}") from error

@@ -126,7 +126,11 @@ class Mirror:
         is_complete = all(_stamp(self.home.copy / name)[0] == there[name].num_bytes for name in names)
         if is_complete and (target / MANIFEST).read_bytes() == manifest:
             return
-        if not {f"{folder}/{name}" for name in json.loads(manifest)["files"]} <= set(names):
+        try:
+            wanted = {f"{folder}/{name}" for name in json.loads(manifest)["files"]}
+        except (ValueError, KeyError, TypeError):
+            wanted = set()  # whoever loads it says that it is damaged
+        if not wanted <= set(names):
             return  # broken off by hand; not whole
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:

@@ -11,7 +11,6 @@ from pathlib import Path
 from ebclab.errors import RunError, UserError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.inventory import room_freed, run_paths, sweep_paths
-from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 from ebclab.training.lock import is_running, kept_free
@@ -95,7 +94,7 @@ def _spent_runs(folder: SweepFolder) -> list[str]:
     plan = read_plan(folder.plan)
     if plan.rules.scheduler == "pbt" and not folder.result.is_file():
         return []  # its members may still go on from each other's weights
-    trials = SweepLog(folder.log).of_kind("search")
+    trials = folder.read_log().of_kind("search")
     best = {trial.id for trial in ranked(trials)[: max(plan.top, 1)]}
     names = []
     for trial in trials:

@@ -16,6 +16,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.storage.home import Home, Role, home_at
 from ebclab.storage.keeper import Keeper, kept, leased
 from ebclab.storage.mirror import Mirror
+from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from ebclab.training.lock import held
 from ebclab.training.run_folder import RunFolder
@@ -95,6 +96,14 @@ class SweepFolder:
             UserError: There is no sweep, or its plan cannot be read.
         """
         return read_plan(self.plan, methods, self.address)
+
+    def read_log(self, keeper: Keeper | None = None) -> SweepLog:
+        """Return the log as this process's copy has it.
+
+        Args:
+            keeper: Brings what is added to where the sweep lives; None when nothing will be.
+        """
+        return SweepLog(self.log, keeper, (self.home / self.log.name).address if self.home else "")
 
     @property
     def plan(self) -> Path:

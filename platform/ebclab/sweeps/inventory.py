@@ -15,7 +15,6 @@ from ebclab.config import load_yaml_file
 from ebclab.errors import UserError
 from ebclab.evaluation.objectives import shown_score
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.shelf import Shelf
 from ebclab.training import checkpoint
@@ -130,7 +129,7 @@ def _newest_facts(run: RunFolder, shelf: Shelf) -> dict[str, Any]:
 def _of_sweep(path: Path, shelf: Shelf) -> tuple[str, str, str, str, bool]:
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)
-    config, trials = plan["config"], SweepLog(folder.log).of_kind("search")
+    config, trials = plan["config"], folder.read_log().of_kind("search")
     done = f"{sum(trial.is_over for trial in trials)}/{plan['trials']} trials"
     value: Any = None
     if folder.result.is_file():

@@ -47,7 +47,7 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
             if launch.weights is not None:
                 keep_weights(folder.initial_weights, launch.weights)
                 keeper.push()
-            log = SweepLog(folder.log, keeper)
+            log = folder.read_log(keeper)
             _write_start(log, launch, slots)
             display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.address}")
             setup = TrialSetup(

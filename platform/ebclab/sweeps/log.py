@@ -32,6 +32,7 @@ class SweepLog:
     Args:
         path: The file; made with the first event. Lines that cannot be read are skipped with a warning.
         keeper: Brings it to where the sweep lives. What is proposed is there before anybody acts upon it.
+        where: What warnings call the file; its path when empty.
 
     Attributes:
         trials: Trials by id, in the order of their proposal.
@@ -40,8 +41,9 @@ class SweepLog:
             where it happens, since that may be inside Ray Tune, which would make a traceback of it.
     """
 
-    def __init__(self, path: Path, keeper: Keeper | None = None) -> None:
+    def __init__(self, path: Path, keeper: Keeper | None = None, where: str = "") -> None:
         self.path = path
+        self._where = where or str(path)
         self._keeper = keeper or NoKeeper()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
@@ -98,7 +100,7 @@ class SweepLog:
                 trial.state = "interrupted"
         if bad:
             shown = ", ".join(map(str, bad[:5])) + (" ..." if len(bad) > 5 else "")
-            _log.warning("%s: %d of its lines cannot be read and are left out: %s", self.path, len(bad), shown)
+            _log.warning("%s: %d of its lines cannot be read and are left out: %s", self._where, len(bad), shown)
         self._is_torn = raw != b"" and not raw.endswith(b"\n")  # cut short by a kill
 
     def _apply(self, record: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from ebclab.storage.home import home_in
 from ebclab.storage.lease import require_free
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.limits import Launch, Limits
-from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.requirements import require_judgeable, require_trainable
 from ebclab.sweeps.table import SweepDisplay, choose_sweep_display
@@ -100,7 +99,7 @@ def with_initial_weights(
 
 def _recorded_warm_start(folder: SweepFolder) -> str | None:
     """Return which sweep this one began to learn from, when it is resumed."""
-    started = SweepLog(folder.log).last_event("started") or {}
+    started = folder.read_log().last_event("started") or {}
     return started.get("warm_start")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from ebclab.config import to_mapping
 from ebclab.errors import RunError, UserError
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space_check import own_settings
 from energy_contrast.method import Method
@@ -53,7 +52,7 @@ def earlier_results(
         )
     fixed = own_settings(plan.space, before.config)
     found = []
-    for trial in SweepLog(folder.log).of_kind("search"):
+    for trial in folder.read_log().of_kind("search"):
         point = plan.space.point_of({**fixed, **trial.settings})
         last = trial.last.objective if trial.last else math.nan
         if trial.state == "finished" and point is not None and math.isfinite(last):

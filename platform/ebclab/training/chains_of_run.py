@@ -52,7 +52,7 @@ def picture_chains(
     if not _moves_images(method_class):
         able = ", ".join(name for name, each in known.items() if _moves_images(each))
         raise UserError(f"--only: chains of images are drawn for {able}, got a run of {config.method_name}")
-    found = checkpoint.load(run.checkpoints, checkpoint_kind)
+    found = run.load(checkpoint_kind)
     if found is None:
         raise RunError(f"{run.address}: the run has no {checkpoint_kind} checkpoint yet; train it first")
     device = resolve_device(config.resources.device)

@@ -82,27 +82,32 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
     return target
 
 
-def load(folder: Path, kind: Kind = "last") -> Checkpoint | None:
+def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | None:
     """Return the newest sound checkpoint of ``kind``, or None when there is none.
 
     A damaged one is skipped with a warning that names it.
 
+    Args:
+        folder: Where checkpoints lie.
+        kind: Which.
+        where: What messages call ``folder``; itself when empty.
+
     Raises:
         RunError: The newest one was written by a newer version, or all of them are damaged.
     """
-    return _newest_sound(folder, kind, _read)
+    return _newest_sound(folder, kind, _read, where)
 
 
-def load_healthy(folder: Path) -> Checkpoint | None:
+def load_healthy(folder: Path, where: str = "") -> Checkpoint | None:
     """Return the newest sound ``last`` checkpoint whose facts do not say that the run was ill, or None.
 
-    A damaged one is skipped with a warning that names it.
+    A damaged one is skipped with a warning that names it. Arguments are those of ``load``.
     """
     for path in filter(_healthy, _of_kind(folder, "last")):
         try:
-            return _read(path)
+            return _read(path, where)
         except (OSError, ValueError, KeyError) as error:
-            _log.warning("%s: damaged (%s); trying the one before", path, error)
+            _warn_of_damage(path, error, where)
     return None
 
 
@@ -114,29 +119,34 @@ def forget_after(folder: Path, step: int) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def newest_step(folder: Path) -> int:
+def newest_step(folder: Path, where: str = "") -> int:
     """Return the step from which a resume goes on, 0 when there is no checkpoint.
 
-    It is the step that ``load`` would find. Every file is compared with its checksum, no tensor is loaded.
+    It is the step that ``load``, with its arguments, would find. Every file is compared with its checksum, no tensor is
+    loaded.
 
     Raises:
         RunError: As ``load``.
     """
-    manifest = _newest_sound(folder, "last", _sound_manifest)
+    manifest = _newest_sound(folder, "last", _sound_manifest, where)
     return manifest["step"] if manifest else 0
 
 
-def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path], T]) -> T | None:
+def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path, str], T], where: str) -> T | None:
     """Return what ``read`` makes of the newest checkpoint that it can read."""
     paths = _of_kind(folder, kind)
     for path in paths:
         try:
-            return read(path)
+            return read(path, where)
         except (OSError, ValueError, KeyError) as error:
-            _log.warning("%s: damaged (%s); trying the one before", path, error)
+            _warn_of_damage(path, error, where)
     if paths:
-        raise RunError(f"{folder}: every {kind} checkpoint is damaged, got {[path.name for path in paths]}")
+        raise RunError(f"{where or folder}: every {kind} checkpoint is damaged, got {[path.name for path in paths]}")
     return None
+
+
+def _warn_of_damage(path: Path, error: Exception, where: str) -> None:
+    _log.warning("%s: %s is damaged (%s); trying the one before", where or path.parent, path.name, error)
 
 
 def latest_path(folder: Path, kind: Kind = "last") -> Path | None:
@@ -176,12 +186,13 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     (aside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _sound_manifest(path: Path) -> dict[str, Any]:
+def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
     """Return the manifest of a checkpoint whose files are what it says."""
     manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
     if manifest["format"] > FORMAT:
         raise RunError(
-            f"{path}: written by a newer ebclab, got format {manifest['format']}; this version reads up to {FORMAT}"
+            f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {manifest['format']}; "
+            f"this version reads up to {FORMAT}"
         )
     for name, digest in manifest["files"].items():
         if _digest(path / name) != digest:
@@ -189,8 +200,8 @@ def _sound_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read(path: Path) -> Checkpoint:
-    manifest = _sound_manifest(path)
+def _read(path: Path, where: str) -> Checkpoint:
+    manifest = _sound_manifest(path, where)
     state_path = path / "state.pt"
     memories = {p.stem.removeprefix("memory-"): load_file(p) for p in sorted(path.glob("memory-*.safetensors"))}
     return Checkpoint(

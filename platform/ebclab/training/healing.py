@@ -107,7 +107,7 @@ class Healer:
         Raises:
             DivergedError: The decision is to stop, or there is nothing to go back to.
         """
-        found = self._training.ranks.of_first(lambda: checkpoint.load_healthy(self._run.checkpoints))
+        found = self._training.ranks.of_first(self._run.load_healthy)
         if found is None or decision.kind == "stop":
             self._stop(decision, found)
         else:

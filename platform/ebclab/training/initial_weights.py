@@ -24,7 +24,7 @@ from ebclab.encoders.timm_encoder import adapted, pretrained
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import ConfigError, UserError
 from ebclab.storage.home import home_at
-from ebclab.training import atomic, checkpoint
+from ebclab.training import atomic
 from ebclab.training.run_folder import RunFolder
 from ebclab.training.saved_run import encoder_weights
 
@@ -109,7 +109,7 @@ def _tensors_of(source: str) -> dict[str, Tensor]:
         raise UserError(
             f"init.weights: the run has not finished, got {source}; finish it, or export it as it is and name that"
         )
-    found = checkpoint.load(run.checkpoints)
+    found = run.load()
     if found is None:
         raise UserError(f"init.weights: the run's weights are gone, got no checkpoint in {run.address}")
     return encoder_weights(found)

@@ -30,7 +30,6 @@ from ebclab.data.delivery import cpu_reservation, require_cpus
 from ebclab.data.streaming import Stream, build_dataset, execution_options, plan_stream
 from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.storage.keeper import watched
-from ebclab.training import checkpoint
 from ebclab.training.cluster_address import require_answer
 from ebclab.training.cluster_nodes import require_same_versions
 from ebclab.training.device import resolve_device
@@ -195,7 +194,7 @@ class _Trainer(TorchTrainer):
             num_batches = len(stream.plan.train) // job.config.training.batch_size
 
             def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint
-                step = checkpoint.newest_step(job.run.of("controller").pull(("last",)).checkpoints)
+                step = job.run.of("controller").pull(("last",)).newest_step()
                 return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
 
             ingest["datasets"] = {"train": dataset}

@@ -69,6 +69,30 @@ class RunFolder:
         """Where checkpoints lie."""
         return self.path / "checkpoints"
 
+    def load(self, kind: checkpoint.Kind = "last") -> checkpoint.Checkpoint | None:
+        """Return the newest sound checkpoint of this process's copy, as ``checkpoint.load`` does.
+
+        Raises:
+            RunError: As there.
+        """
+        return checkpoint.load(self.checkpoints, kind, self._address_of(self.checkpoints))
+
+    def load_healthy(self) -> checkpoint.Checkpoint | None:
+        """Return the newest sound healthy one, as ``checkpoint.load_healthy`` does."""
+        return checkpoint.load_healthy(self.checkpoints, self._address_of(self.checkpoints))
+
+    def newest_step(self) -> int:
+        """Return the step from which this process's copy goes on, as ``checkpoint.newest_step`` does.
+
+        Raises:
+            RunError: As there.
+        """
+        return checkpoint.newest_step(self.checkpoints, self._address_of(self.checkpoints))
+
+    def _address_of(self, path: Path) -> str:
+        """Return what messages call something directly in the folder."""
+        return (self.home / path.name).address if self.home else str(path)
+
     @property
     def config_path(self) -> Path:
         """The resolved settings, as ``--config`` takes them."""
@@ -153,7 +177,8 @@ class RunFolder:
         """
         if not self.config_path.is_file():
             raise RunError(f"{self.address}: no run here, config.yaml is missing; `ebclab pretrain` makes runs")
-        return parse_yaml(self.config_path.read_text(encoding="utf-8"), where=str(self.config_path), methods=methods)
+        text = self.config_path.read_text(encoding="utf-8")
+        return parse_yaml(text, where=self._address_of(self.config_path), methods=methods)
 
     def read_result(self) -> dict[str, Any] | None:
         """Return what the finished run wrote, or None when it has not finished."""

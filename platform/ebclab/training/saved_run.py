@@ -56,7 +56,7 @@ def load_trained_encoder(
         RunError: There is no run or no such checkpoint.
     """
     config = run.read_config(methods)
-    found = checkpoint.load(run.checkpoints, kind)
+    found = run.load(kind)
     if found is None:
         raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
     facts = found.facts

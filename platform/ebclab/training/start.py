@@ -85,7 +85,7 @@ def write_start(recorder: Recorder, found: checkpoint.Checkpoint | None, facts: 
 
 def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:
     """Return the newest sound checkpoint of a run with these images, or None when it has none."""
-    found = checkpoint.load(run.checkpoints)
+    found = run.load()
     if found is None:
         return None
     if found.facts["data_digest"] != prepared.facts["data_digest"]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebclab.errors import DataError, EbclabError, UserError
-from ebclab.training import atomic, checkpoint
+from ebclab.training import atomic
 from ebclab.training.device import resolve_device
 from ebclab.training.display import SilentDisplay
 from ebclab.training.metrics_log import LogEvents
@@ -101,7 +101,7 @@ def _prepared(
     place = Place(device, set_threads(resources.threads or placement.threads))
     if part is None:
         return place, prepare(job.config, device, job.images, job.method_class, ranks, job.weights)
-    step = checkpoint.newest_step(job.run.checkpoints)
+    step = job.run.newest_step()
     return place, prepare_streamed(
         job.config, device, job.method_class, ranks, part.stream, part.shard, step, job.weights
     )

@@ -238,6 +238,17 @@ def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(
     assert read_plan(folder.plan).to_mapping() == more.to_mapping()
 
 
+def test_a_damaged_log_in_a_store_is_called_by_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    (tmp_path / "store" / "mine").mkdir(parents=True)
+    (tmp_path / "store" / "mine" / "trials.jsonl").write_text("{\n")
+    SweepFolder.at(f"file://{tmp_path}/store/mine").pull().read_log()
+    (warning,) = caplog.records
+    assert warning.getMessage().startswith(f"file://{tmp_path}/store/mine/trials.jsonl: 1 of its lines cannot be read")
+
+
 def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_one_works_in(
     sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

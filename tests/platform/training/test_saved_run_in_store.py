@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,34 @@ def test_a_run_in_a_store_without_a_checkpoint_is_called_by_its_address(
         READERS[reader](run.address)
     assert run.address in str(caught.value)
     assert "copies" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told", "readers"),
+    [
+        ("model.safetensors", "", "/checkpoints: every last checkpoint is damaged, got", READERS),
+        ("manifest.json", "{", "/checkpoints: every last checkpoint is damaged, got", READERS),
+        ("manifest.json", '{"format": 99, "files": {}}', " was written by a newer ebclab, got format 99", READERS),
+        ("config.yaml", "a: [", "/config.yaml: ", ["evaluate", "chains"]),
+    ],
+)
+def test_what_is_wrong_with_a_run_in_a_store_is_called_by_its_address(
+    file: str,
+    content: str,
+    told: str,
+    readers: Iterable[str],
+    run: RunFolder,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for path in (tmp_path / "store" / "one").rglob(file):
+        path.write_text(content)
+    for reader in readers:
+        with pytest.raises(UserError) as caught:
+            READERS[reader](run.address)
+        assert run.address in str(caught.value)
+        assert told in str(caught.value)
+        assert "copies" not in str(caught.value) + caplog.text
 
 
 def test_a_damaged_export_in_a_store_is_called_by_its_address(run: RunFolder, tmp_path: Path) -> None:
