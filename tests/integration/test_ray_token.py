@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,6 +191,40 @@ def _nodes(head: Head) -> int:
     environment = head.environment(RAY_ADDRESS=head.address)
     output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     return int(output.stdout.rpartition("alive ")[2] or 0)
+
+
+def test_what_the_user_says_about_stores_holds_on_all_nodes(head: Head, tmp_path: Path) -> None:
+    code = "import os, sys; from ebclab.training.launch import joined; import ray\n"
+    code += "with joined(sys.argv[1]): print(ray.get(ray.remote(lambda: dict(os.environ)).remote()))"
+    told = {"EBCLAB_COPIES": "copies", "EBCLAB_STORAGE_PATIENCE": "7"}
+    for job in ({}, {"RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"env_vars": {"EBCLAB_COPIES": "own"}}}'}):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code, head.address],
+            **{"env": head.environment(**told, **job), "cwd": tmp_path, "timeout": 120},
+            **{"capture_output": True, "text": True},
+        )
+        assert done.returncode == 0, done.stderr
+        there = ast.literal_eval(done.stdout)
+        assert there["EBCLAB_COPIES"] == ("own" if job else str(tmp_path / "copies"))
+        assert there["EBCLAB_STORAGE_PATIENCE"] == "7"
+
+
+def test_a_spot_machine_that_shows_the_token_is_watched_and_one_with_another_is_told(
+    head: Head, metadata: Any, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "ebclab", "cluster", "watch"]
+    own = {"RAY_ADDRESS": head.address, "EBCLAB_COPIES": str(tmp_path), **metadata.variables()}
+    wrong = head.environment(**own, RAY_AUTH_TOKEN="f" * 64)
+    refused = subprocess.run(command, env=wrong, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: resources.address: the cluster at {head.address} has another token")
+    assert refused.stderr.count("\n") == 1
+    unasked = {name: value for name, value in head.environment(**own).items() if name != "RAY_AUTH_MODE"}
+    for environment in (head.environment(**own), unasked):
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watcher:
+            assert watcher.stdout is not None
+            assert "watching for Amazon's notice to take" in watcher.stdout.readline()
+            watcher.terminate()
 
 
 def test_a_sweep_begins_on_a_head_without_workers_that_was_told_of_them_and_waits_for_them(

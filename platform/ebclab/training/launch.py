@@ -41,6 +41,7 @@ from ebclab.training.placement import Placement, allowed_sizes, even_share
 from ebclab.training.preemption import heeded
 from ebclab.training.prepare import build_method
 from ebclab.training.ranks import raised_elsewhere
+from ebclab.training.ray_switches import environment_of_nodes
 from ebclab.training.streamed import delivery_of
 from ebclab.training.versions import Origin
 from ebclab.training.worker import REFUSAL, StreamPart, train_on_worker
@@ -124,7 +125,9 @@ def joined(address: str) -> Iterator[None]:
     try:
         # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
         dashboard = False if address == "local" else None
-        ray.init(address=address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
+        told = None if address == "local" else environment_of_nodes()
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address=address, include_dashboard=dashboard, runtime_env=told, **quiet)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         reason = " ".join(str(error).split())
         if "Version mismatch" in reason:

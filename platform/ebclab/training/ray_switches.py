@@ -1,8 +1,14 @@
-"""Defaults of ours for Ray's own switches, which are environment variables; some are read when Ray is imported."""
+"""Environment variables and Ray: defaults of ours for its own switches, and what is told to the nodes of a cluster.
+
+Some switches are read when Ray is imported.
+"""
 
 from __future__ import annotations
 
 import os
+
+from ebclab.storage.home import COPIES, copies_folder
+from ebclab.storage.patience import PATIENCE
 
 SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -24,3 +30,15 @@ def set_ray_switches() -> None:
     """Set them in this process, whose environment its workers inherit; what the user has set stays."""
     for name, value in SWITCHES.items():
         os.environ.setdefault(name, value)
+
+
+def environment_of_nodes() -> dict[str, dict[str, str]] | None:
+    """Return Ray's runtime environment with what this process was told about stores; None when that is nothing.
+
+    Nodes that run already have an environment of their own.
+    """
+    by_ray = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")  # a job's own variables; Ray refuses one twice
+    told = {name: os.environ[name] for name in (PATIENCE, COPIES) if os.environ.get(name) and name not in by_ray}
+    if COPIES in told:
+        told[COPIES] = str(copies_folder())  # relative to nobody's working folder
+    return {"env_vars": told} if told else None
