@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,9 +40,12 @@ def announce(
 
     Else a sweep on a cluster without workers would be refused: it has nothing yet. The files for `ray up` call this.
     """
+    from ebclab.errors import UserError
+    from ebclab.submission.address import send_token
+
+    send_token(os.environ)  # before Ray is imported
     from ebclab.cli.cluster_announce import announce as tell
     from ebclab.cli.cluster_announce import groups_of
-    from ebclab.errors import UserError
 
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
@@ -60,6 +64,9 @@ def watch(
     """
     from datetime import UTC, datetime
 
+    from ebclab.submission.address import send_token
+
+    send_token(os.environ)  # before Ray is imported
     from ebclab.cli.cluster_watch import watch as wait
 
     wait(lambda line: typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)

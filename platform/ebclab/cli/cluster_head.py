@@ -7,11 +7,11 @@ import os
 from ray._private import services
 
 from ebclab.errors import UserError
-from ebclab.training.cluster_address import find_token, require_answer
+from ebclab.training.cluster_address import require_answer
 
 
 def head_of_this_machine(way_out: str) -> str:
-    """Return the address of the head once it has let this process in, and have Ray show the token from now on.
+    """Return the address of the head once it has let this process in.
 
     Args:
         way_out: What to do when no node of a cluster runs here.
@@ -24,5 +24,4 @@ def head_of_this_machine(way_out: str) -> str:
     if address is None:
         raise UserError(f"no cluster runs on this machine; {way_out}")
     require_answer(address, found=True)
-    os.environ.setdefault("RAY_AUTH_MODE", "token" if find_token(unasked=True)[0] else "disabled")
     return address

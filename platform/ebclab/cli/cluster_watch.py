@@ -43,7 +43,8 @@ def watch(say: Callable[[str], None], node_address: str = "") -> None:
         EbclabError: The head did not answer before the machine's end.
     """
     head = head_of_this_machine("call this after `ray start`")
-    address = node_address or str(services.get_node_ip_address(head))  # type: ignore[no-untyped-call]
+    found = node_address or services.get_node_ip_address(head)  # type: ignore[no-untyped-call]
+    address = str(services.resolve_ip_for_localhost(found))  # as `ray start` does
     cloud, is_spot = find_cloud(os.environ)
     with _instead_of_others():
         if not is_spot:

@@ -70,6 +70,7 @@ def gcs(metadata: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gcs:
     monkeypatch.setattr(cluster_watch, "head_of_this_machine", lambda way_out: HEAD)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setenv(COPIES, str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))  # without a token
     for name, value in metadata.variables().items():
         monkeypatch.setenv(name, value)
     return made

@@ -94,7 +94,7 @@ def test_a_run_in_a_store_without_a_checkpoint_is_called_by_its_address(
         ("model.safetensors", "", "/checkpoints: every last checkpoint is damaged, got", READERS),
         ("manifest.json", "{", "/checkpoints: every last checkpoint is damaged, got", READERS),
         ("manifest.json", '{"format": 99, "files": {}}', " was written by a newer ebclab, got format 99", READERS),
-        ("config.yaml", "a: [", "/config.yaml: ", ["evaluate", "chains"]),
+        ("config.yaml", "a: [", "/config.yaml, line 1, column 5: ", ["evaluate", "chains"]),
     ],
 )
 def test_what_is_wrong_with_a_run_in_a_store_is_called_by_its_address(
