@@ -15,7 +15,12 @@ from pathlib import Path
 
 from page import write_page
 
-TESTS = ("tests/integration/test_ray_faults.py", "tests/integration/test_storage.py", "tests/cluster")
+TESTS = (
+    "tests/integration/test_ray_faults.py",
+    "tests/integration/test_ray_notice.py",
+    "tests/integration/test_storage.py",
+    "tests/cluster",
+)
 
 
 def main() -> None:
