@@ -140,6 +140,15 @@ def test_the_cluster_wants_a_token_and_no_service_is_public(spec: dict[str, Any]
             assert "env" not in container
 
 
+@pytest.mark.parametrize("spec", [JOB["spec"]["rayClusterSpec"], CLUSTER["spec"]], ids=["job", "cluster"])
+def test_a_pod_that_is_taken_away_is_left_alone_for_longer_than_ray_drains_it(spec: dict[str, Any]) -> None:
+    from ray._private.ray_constants import RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S as DRAINED
+
+    for group in spec["workerGroupSpecs"]:
+        assert group["template"]["spec"]["terminationGracePeriodSeconds"] >= DRAINED + 15
+        assert DRAINED >= 30
+
+
 def test_pods_of_other_namespaces_reach_no_pod_but_kuberays_own() -> None:
     for way, owner in (("job", JOB["spec"]["rayClusterSpec"]), ("cluster", CLUSTER["spec"])):
         policy = DOCUMENTS[f"NetworkPolicy/{way}"]["spec"]
