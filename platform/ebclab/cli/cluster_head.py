@@ -19,7 +19,7 @@ def head_of_this_machine(way_out: str) -> str:
     Raises:
         UserError: No node runs here, or the head does not answer or does not let this process in.
     """
-    named = os.environ.get("RAY_ADDRESS", "auto")
+    named = os.environ.get("RAY_ADDRESS") or "auto"
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
     if address is None:
         raise UserError(f"no cluster runs on this machine; {way_out}")
