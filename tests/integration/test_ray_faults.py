@@ -1,15 +1,22 @@
-"""Machines that go, are taken away, run full or come back: nothing is lost but what came after the last checkpoint.
+"""Machines and processes that die, are taken away or run full: nothing is lost but what came after the last checkpoint.
 
-Every machine is a raylet of its own with its own workers (``ray.cluster_utils.Cluster``). Each test tells how many
-steps were trained twice and how long it took to get going again; ``benchmarks/faults.py`` makes a table of that.
+Every machine is a raylet of its own with its own workers (``ray.cluster_utils.Cluster``), or a head that ``ray start``
+began. Each test tells how many steps were trained twice and how long it took to get going again;
+``benchmarks/faults.py`` makes a table of that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,15 +33,17 @@ from ebclab.errors import UserError
 from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.space import parse_space
+from ebclab.training.checkpoint import newest_step
 from ebclab.training.display import SilentDisplay
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.fault,
     pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
 ]
 
 TINY = ["data.train_limit=640", "training.batch_size=64", "training.log_every=1", "training.epochs=6"]
-STEPS_AN_EPOCH = 9
+STEPS_AN_EPOCH, STEPS = 9, 54
 Record = Callable[[str, object], None]
 
 
@@ -111,11 +120,15 @@ def _last_step(run: Path) -> int:
     return max((record["step"] for record in _records(run) if record["kind"] == "train"), default=0)
 
 
+def _events(run: Path, event: str) -> list[dict[str, Any]]:
+    return [record for record in _records(run) if record.get("event") == event]
+
+
 def _resumes(run: Path) -> list[int]:
-    return [record["step"] for record in _records(run) if record.get("event") == "resumed"]
+    return [record["step"] for record in _events(run, "resumed")]
 
 
-def _until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up
@@ -123,11 +136,21 @@ def _until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
 
 
 class Fault:
-    """Something that happens to a run at a step, and how long the run needs to get beyond that step again."""
+    """Something that happens to a run at a step, and how long the run needs to get beyond where it goes on.
+
+    Attributes:
+        seconds: From the fault, or from ``begins`` when that was called later, until a step after the resumed one.
+        lost: Steps that were trained and had to be trained again.
+        saved: The newest checkpoint's step when it happened.
+    """
 
     def __init__(self, run: Path, step: int, happen: Callable[[], None]) -> None:
         self._run, self._step, self._happen = run, step, happen
-        self.seconds, self.lost = 0.0, 0
+        self._began, self.seconds, self.lost, self.saved = 0.0, 0.0, 0, 0
+
+    def begins(self) -> None:
+        """Count seconds from now."""
+        self._began = time.monotonic()
 
     def during(self, train: Callable[[], Any]) -> Any:
         """Let it happen while ``train`` is at work in a thread, since machines can be added by the main thread only."""
@@ -135,14 +158,19 @@ class Fault:
             training = pool.submit(train)
             _until(lambda: _last_step(self._run) >= self._step or training.done())
             assert not training.done(), training.result()
+            self.saved, before = newest_step(self._run / "checkpoints"), len(_resumes(self._run))
+            self.begins()
             self._happen()
-            reached, started = _last_step(self._run), time.monotonic()
-            _until(lambda: len(_resumes(self._run)) > 0 or training.done())
-            assert not training.done(), training.result()
-            resumed = _resumes(self._run)[-1]
-            _until(lambda: _last_step(self._run) > resumed)
-            self.seconds, self.lost = time.monotonic() - started, reached - resumed
-            return training.result(timeout=300)
+            self.wait(before, training.done)
+            return training.result(timeout=600)
+
+    def wait(self, before: int, over: Callable[[], bool]) -> None:
+        """Wait until the run has resumed more often than ``before`` and has trained on since."""
+        _until(lambda: len(_resumes(self._run)) > before or over())
+        assert len(_resumes(self._run)) > before, "the run ended without having been disturbed"
+        resumed = _events(self._run, "resumed")[-1]
+        _until(lambda: _last_step(self._run) > resumed["step"])
+        self.seconds, self.lost = time.monotonic() - self._began, resumed["reached"] - resumed["step"]
 
 
 @pytest.fixture(scope="module")
@@ -165,10 +193,21 @@ def _same_bits(run: Path, wanted: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(tensor, wanted[name]) for name, tensor in _weights(run).items())
 
 
-def _finish(fault: Fault, record: Record, name: str) -> None:
-    record("fault", name)
-    record("steps_lost", fault.lost)
-    record("seconds", round(fault.seconds, 1))
+def _finish(fault: Fault, record: Record, name: str, result: str = "the same bits") -> None:
+    for key, value in (("fault", name), ("steps_lost", fault.lost), ("seconds", round(fault.seconds, 1))):
+        record(key, value)
+    record("result", result)
+
+
+def _assert_whole(run: Path, fault: Fault) -> None:
+    """What the log tells: one fault, nothing repeated that had been saved, each step and epoch measured once."""
+    (resumed,) = _resumes(run)
+    assert fault.saved <= resumed
+    assert 0 <= fault.lost <= STEPS_AN_EPOCH
+    records = _records(run)
+    assert [record["step"] for record in records if record["kind"] == "train"] == list(range(1, STEPS + 1))
+    epochs = [record["step"] for record in records if record["kind"] == "epoch"]
+    assert epochs == list(range(STEPS_AN_EPOCH, STEPS + 1, STEPS_AN_EPOCH))
 
 
 def test_a_machine_that_dies_costs_the_steps_since_the_last_checkpoint(
@@ -182,11 +221,60 @@ def test_a_machine_that_dies_costs_the_steps_since_the_last_checkpoint(
 
     fault = Fault(tmp_path / "run", 24, die)
     result = fault.during(lambda: _pretrain(_config(), tmp_path)).result
-    _finish(fault, record_property, "a machine dies, another one comes")
-    assert _resumes(tmp_path / "run") == [18]
-    assert fault.lost < 2 * STEPS_AN_EPOCH
-    assert result["steps"] == 54
+    _finish(fault, record_property, "a node killed during pretraining; another one comes")
+    _assert_whole(tmp_path / "run", fault)
+    assert result["steps"] == STEPS
     assert _same_bits(tmp_path / "run", undisturbed)
+
+
+def test_a_worker_that_is_killed_costs_the_steps_since_the_last_checkpoint(
+    machines: Machines, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+) -> None:
+    machines.add()
+    run = tmp_path / "run"
+
+    def die() -> None:
+        os.kill(json.loads((run / ".ray" / "worker-1.json").read_text())["pid"], signal.SIGKILL)
+
+    fault = Fault(run, 24, die)
+    fault.during(lambda: _pretrain(_config(), tmp_path))
+    _finish(fault, record_property, "a worker killed")
+    _assert_whole(run, fault)
+    assert _same_bits(run, undisturbed)
+
+
+def test_a_machine_that_dies_and_is_not_replaced_leaves_a_run_with_the_curve_that_it_would_have_had(
+    machines: Machines, tmp_path: Path, record_property: Record
+) -> None:
+    leaving, run = machines.add(), tmp_path / "run"
+    elastic = ["resources.workers=1", "resources.max_workers=2", "resources.cpus_per_worker=1"]
+    config = ebclab.compose("moco", overrides=[*TINY, *elastic])
+    fault = Fault(run, 24, lambda: machines.kill(leaving))
+    fault.during(lambda: _pretrain(config, tmp_path))
+    _finish(
+        fault, record_property, "a node killed during pretraining; none comes", "the curve within the seeds' spread"
+    )
+    _assert_whole(run, fault)
+    (change,) = _events(run, "ranks_changed")
+    assert (change["before"], change["now"]) == (2, 1)
+    for metric in ("info_nce", "holdout_knn"):
+        own = _curve(run, metric)
+        alone = {seed: _curve(_seed(tmp_path, seed), metric) for seed in range(5)}
+        for epoch, value in enumerate(own):
+            others = [curve[epoch] for curve in alone.values()]
+            assert abs(value - others[0]) <= max(others) - min(others), (metric, epoch)
+
+
+def _seed(runs: Path, seed: int) -> Path:
+    """Return the run of a seed that one process trained, undisturbed."""
+    config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1", f"seed={seed}"])
+    return ebclab.pretrain(config, runs=runs, name=f"seed-{seed}", display=SilentDisplay()).path
+
+
+def _curve(run: Path, metric: str) -> list[float]:
+    """Return the last value that each epoch has of a metric."""
+    found = {-(-r["step"] // STEPS_AN_EPOCH): r[metric] for r in _records(run) if metric in r}
+    return [found[epoch] for epoch in range(1, STEPS // STEPS_AN_EPOCH + 1)]
 
 
 def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
@@ -200,6 +288,7 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     def take_away() -> None:
         machines.drain(leaving, 30)
         _until(lambda: len(saved()) > 0)
+        fault.begins()
         machines.kill(leaving)
         machines.add()
 
@@ -208,9 +297,10 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
         "moco", overrides=[*TINY, "training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
     )
     result = fault.during(lambda: _pretrain(config, tmp_path)).result
-    _finish(fault, record_property, "a machine is taken away after a notice")
-    assert _resumes(run)[0] == saved()[0]
-    assert result["steps"] == 54
+    _finish(fault, record_property, "a preemption notice, then the node is gone; another one comes")
+    assert _resumes(run) == saved()
+    _assert_whole(run, fault)
+    assert result["steps"] == STEPS
     assert _same_bits(run, undisturbed)
 
 
@@ -238,9 +328,13 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
         machines.kill(only)
         machines.add()
 
-    fault = Fault(tmp_path / "disturbed" / "trials" / "0001", 24, die)
+    trial = tmp_path / "disturbed" / "trials" / "0001"
+    fault = Fault(trial, 24, die)
     assert fault.during(lambda: sweep("disturbed")) == wanted
-    _finish(fault, record_property, "the machine of a trial of a sweep dies")
+    _finish(fault, record_property, "a node killed during a sweep; another one comes", "the same curves and states")
+    _assert_whole(trial, fault)
+    told = [json.loads(line) for line in (tmp_path / "disturbed" / "trials.jsonl").read_text().splitlines()]
+    assert [record["trial"] for record in told if record["event"] == "restarted"] == ["0001"]
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_last_checkpoint(
@@ -261,16 +355,14 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
 
         thread = threading.Thread(target=fill)
         thread.start()
-        with pytest.raises(UserError, match="the disk is full; the checkpoint before it, last-0000000018, is kept"):
+        with pytest.raises(UserError, match=r"the disk is full; the checkpoint before it, last-00000000\d\d, is kept"):
             ebclab.pretrain(_config(), runs=small, name="run", display=SilentDisplay())
         thread.join()
-        reached = _last_step(run)
         (small / "ballast").unlink()
-        fault = Fault(run, 0, lambda: None)
+        fault = Fault(run, 18, lambda: None)
         fault.during(lambda: _pretrain(_config(), small))
-        _finish(fault, record_property, "the disk is full; room is made, the same command is given again")
-        record_property("steps_lost", reached - _resumes(run)[0])
-        assert _resumes(run) == [18]
+        _finish(fault, record_property, "disk full on one node; room is made, the same command again")
+        _assert_whole(run, fault)
         assert _same_bits(run, undisturbed)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
@@ -291,34 +383,138 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
 
     def start(machine: str) -> subprocess.Popen[bytes]:
         variables = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
-        program = [*_python(), *command]
+        program = [sys.executable, "-m", "ebclab", *command]
         return subprocess.Popen(program, env=variables, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def copies(machine: str) -> list[Path]:
+        return [log.parent for log in (tmp_path / machine).rglob("metrics.jsonl")]
 
     first = start("one")
     _until(lambda: "checkpoints/last-0000000018/manifest.json" in Store(home).names() or first.poll() is not None)
     os.killpg(first.pid, signal.SIGKILL)
+    fault = Fault(tmp_path, 0, lambda: None)
+    fault.begins()
     first.wait()
-    fault_began = time.monotonic()
+    fault.saved = max(
+        int(name[17:27]) for name in Store(home).names() if name.endswith("manifest.json") and "/last-" in name
+    )
+    reached = max(map(_last_step, copies("one")))
     second = start("two")
-    Path(tmp_path / "seen").mkdir()
-
-    def log() -> list[dict[str, Any]]:
-        lines = Store(home).read("metrics.jsonl").decode().splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
-    _until(lambda: any(record.get("event") == "resumed" for record in log()) or second.poll() is not None)
-    seconds = time.monotonic() - fault_began
-    assert second.wait(timeout=240) == 0
-    (resumed,) = [record for record in log() if record.get("event") == "resumed"]
-    assert resumed["step"] >= 18
+    _until(lambda: any(_resumes(copy) for copy in copies("two")) or second.poll() is not None)
+    (run,) = [copy for copy in copies("two") if _resumes(copy)][:1]
+    fault = Fault(run, 0, lambda: None)
+    fault.wait(0, lambda: second.poll() is not None)
+    fault.lost = reached - _resumes(run)[0]  # by what the first machine's disk holds; the store knew less
+    assert second.wait(timeout=600) == 0
     Mirror(home).pull(("last",))
+    _finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
+    _assert_whole(home.copy, fault)
     assert _same_bits(home.copy, undisturbed)
-    record_property("fault", "the head dies with all that ran on it; the same command elsewhere, from the store")
-    record_property("steps_lost", f"{resumed['dropped_records']} of those the store knew")
-    record_property("seconds", round(seconds, 1))
 
 
-def _python() -> list[str]:
-    import sys
+class Head:
+    """A head that ``ray start`` began; killed with all its processes, it can be started again in its place."""
 
-    return [sys.executable, "-m", "ebclab"]
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))  # short: sockets lie in it
+        with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+            self._port, self._client_port = free.getsockname()[1], other.getsockname()[1]
+        self.address = f"127.0.0.1:{self._port}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self._environment = {**kept, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it is up."""
+        options = (
+            f"--head --block --num-cpus=2 --node-ip-address=127.0.0.1 --port={self._port} --include-dashboard=false"
+        )
+        options += f" --ray-client-server-port={self._client_port} --temp-dir={self._folder}"
+        command = [str(Path(sys.executable).with_name("ray")), "start", *options.split()]
+        said = self._folder / "said"
+        with said.open("wb") as log:
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+        _until(lambda: b"Ray runtime started" in said.read_bytes() or self._process.poll() is not None)
+        assert self._process.poll() is None, said.read_text()
+
+    def kill(self) -> None:
+        """Kill every process of it at once."""
+        assert self._process is not None
+        for process in _with_children(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._process.wait()
+
+    def end(self) -> None:
+        """Leave nothing of it."""
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def command(self, runs: Path, verb: str) -> tuple[int, str]:
+        """Run a command on it to its end; return its exit code and what it said."""
+        settings = [*TINY, "resources.cpus_per_worker=1"]
+        own = ["moco", "--runs", str(runs), "--workers", "2"]
+        if verb == "sweep":
+            (runs / "space.yaml").write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
+            own = ["moco", "--sweeps", str(runs), "--trials", "1", "--top", "0", "--space", str(runs / "space.yaml")]
+            own += ["--concurrent", "1", "--epochs", "6"]
+        program = [sys.executable, "-m", "ebclab", verb, *own, "--name", "run"]
+        program += [part for text in settings for part in ("--set", text)]
+        environment = {**self._environment, "RAY_ADDRESS": self.address}
+        with subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            self.driver = process
+            assert process.stderr is not None
+            said = process.stderr.read().decode()
+        return process.returncode, said
+
+
+def _with_children(process: int) -> list[int]:
+    """Return a process and all that it and its children have started."""
+    found = [process]
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [each for child in task.read_text().split() for each in _with_children(int(child))]
+    return found
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    """A head with two CPUs, up at the beginning of each test."""
+    made = Head()
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "sweep"])
+@pytest.mark.parametrize("what", ["driver", "head"])
+def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
+    what: str, verb: str, head: Head, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+) -> None:
+    run = tmp_path / "run" if verb == "pretrain" else tmp_path / "run" / "trials" / "0000"
+    said: list[tuple[int, str]] = []
+
+    def train() -> None:
+        said.append(head.command(tmp_path, verb))
+        if what == "head":
+            head.start()
+        said.append(head.command(tmp_path, verb))
+
+    fault = Fault(run, 24, head.kill if what == "head" else lambda: head.driver.kill())
+    fault.during(train)
+    (first, words), (second, last_words) = said
+    assert second == 0, last_words
+    if what == "head":
+        assert first == 1
+        assert re.search(
+            r"^error: the cluster's head at \S+ has not answered for \d+ s; what was saved is kept: ", words, re.M
+        )
+        assert "Traceback" not in words
+    name = {"driver": "the driver killed", "head": "the head restarted"}[what]
+    during = {"pretrain": "during pretraining", "sweep": "during a sweep"}[verb]
+    _finish(fault, record_property, f"{name} {during}; the same command again")
+    _assert_whole(run, fault)
+    if verb == "sweep":  # its first trial is the run that it begins from
+        config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
+        undisturbed = _weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=SilentDisplay()).path)
+    assert _same_bits(run, undisturbed)

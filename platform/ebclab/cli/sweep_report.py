@@ -22,7 +22,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.sweeps.describe_space import describe_space
     from ebclab.sweeps.forecast import forecast
     from ebclab.sweeps.requirements import require_judgeable, require_trainable
-    from ebclab.training.display import clock
+    from ebclab.training.display import SilentDisplay, clock
     from ebclab.training.prepare import load_images
     from ebclab.training.ray_switches import set_ray_switches
     from energy_contrast.catalog import METHODS
@@ -34,7 +34,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.sweeps.launch import slots_of
     from ebclab.training.launch import joined
 
-    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
         slots = slots_of(plan, limits)
     table = Table(title=f"searched ({plan.space.where})", title_justify="left")
     for column in ("setting", "range", "now"):

@@ -40,7 +40,7 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     folder, plan, display = launch.folder, launch.plan, launch.display
-    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
         require_same_versions()
         slots = slots_of(plan, launch.limits)
         with claim_sweep(folder, plan) as keeper:

@@ -53,18 +53,47 @@ def _require_entry(address: str, found: bool) -> None:
     import grpc
 
     token, source = find_token(unasked=found)
+    try:
+        _ask(address, token)
+    except grpc.RpcError as error:
+        code = error.code()
+        if code == grpc.StatusCode.UNAUTHENTICATED:
+            raise UserError(_refused(address, token, source)) from None
+        raise UserError(
+            f"resources.address: what answers is no Ray cluster, got {address} ({code.name.lower()}); "
+            "write the head's GCS port, usually 6379 (8265 is the dashboard's)"
+        ) from None
+
+
+def _ask(address: str, token: str | None) -> bytes:
+    """Return the answer in which a cluster says which it is."""
+    import grpc
+
     metadata = [("authorization", f"Bearer {token}")] if token else []
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        try:
-            channel.unary_unary(_WHO_ARE_YOU)(b"", timeout=_ANSWER_SECONDS, metadata=metadata)
-        except grpc.RpcError as error:
-            code = error.code()
-            if code == grpc.StatusCode.UNAUTHENTICATED:
-                raise UserError(_refused(address, token, source)) from None
-            raise UserError(
-                f"resources.address: what answers is no Ray cluster, got {address} ({code.name.lower()}); "
-                "write the head's GCS port, usually 6379 (8265 is the dashboard's)"
-            ) from None
+        answer: bytes = channel.unary_unary(_WHO_ARE_YOU)(b"", timeout=_ANSWER_SECONDS, metadata=metadata)
+    return answer
+
+
+def who_answers(address: str) -> bytes | None:
+    """Return which cluster this process has joined there: bytes that no other one has, not even on the same port.
+
+    Args:
+        address: HOST:PORT.
+
+    Returns:
+        None when nobody listens there; nothing when somebody does who does not say.
+    """
+    import grpc
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+        return _ask(address, find_token(unasked=True)[0])
+    except OSError:
+        return None
+    except (grpc.RpcError, UserError):
+        return b""
 
 
 def find_token(*, unasked: bool = False) -> tuple[str | None, str]:

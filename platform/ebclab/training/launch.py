@@ -36,6 +36,7 @@ from ebclab.training.device import resolve_device
 from ebclab.training.display import Display
 from ebclab.training.elastic import ElasticPolicy
 from ebclab.training.follow import RunFollower, watch
+from ebclab.training.head import Head, Showing, watched_head
 from ebclab.training.one_rank import Job
 from ebclab.training.placement import Placement, allowed_sizes, even_share
 from ebclab.training.preemption import heeded
@@ -61,9 +62,8 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         display: Where progress is shown.
 
     Raises:
-        UserError: The cluster cannot be reached, lacks what the run needs or runs other versions, or the run itself was
-            refused.
-        TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
+        UserError: The cluster cannot be reached or does not suit the run, or the run itself was refused.
+        TrainingError: Numbers stopped being finite, workers died too often, or the head of the cluster was lost.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     resources = job.config.resources
@@ -75,7 +75,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
     job.run.note(REFUSAL).clear()
     job.run.save_now.clear()
     follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
-    with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local"):
+    with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local", display) as head:
         require_same_versions()
         streamed = choice.delivery == "stream"
         placement = _place(job, sizes, streamed=streamed)
@@ -86,7 +86,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
             with watched(job.run.home, job.run.metrics.path.name), heeded(partial(_save_now, job, display)):
                 outcome = watch(trainer.fit, follower, job.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
-            raise _failure(job, error) from error
+            raise (head.lost() or _failure(job, error)) from error
     if outcome["exit_code"]:
         raise raised_elsewhere(outcome["exit_code"], outcome["text"])
     result: dict[str, Any] = outcome["result"]
@@ -111,17 +111,26 @@ def _sizes(job: Job, method: Method) -> tuple[int, ...]:
 
 
 @contextmanager
-def joined(address: str) -> Iterator[None]:
-    """Be part of a cluster, or of one on this machine alone when ``address`` is "local".
+def joined(address: str, display: Showing) -> Iterator[Head]:
+    """Be part of a cluster, or of one on this machine alone when ``address`` is "local"; end when its head is lost.
 
     Raises:
         UserError: Nobody answers there, or another version of Ray or Python does, or the cluster wants another token.
     """
-    if ray.is_initialized():
-        yield
-        return
-    where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
+    here_before = ray.is_initialized()
+    if not here_before:
+        _join(address)
+    with watched_head(ray.get_runtime_context().gcs_address, display) as head:
+        try:
+            yield head
+        finally:
+            if not here_before:
+                ray.shutdown()
+
+
+def _join(address: str) -> None:
     _require_answer(address)
+    where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
     try:
         # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
         dashboard = False if address == "local" else None
@@ -133,10 +142,6 @@ def joined(address: str) -> Iterator[None]:
         if "Version mismatch" in reason:
             raise UserError(f"{where}: {reason}; install the cluster's versions here") from error
         raise UserError(f"{where}: no cluster answers, got {reason}; start one or leave the address out") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def _require_answer(address: str) -> None:

@@ -21,6 +21,7 @@ from ebclab.training.display import Display, choose_display
 from ebclab.training.enter_run import claim, find
 from ebclab.training.initial_weights import read_initial_weights, with_digest
 from ebclab.training.interrupt import StopFlag
+from ebclab.training.metrics_log import LogEvents
 from ebclab.training.one_rank import Job, Place, train_rank
 from ebclab.training.prepare import build_method, prepare
 from ebclab.training.ray_switches import set_ray_switches
@@ -112,7 +113,7 @@ def _train_here(job: Job, display: Display) -> dict[str, Any]:
 
     display.note(delivery_of(job.config, new_method, job.images, device).reason)
     prepared = prepare(job.config, device, job.images, job.method_class, weights=job.weights)
-    with claim(job.run, job.config):
+    with claim(job.run, job.config), LogEvents(job.run.metrics):
         return train_rank(job, prepared, place, display, StopFlag())
 
 

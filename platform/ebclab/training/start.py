@@ -69,15 +69,15 @@ def write_start(recorder: Recorder, found: checkpoint.Checkpoint | None, facts: 
         run.metrics.append("event", 0, event="started", **launch)
         return
     recorder.restore(found)
+    reached = max((r["step"] for r in run.metrics.records() if r["kind"] != "event"), default=found.step)
     dropped = run.metrics.forget_after(found.step)
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     changed = environment.differences(before, facts)
     launches = [record["ranks"] for record in run.metrics.records() if "ranks" in record]
     if launches and launches[-1] != facts["ranks"]:
         run.metrics.append("event", found.step, event="ranks_changed", before=launches[-1], now=facts["ranks"])
-    run.metrics.append(
-        "event", found.step, event="resumed", dropped_records=dropped, environment_changes=changed, **launch
-    )
+    told = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
+    run.metrics.append("event", found.step, event="resumed", **told, **launch)
     recorder.display.note(f"resuming at step {found.step} of {training.num_steps}")
     for line in changed:
         _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)

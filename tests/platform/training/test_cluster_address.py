@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from ebclab.errors import UserError
-from ebclab.training.cluster_address import find_token, require_answer
+from ebclab.training.cluster_address import find_token, require_answer, who_answers
 
 TOKEN = "0123456789abcdef" * 4
 
@@ -23,7 +23,7 @@ class _Head(grpc.GenericRpcHandler):
 
     def __init__(self, token: str | None) -> None:
         self._token = token
-        self.asked = 0
+        self.asked, self.name = 0, b""
 
     def service(self, details: Any) -> Any:
         if details.method != "/ray.rpc.NodeInfoGcsService/GetClusterId":
@@ -34,7 +34,7 @@ class _Head(grpc.GenericRpcHandler):
             self.asked += 1
             if self._token and sent != f"Bearer {self._token}":
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
-            return b""
+            return self.name
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -163,3 +163,17 @@ def test_a_port_that_speaks_something_else_is_no_cluster(home: Path) -> None:
             thread.join()
     assert f"what answers is no Ray cluster, got 127.0.0.1:{server.server_port}" in refusal
     assert refusal.endswith("write the head's GCS port, usually 6379 (8265 is the dashboard's)")
+
+
+def test_who_answers_is_the_cluster_nobody_or_unknown(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, handler = head(TOKEN)
+    handler.name = b"one"
+    assert who_answers(address) == b""  # it wants a token, so somebody is there
+    path = _keep(home, TOKEN)
+    assert who_answers(address) == b"one"
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
+    assert who_answers(address) == b""
+    path.unlink()
+    assert who_answers("127.0.0.1:9") is None

@@ -1,0 +1,75 @@
+"""When a cluster's head counts as gone: silent for long, or another one; never one that is only busy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ebclab.training import head as module
+from ebclab.training.head import Head
+
+HERE = "127.0.0.1:6379"
+
+
+class Clock:
+    """Time and a head as a test wants them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now, self.answer = 0.0, b"one"  # type: float, bytes | None
+        patch.setattr(module, "who_answers", lambda address: self.answer)
+        patch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_a_head_that_is_silent_for_a_moment_or_busy_is_not_lost(clock: Clock) -> None:
+    head = Head(HERE)
+    for now, answer in ((2, b"one"), (20, None), (31, None), (32, b""), (60, None), (62, b"one"), (91, None)):
+        clock.now, clock.answer = now, answer
+        assert head.loss() == "", now
+
+
+def test_a_head_that_stays_silent_is_lost_after_half_a_minute_and_at_once_when_ray_has_failed(clock: Clock) -> None:
+    head = Head(HERE)
+    clock.now, clock.answer = 10.0, None
+    assert head.loss() == ""
+    assert str(head.lost()) == (
+        f"the cluster's head at {HERE} has not answered for 10 s; what was saved is kept: "
+        "once the cluster is up, the same command goes on from there"
+    )
+    clock.now = 30.0
+    assert f"{HERE} has not answered for 30 s; " in head.loss()
+    clock.answer = b"one"
+    assert head.lost() is None
+
+
+def test_another_head_in_its_place_is_not_the_one_that_was_joined(clock: Clock) -> None:
+    head = Head(HERE)
+    clock.answer = b"two"
+    assert f"{HERE} is another one than before; " in head.loss()
+
+
+def test_a_process_that_waits_for_a_lost_head_ends_with_the_sentence() -> None:
+    program = """
+import time
+from ebclab.training import head
+from ebclab.training.display import LineDisplay
+import sys
+head._LOOK, head._PATIENCE = 0.01, 0.0
+head.Head.loss.__kwdefaults__["patience"] = 0.0
+with head.watched_head("127.0.0.1:9", LineDisplay(sys.stderr)):
+    while True:
+        time.sleep(3600)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: the cluster's head at 127.0.0.1:9 has not answered for ")
+    assert len(done.stderr.splitlines()) == 1
