@@ -160,7 +160,7 @@ class Network:
                 _do("ip", "link", "del", name)
 
     def _until_it_answers(self, host: Host) -> None:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 120
         while self.run(host, "true").returncode != 0:
             log = (self.folder / f"{host.name}.log").read_text(encoding="utf-8")
             assert time.monotonic() < give_up, f"{host.name} does not answer: {log}"
@@ -176,7 +176,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(1200))
+            item.add_marker(pytest.mark.timeout(1800))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
@@ -204,7 +204,7 @@ def network(folder: Path) -> Iterator[Network]:
 def _child_of(process: int) -> int:
     """Return the first process in the new namespaces, once it is there."""
     path, own = Path(f"/proc/{process}/task/{process}/children"), os.readlink("/proc/self/ns/net")
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 60
     while time.monotonic() < give_up:
         children = path.read_text(encoding="utf-8").split()
         if children and os.readlink(f"/proc/{children[0]}/ns/net") != own:

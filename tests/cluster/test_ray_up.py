@@ -138,7 +138,7 @@ def _dashboard(description: Path, laptop: dict[str, str], folder: Path) -> Itera
         return False
 
     try:
-        _until(answers, 60)
+        _until(answers, 240)
         yield f"http://127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -146,27 +146,56 @@ def _dashboard(description: Path, laptop: dict[str, str], folder: Path) -> Itera
         process.wait(timeout=30)
 
 
-def _trials(store: str) -> list[dict[str, Any]]:
+def _lines(store: str, key: str) -> list[dict[str, Any]]:
+    """Return the records of a log in the store; none before it is there."""
     import boto3
 
     keys = {"aws_access_key_id": "lab", "aws_secret_access_key": SECRET}
     client = boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys)
     try:
-        text = client.get_object(Bucket="lab", Key="sweeps/first/trials.jsonl")["Body"].read().decode()
+        text = client.get_object(Bucket="lab", Key=key)["Body"].read().decode()
     except client.exceptions.NoSuchKey:
         return []
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
+def _trials(store: str) -> list[dict[str, Any]]:
+    return _lines(store, "sweeps/first/trials.jsonl")
+
+
+def _trained_on(network: Any) -> dict[str, tuple[Any, int]]:
+    """Return the trials that train on worker hosts and have an epoch behind them, with host and last step."""
+    found = {}
+    for host in network.hosts[1:]:
+        logs = network.run(host, "cd ~/.cache/ebclab/copies && grep -H . $(find . -name metrics.jsonl)").stdout
+        told = [line.partition(":") for line in logs.splitlines() if line.endswith("}")]
+        for path, _, text in told:
+            if '"kind": "epoch"' in text:
+                last = max(json.loads(each)["step"] for other, _, each in told if other == path)
+                found[Path(path).parent.name] = (host, last)
+    return found
+
+
+def _epochs_since_restart(store: str, trial: str) -> int:
+    """Return how many epochs a trial has told since it was begun again; 0 when it never was."""
+    own = [record["event"] for record in _trials(store) if record.get("trial") == trial]
+    return own[own.index("restarted") :].count("epoch") if "restarted" in own else 0
+
+
+@pytest.mark.fault
 def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
-    network: Any, description: Path, laptop: dict[str, str], store: str, folder: Path
+    network: Any,
+    description: Path,
+    laptop: dict[str, str],
+    store: str,
+    folder: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    first = network.hosts[1]
     up = _run(["ray", "up", "-y", str(description)], laptop, folder)
     assert up.returncode == 0, up.stdout + up.stderr
     try:
         status = ["ray", "exec", str(description), "ray status"]
-        _until(lambda: "/3.0 CPU" in _run(status, laptop, folder).stdout, 240)
+        _until(lambda: "/3.0 CPU" in _run(status, laptop, folder).stdout, 600)
         with _dashboard(description, laptop, folder) as address:
             tiny = (
                 "data.train_limit=640",
@@ -184,10 +213,15 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
                     command, env=laptop, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
                 )
             said = folder / "submit.log"
-            _until(lambda: any(t["event"] == "epoch" for t in _trials(store)) or job.poll() is not None, 300)
+            trains = dict[str, tuple[Any, int]]()
+            _until(lambda: job.poll() is not None or trains.update(_trained_on(network)) or trains, 600)
             assert job.poll() is None, said.read_text()
-            first.kill()
-            assert job.wait(timeout=600) == 0, said.read_text()
+            (trial, (host, reached)), *_ = trains.items()
+            began = time.monotonic()
+            host.kill()
+            _until(lambda: _epochs_since_restart(store, trial) or job.poll() is not None, 600)
+            seconds = time.monotonic() - began
+            assert job.wait(timeout=900) == 0, said.read_text()
             page = ["ebclab", "submit", "--address", address, "--", "report", "s3://lab/sweeps/first"]
             reported = _run(page, laptop, folder)
             assert reported.returncode == 0, reported.stdout + reported.stderr
@@ -195,6 +229,15 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
         ended = {t["trial"]: t["state"] for t in events if t["event"] == "ended"}
         assert set(ended.values()) <= {"finished", "stopped"}
         assert len(ended) >= 5 + 2
+        assert _epochs_since_restart(store, trial)
+        log = _lines(store, f"sweeps/first/trials/{trial}/metrics.jsonl")
+        (resumed,) = [record for record in log if record.get("event") == "resumed"]
+        epochs = [record["step"] for record in log if record["kind"] == "epoch"]
+        assert epochs == sorted(set(epochs))
+        record_property("fault", "a host of `ray up` switched off during a submitted sweep")
+        record_property("steps_lost", max(reached, resumed["reached"]) - resumed["step"])
+        record_property("seconds", round(seconds, 1))
+        record_property("result", "every trial ends, each epoch is told once")
         _nothing_secret(laptop, folder, said.read_text() + reported.stdout + json.dumps(events))
     finally:
         _run(["ray", "exec", str(description), "ray stop"], laptop, folder)
@@ -223,7 +266,7 @@ def _nothing_left(network: Any, laptop: dict[str, str], folder: Path) -> None:
     for host in network.hosts:
         if host.process.poll() is not None:
             continue
-        _until(lambda host=host: not _of_ray(network, host), 120)  # workers end when they miss their head
+        _until(lambda host=host: not _of_ray(network, host), 300)  # workers end when they miss their head
         network.run(host, clean)
         left = network.run(host, "ls -A ~").stdout.split()
         assert "ebclab" not in left

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,11 +36,11 @@ def _steps_logged(run: Path) -> int:
 def _start_and_signal(command: list[str], run: Path, at_step: int, number: signal.Signals) -> int:
     """Start a run, send it a signal once it has logged ``at_step`` training steps, and return its exit code."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while process.poll() is None and _steps_logged(run) < at_step and time.monotonic() < deadline:
         time.sleep(0.001)
     process.send_signal(number)
-    return process.wait(timeout=60)
+    return process.wait(timeout=240)
 
 
 def _environment() -> dict[str, str]:
@@ -64,12 +66,33 @@ def _assert_same_bits(one: Path, two: Path) -> None:
     assert str(optimizer_one) == str(optimizer_two)
 
 
+def _records(run: Path) -> list[dict[str, Any]]:
+    log = run / "metrics.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _seconds_until_beyond(command: list[str], run: Path) -> float:
+    """Finish a run that was killed; return the seconds until it had trained a step after the one it goes on from."""
+    began, before, beyond = time.monotonic(), len(_records(run)), 0.0
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
+    while process.poll() is None and not beyond:
+        events = [number for number, record in enumerate(_records(run)) if record.get("event") == "resumed"]
+        if len(events) == 2 and _records(run)[-1]["kind"] == "train" and events[-1] < len(_records(run)) - 1:
+            beyond = time.monotonic() - began
+        time.sleep(0.005)
+    assert process.wait(timeout=240) == 0
+    assert before
+    return beyond
+
+
 @pytest.mark.slow
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("method", "extra"), [("simclr", ()), ("flatclr", ("method.ess_target=0.4", "optimizer.name=adam"))]
 )
 def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_run(
-    tmp_path: Path, method: str, extra: tuple[str, ...]
+    tmp_path: Path, method: str, extra: tuple[str, ...], record_property: Callable[[str, object], None]
 ) -> None:
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     _finish(_command(method, undisturbed, *extra))
@@ -79,10 +102,16 @@ def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_r
     for at_step in sorted(random.Random(time.time_ns()).sample(range(2, steps - 2), 2)):
         assert _start_and_signal(command, killed / "run", at_step, signal.SIGKILL) == -signal.SIGKILL
         assert not (killed / "run" / "result.json").exists()
-    _finish(command)
+    seconds = _seconds_until_beyond(command, killed / "run")
     _assert_same_bits(undisturbed / "run", killed / "run")
-    records = [json.loads(line) for line in (killed / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = _records(killed / "run")
     assert [r["step"] for r in records if r["kind"] == "train"] == list(range(1, steps + 1))
+    lost = [r["reached"] - r["step"] for r in records if r.get("event") == "resumed"]
+    assert all(0 <= each <= steps // EPOCHS for each in lost)
+    record_property("fault", f"the process killed, without Ray ({method}); the same command again")
+    record_property("steps_lost", lost[-1])
+    record_property("seconds", round(seconds, 1))
+    record_property("result", "the same bits")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ began. Each test tells how many steps were trained twice and how long it took to
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -176,11 +177,18 @@ class Fault:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """The final weights of two workers that nothing happened to."""
+    return _two_workers(tmp_path_factory)
+
+
+@functools.cache
+def _two_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     made, runs = Machines(), tmp_path_factory.mktemp("undisturbed")
-    made.add()
-    made.add()
-    ebclab.pretrain(_config(), runs=runs, name="run", display=SilentDisplay())
-    made.end()
+    try:
+        made.add()
+        made.add()
+        _pretrain(_config(), runs)
+    finally:
+        made.end()
     return _weights(runs / "run")
 
 
