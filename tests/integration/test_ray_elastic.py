@@ -48,7 +48,7 @@ def _records(run: Path) -> list[dict[str, Any]]:
 
 def _wait_for(run: Path, launches: int) -> None:
     """Wait until workers have begun ``launches`` times and have trained for some steps since."""
-    for _ in range(3000):
+    for _ in range(6000):
         records = _records(run)
         begun = [r["step"] for r in records if r.get("event") in ("started", "resumed")]
         if len(begun) == launches and records[-1]["step"] >= begun[-1] + 6:
@@ -77,7 +77,7 @@ def _training(run: Path, *settings: str) -> Iterator[None]:
         yield
     finally:
         (run / ".stop").touch()
-        thread.join(timeout=60)
+        thread.join(timeout=300)
     assert "everything is saved" in str(ended[0])
 
 

@@ -63,7 +63,7 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 400.0) -> None:
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up
@@ -110,7 +110,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
             yield Head(f"http://127.0.0.1:{dashboard}", home, token)
         finally:
             ray.terminate()
-            ray.wait(timeout=60)
+            ray.wait(timeout=300)
             _until(lambda: not _processes_of(short))
 
 
@@ -243,7 +243,7 @@ def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head)
     with _tunnel(port, head):
         lines += [following.stdout.readline() for _ in range(2)]
         following.send_signal(signal.SIGINT)
-        rest, said = following.communicate(timeout=60)
+        rest, said = following.communicate(timeout=300)
     assert following.returncode == 130
     assert lost.startswith("connection lost, the job goes on; trying again in 1 s")
     assert "long goes on; `ebclab submit --follow long" in said

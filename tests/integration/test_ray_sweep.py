@@ -74,7 +74,7 @@ def _trials(sweep: Path) -> dict[str, Trial]:
     return SweepLog(sweep / "trials.jsonl").trials
 
 
-def _until(condition: Callable[[], bool], seconds: float = 400.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up
@@ -300,7 +300,7 @@ def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(tmp_path: Path
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     _until(lambda: any(record["event"] == "epoch" for record in _log(tmp_path / "s")) or process.poll() is not None)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its own instance of Ray must not die of it
-    _, errors = process.communicate(timeout=400)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
     assert "everything is saved" in errors
     states = {trial.state for trial in _trials(tmp_path / "s").values()}
