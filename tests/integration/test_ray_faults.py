@@ -460,13 +460,13 @@ class Head:
 
     def command(self, runs: Path, verb: str) -> tuple[int, str]:
         """Run a command on it to its end; return its exit code and what it said."""
-        settings = [*TINY, "resources.cpus_per_worker=1"]
-        own = ["moco", "--runs", str(runs), "--workers", "2"]
+        own, settings = ["--runs", str(runs), "--workers", "2"], [*TINY, "resources.cpus_per_worker=1"]
         if verb == "sweep":
-            (runs / "space.yaml").write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
-            own = ["moco", "--sweeps", str(runs), "--trials", "1", "--top", "0", "--space", str(runs / "space.yaml")]
-            own += ["--concurrent", "1", "--epochs", "6"]
-        program = [sys.executable, "-m", "ebclab", verb, *own, "--name", "run"]
+            space, settings = runs / "space.yaml", [*TINY, "resources.threads=1"]
+            space.write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
+            own = ["--sweeps", str(runs), "--space", str(space), "--trials", "1", "--top", "0", "--epochs", "6"]
+            own += ["--concurrent", "1", "--scheduler", "none"]
+        program = [sys.executable, "-m", "ebclab", verb, "moco", *own, "--name", "run"]
         program += [part for text in settings for part in ("--set", text)]
         environment = {**self._environment, "RAY_ADDRESS": self.address}
         with subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
