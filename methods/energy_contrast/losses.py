@@ -127,6 +127,81 @@ def flat_nce(
     return torch.exp(v - v.detach()).mean()
 
 
+def decoupled(positive: Tensor, negatives: Tensor, *, temperature: float, weights: Tensor | None = None) -> Tensor:
+    """Return the decoupled contrastive loss: InfoNCE whose positive is no candidate for itself.
+
+    ``L = mean_i (-w_i s_i+ / tau + log sum_j exp(s_ij / tau))``. With all w at 1 its gradient is that of ``flat_nce``.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        temperature: tau, divides similarities.
+        weights: (N,) w, constants; None means 1 for every anchor.
+
+    Returns:
+        () loss in nats; negative once positives stand out, with no lower bound but that of the similarities.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> round(decoupled(torch.zeros(4), torch.zeros(4, 7), temperature=0.1).exp().item(), 4)
+    7.0
+
+    Source: DCL (arXiv:2110.06848), section 3, L_DC and, with weights, L_DCW.
+    """
+    loss = -_log_odds(positive, negatives, temperature)
+    if weights is not None:
+        loss = loss + (1 - weights) * positive / temperature
+    return loss.mean()
+
+
+@torch.no_grad()
+def von_mises_fisher_weights(positive: Tensor, *, sigma: float) -> Tensor:
+    """Return weights of anchors that grow the further apart the two views of an image are.
+
+    ``w_i = 2 - exp(s_i+ / sigma) / mean_k exp(s_k+ / sigma)``, constants, 1 on average over the anchors k.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        sigma: Divides similarities; the larger, the more alike are the weights.
+
+    Returns:
+        (N,) weights, at most 2; negative for positives that stand far above the others.
+
+    >>> von_mises_fisher_weights(torch.tensor([0.5, 0.5]), sigma=0.5)
+    tensor([1., 1.])
+
+    Source: DCL (arXiv:2110.06848), section 3, the weights of L_DCW; sigma is 0.5 in public implementations.
+    """
+    return 2 - len(positive) * (positive / sigma).softmax(dim=0)
+
+
+def negative_cosine(prediction: Tensor, target: Tensor) -> Tensor:
+    """Return how far predictions point away from their targets.
+
+    ``L = -mean_i <p_i, t_i> / (|p_i| |t_i|)``
+
+    Args:
+        prediction: (N, D) vectors of any length.
+        target: (N, D) vectors of any length; whoever wants no gradient through them detaches them.
+
+    Returns:
+        () loss in [-1, 1]; -1 when all agree in direction.
+
+    Raises:
+        ValueError: If the shapes differ.
+
+    >>> negative_cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 0.0]]))
+    tensor(-0.6000)
+
+    Source: SimSiam (arXiv:2011.10566), eq. 1.
+    """
+    if prediction.dim() != 2 or prediction.shape != target.shape:
+        shapes = f"{tuple(prediction.shape)} and {tuple(target.shape)}"
+        raise ValueError(f"negative_cosine: predictions and targets do not fit, got {shapes}; use (N, D) twice")
+    return -F.cosine_similarity(prediction, target, dim=1).mean()
+
+
 def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
     """Return (N,) log-odds of the positive against all negatives, ``-log xi``."""
     if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:

@@ -22,6 +22,8 @@ TOLERANCE = 1e-10  # of float64; the promise is 1e-5
 METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be zero but for rounding
 
 SMALL: dict[str, dict[str, Any]] = {
+    "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
+    "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},
     "vem-langevin": {"bank_size": 40},
     "vem-svgd": {"bank_size": 40, "num_steps": 3},
@@ -32,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
     "moco, queue below the batch": ("moco", {"queue_size": 12, "batch_norm_groups": 2, "momentum": 0.5}),

@@ -18,6 +18,8 @@ BATCH_SIZE = 16
 NUM_STEPS = 6
 
 SMALL: dict[str, dict[str, Any]] = {
+    "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
+    "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},
     "vem-langevin": {"bank_size": 40},
     "vem-svgd": {"bank_size": 40, "num_steps": 3},

@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from energy_contrast.losses import flat_nce, info_nce, nt_xent, pair_similarities
+from energy_contrast.losses import (
+    decoupled,
+    flat_nce,
+    info_nce,
+    negative_cosine,
+    nt_xent,
+    pair_similarities,
+    von_mises_fisher_weights,
+)
 
 TAU = 0.3
 
@@ -192,3 +200,42 @@ def test_similarities_that_do_not_fit_are_refused(shapes: tuple[tuple[int, ...],
 def test_views_that_do_not_pair_are_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     with pytest.raises(ValueError, match=r"pair_similarities: .*, got .*; use \(N, D\) twice"):
         pair_similarities(torch.ones(shapes[0]), torch.ones(shapes[1]))
+
+
+def test_decoupled_is_its_equation_with_and_without_weights() -> None:
+    positive, negatives = random_similarities()
+    weights = torch.linspace(0.5, 1.5, len(positive), dtype=torch.float64)
+    for chosen in (None, weights):
+        w = torch.ones_like(weights) if chosen is None else weights
+        slow = sum(
+            -w[i] * positive[i] / TAU + torch.log(sum(torch.exp(s / TAU) for s in negatives[i]))
+            for i in range(len(positive))
+        ) / len(positive)
+        fast = decoupled(positive, negatives, temperature=TAU, weights=chosen)
+        torch.testing.assert_close(fast, slow, rtol=1e-13, atol=0)
+        assert_same_gradients(fast, slow, positive, negatives)
+
+
+def test_decoupled_and_flat_nce_have_the_same_gradient() -> None:
+    positive, negatives = random_similarities()
+    losses = [loss(positive, negatives, temperature=TAU) for loss in (decoupled, flat_nce)]
+    assert_same_gradients(*losses, positive, negatives)
+
+
+def test_von_mises_fisher_weights_are_their_equation_and_constants() -> None:
+    positive, _ = random_similarities()
+    weights = von_mises_fisher_weights(positive, sigma=0.4)
+    mean = sum(math.exp(s / 0.4) for s in positive.tolist()) / len(positive)
+    assert weights.tolist() == pytest.approx([2 - math.exp(s / 0.4) / mean for s in positive.tolist()], rel=1e-13)
+    assert weights.mean().item() == pytest.approx(1)
+    assert not weights.requires_grad
+
+
+def test_negative_cosine_is_its_equation_and_refuses_what_does_not_fit() -> None:
+    prediction, target = random_views()
+    slow = -sum(p @ t / (p.norm() * t.norm()) for p, t in zip(prediction, target, strict=True)) / len(prediction)
+    fast = negative_cosine(prediction, target)
+    torch.testing.assert_close(fast, slow, rtol=1e-13, atol=0)
+    assert_same_gradients(fast, slow, prediction, target)
+    with pytest.raises(ValueError, match=r"negative_cosine: .*, got \(5, 4\) and \(4, 4\); use \(N, D\) twice"):
+        negative_cosine(prediction, target[1:])

@@ -15,8 +15,8 @@ class ProjectionHead(nn.Sequential):
     """A multilayer perceptron from embeddings (B, in_size) to projections (B, out_size).
 
     ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with activation a. With ``batch_norm``, every hidden layer is normalised
-    before its activation and drops its bias; the last layer is linear with bias either way. The output is not
-    normalised: losses do that.
+    before its activation and drops its bias; the last layer is linear with bias either way, unless
+    ``output_batch_norm`` normalises it too, without scale and shift. Its length is left to the losses.
 
     Args:
         in_size: Size of the embedding.
@@ -24,6 +24,7 @@ class ProjectionHead(nn.Sequential):
         out_size: Size of the projection.
         num_layers: L, the number of linear layers, at least 1.
         batch_norm: Normalise hidden layers over the batch.
+        output_batch_norm: Normalise the output over the batch.
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
 
     Raises:
@@ -33,7 +34,8 @@ class ProjectionHead(nn.Sequential):
     >>> ProjectionHead(64, 32, 16)(torch.zeros(5, 64)).shape
     torch.Size([5, 16])
 
-    Source: SimCLR (arXiv:2002.05709), section 2.1: g(h) = W2 relu(W1 h).
+    Source: SimCLR (arXiv:2002.05709), section 2.1: g(h) = W2 relu(W1 h); the normalised output: SimSiam
+    (arXiv:2011.10566), section 3, and its released code.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class ProjectionHead(nn.Sequential):
         *,
         num_layers: int = 2,
         batch_norm: bool = False,
+        output_batch_norm: bool = False,
         activation: str = "relu",
     ) -> None:
         if num_layers < 1:
@@ -55,7 +58,10 @@ class ProjectionHead(nn.Sequential):
             if batch_norm:
                 layers.append(GlobalBatchNorm1d(next_size))
             layers.append(make_activation(activation))
-        super().__init__(*layers, nn.Linear(sizes[-1], out_size))
+        layers.append(nn.Linear(sizes[-1], out_size, bias=not output_batch_norm))
+        if output_batch_norm:
+            layers.append(GlobalBatchNorm1d(out_size).requires_grad_(False))  # weight 1 and bias 0 for good
+        super().__init__(*layers)
 
 
 def at_least_float32(projection: Tensor) -> Tensor:

@@ -41,6 +41,15 @@ def test_batch_norm_stands_in_hidden_layers_only() -> None:
     assert [m.bias is None for m in head if isinstance(m, nn.Linear)] == [True, True, False]
 
 
+def test_a_normalised_output_has_mean_0_and_variance_1_and_learns_neither_scale_nor_shift() -> None:
+    head = ProjectionHead(5, 7, 3, batch_norm=True, output_batch_norm=True)
+    output = head(torch.randn(16, 5))
+    torch.testing.assert_close(output.mean(dim=0), torch.zeros(3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(output.var(dim=0, correction=0), torch.ones(3), atol=1e-3, rtol=0)
+    assert [p.requires_grad for p in head[-1].parameters()] == [False, False]
+    assert head[-2].bias is None
+
+
 def test_a_head_without_layers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"num_layers: .*, got 0; use 1 or more"):
         ProjectionHead(5, 7, 3, num_layers=0)

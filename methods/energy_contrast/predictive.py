@@ -1,0 +1,60 @@
+"""What methods without negatives share: the projection of one view predicts that of the other.
+
+Shapes: B images of the global batch, P projection size; the axis of size 2 holds the views.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from energy_contrast.diagnostics import diagnose
+from energy_contrast.losses import info_nce, negative_cosine, pair_similarities
+
+TEMPERATURE = 0.2
+"""Divides similarities in the metrics, that of SimCLR by default, so that methods can be compared by them."""
+
+
+def predict_across(prediction: Tensor, target: Tensor) -> Tensor:
+    """Return how far each view's prediction points away from the other view's target, the mean of both directions.
+
+    ``1/2 (D(p_0, t_1) + D(p_1, t_0))`` with D the negative cosine.
+
+    Args:
+        prediction: (2, B, P).
+        target: (2, B, P), of which no gradient is taken.
+
+    Returns:
+        () in [-1, 1].
+
+    >>> views = torch.eye(2).expand(2, 2, 2)
+    >>> predict_across(views, views)
+    tensor(-1.)
+
+    Source: SimSiam (arXiv:2011.10566), eq. 2 and 4.
+    """
+    target = target.detach()
+    return (negative_cosine(prediction[0], target[1]) + negative_cosine(prediction[1], target[0])) / 2
+
+
+@torch.no_grad()
+def measure_pairs(projection: Tensor, *, thoroughly: bool) -> dict[str, Tensor]:
+    """Return what SimCLR would say of these projections, which no loss here reads.
+
+    Args:
+        projection: (2, B, P).
+        thoroughly: Add what ``diagnose`` returns.
+
+    Returns:
+        ``info_nce`` at temperature 0.2: log(2B - 1) when all projections agree, which is the collapse to watch for.
+
+    >>> round(measure_pairs(torch.ones(2, 4, 3), thoroughly=False)["info_nce"].exp().item(), 4)
+    7.0
+    """
+    positive, negatives = pair_similarities(*projection)
+    readable = info_nce(positive, negatives, temperature=TEMPERATURE)
+    metrics = {"info_nce": readable}
+    if thoroughly:
+        vectors = projection.flatten(0, 1)
+        metrics |= diagnose(vectors, positive, negatives, info_nce=readable, temperature=TEMPERATURE)
+    return metrics
