@@ -14,11 +14,11 @@ LAB = ROOT / "platform" / "ebclab"
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
-    {"method", "ess_control", "chain_energy"},
+    {"method", "predictive", "ess_control", "chain_energy"},
     {"restarts"},
     {"chains", "vem"},
     {"chain_trace"},
-    {"simclr", "moco", "flatclr", "ebclr", "vem_bank", "vem_image"},
+    {"simclr", "moco", "simsiam", "byol", "flatclr", "dcl", "ebclr", "vem_bank", "vem_image"},
     {"catalog"},
 ]
 LAB_FLOORS = [
@@ -35,8 +35,8 @@ LAB_FLOORS = [
     {"cli"},
     {"__main__"},
 ]
-SIDE_BY_SIDE = {frozenset({"optimization", "config"}), frozenset({"simclr", "flatclr"})}
-"""Pairs on one floor that may know each other: an optimizer reads its settings; FlatCLR is a SimCLR."""
+SIDE_BY_SIDE = {frozenset({"optimization", "config"}), frozenset({"simclr", "flatclr"}), frozenset({"simclr", "dcl"})}
+"""Pairs on one floor that may know each other: an optimizer reads its settings; FlatCLR and DCL are SimCLRs."""
 
 MAY_IMPORT_RAY = {
     "sweeps",
