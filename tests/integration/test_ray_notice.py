@@ -33,6 +33,7 @@ __all__ = ["machines", "undisturbed"]  # fixtures
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.fault,
     pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
 ]
 ADDRESS = "127.0.0.2"
@@ -73,7 +74,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
     finally:
         watcher.kill()
         watcher.wait()
-    _finish(fault, record_property, "a cloud announces that it takes a machine away")
+    _finish(fault, record_property, "a preemption notice from the cloud, then the node is gone; another one comes")
     watching, drains = log.read_text().splitlines()
     assert watching.endswith(f"watching for Amazon's notice to take {ADDRESS} away")
     assert f"node {leaving.node_id[:6]} drains, what trains there saves" in drains

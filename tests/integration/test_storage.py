@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 

@@ -44,6 +44,7 @@ MAY_IMPORT_RAY = {
     "submission/cluster.py",
     "training/cluster_nodes.py",
     "training/launch.py",
+    "training/membership.py",
     "training/elastic.py",
     "training/preemption.py",
     "data/streaming",

@@ -32,7 +32,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     require_trainable(plan, split, METHODS)
     set_ray_switches()
     from ebclab.sweeps.launch import slots_of
-    from ebclab.training.launch import joined
+    from ebclab.training.membership import joined
 
     with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
         slots = slots_of(plan, limits)

@@ -21,7 +21,7 @@ from ebclab.sweeps.worker import TrialSetup
 from ebclab.training import environment
 from ebclab.training.cluster_nodes import require_same_versions
 from ebclab.training.initial_weights import keep_weights
-from ebclab.training.launch import cluster_size, joined
+from ebclab.training.membership import cluster_size, joined
 from ebclab.training.versions import Origin
 
 

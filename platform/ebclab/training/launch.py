@@ -8,16 +8,12 @@ what the run folder says already. Whether workers live, Ray sees by asking them 
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import ray
 import torch
-from ray._private import services
 from ray.data import Dataset
 from ray.exceptions import RayError
 from ray.train import DataConfig
@@ -28,21 +24,19 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from ebclab.data.delivery import cpu_reservation, require_cpus
 from ebclab.data.streaming import Stream, build_dataset, execution_options, plan_stream
-from ebclab.errors import EbclabError, TrainingError, UserError
+from ebclab.errors import EbclabError, TrainingError
 from ebclab.storage.keeper import watched
-from ebclab.training.cluster_address import require_answer
 from ebclab.training.cluster_nodes import require_same_versions
 from ebclab.training.device import resolve_device
 from ebclab.training.display import Display
 from ebclab.training.elastic import ElasticPolicy
 from ebclab.training.follow import RunFollower, watch
-from ebclab.training.head import Head, Showing, watched_head
+from ebclab.training.membership import cluster_size, joined, nodes
 from ebclab.training.one_rank import Job
 from ebclab.training.placement import Placement, allowed_sizes, even_share
 from ebclab.training.preemption import heeded
 from ebclab.training.prepare import build_method
 from ebclab.training.ranks import raised_elsewhere
-from ebclab.training.ray_switches import environment_of_nodes
 from ebclab.training.streamed import delivery_of
 from ebclab.training.versions import Origin
 from ebclab.training.worker import REFUSAL, StreamPart, train_on_worker
@@ -110,59 +104,6 @@ def _sizes(job: Job, method: Method) -> tuple[int, ...]:
     )
 
 
-@contextmanager
-def joined(address: str, display: Showing) -> Iterator[Head]:
-    """Be part of a cluster, or of one on this machine alone when ``address`` is "local"; end when its head is lost.
-
-    Raises:
-        UserError: Nobody answers there, or another version of Ray or Python does, or the cluster wants another token.
-    """
-    here_before = ray.is_initialized()
-    if not here_before:
-        _join(address)
-    with watched_head(ray.get_runtime_context().gcs_address, display) as head:
-        try:
-            yield head
-        finally:
-            if not here_before:
-                ray.shutdown()
-
-
-def _join(address: str) -> None:
-    _require_answer(address)
-    where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
-    try:
-        # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
-        dashboard = False if address == "local" else None
-        told = None if address == "local" else environment_of_nodes()
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address=address, include_dashboard=dashboard, runtime_env=told, **quiet)
-    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
-        reason = " ".join(str(error).split())
-        if "Version mismatch" in reason:
-            raise UserError(f"{where}: {reason}; install the cluster's versions here") from error
-        raise UserError(f"{where}: no cluster answers, got {reason}; start one or leave the address out") from error
-
-
-def _require_answer(address: str) -> None:
-    """Refuse an address where no cluster lets this process in; "auto" is the one that Ray finds on this machine."""
-    if address != "auto":
-        require_answer(address)
-    elif found := services.canonicalize_bootstrap_address("auto"):  # None is for ray.init to refuse
-        require_answer(found, found=True)
-
-
-def cluster_size() -> tuple[float, float]:
-    """Return the CPUs and GPUs that the joined cluster has, or may grow to."""
-    limit = ray._private.state.state.get_max_resources_from_cluster_config() or {}
-    cpus, gpus = (max(sum(node.get(unit, 0) for node in _nodes()), limit.get(unit, 0)) for unit in ("CPU", "GPU"))
-    return cpus, gpus
-
-
-def _nodes() -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-
-
 def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
     """Return what each worker reserves on the cluster that this process has joined.
 
@@ -176,7 +117,7 @@ def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
     if not share and streamed:
         share = cpu_reservation(cpus, sizes[-1], streamed=True)
     elif not share:
-        share = even_share([node.get("CPU", 0) for node in _nodes()], sizes[-1])
+        share = even_share([node.get("CPU", 0) for node in nodes()], sizes[-1])
     placement = Placement(sizes, share, int(with_gpu))
     placement.require_room(cpus, gpus)
     require_cpus(cpus, sizes[0], share, streamed=streamed)
