@@ -60,10 +60,8 @@ def test_a_checkpoint_of_other_images_is_refused_by_address(run: RunFolder) -> N
 
 
 def test_a_checkpoint_without_a_state_is_refused_by_address(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stateless(folder: Path) -> checkpoint.Checkpoint:
-        return checkpoint.Checkpoint(4, {"data_digest": "a"}, {}, None, {})
-
-    monkeypatch.setattr(checkpoint, "load", stateless)
+    stateless = checkpoint.Checkpoint(4, {"data_digest": "a"}, {}, None, {})
+    monkeypatch.setattr(RunFolder, "load", lambda run: stateless)
     assert _refusal(run).startswith(f"{run.address}: the checkpoint at step 4 lacks state.pt")
 
 
