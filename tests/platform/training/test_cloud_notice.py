@@ -93,6 +93,12 @@ def test_what_is_no_answer_of_googles_is_none(text: str, metadata: Any) -> None:
         asked_of(metadata, "google").notice()
 
 
+def test_a_page_that_does_not_call_itself_googles_is_not(metadata: Any) -> None:
+    metadata.status = 200
+    with pytest.raises(MetadataError, match="not Google's metadata service, got status 200 for preempted"):
+        Google(metadata.variables()).notice()
+
+
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("status", [301, 401, 403, 500, 503])
 def test_any_other_status_is_odd(name: str, status: int, metadata: Any) -> None:
@@ -110,8 +116,10 @@ def test_a_service_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(cloud_notice, "_ANSWER_SECONDS", 0.2)
     cloud = asked_of(metadata, name)
     metadata.silent.clear()
+    asked = time.monotonic()
     with pytest.raises(MetadataError, match="no metadata service answers, got timed out"):
         cloud.notice()
+    assert time.monotonic() - asked < 30  # not a minute
     metadata.silent.set()
     metadata.leave()
     with pytest.raises(MetadataError, match=r"no metadata service answers, got .*refused"):
