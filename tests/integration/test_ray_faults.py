@@ -175,21 +175,22 @@ class Fault:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+def undisturbed() -> dict[str, torch.Tensor]:
     """The final weights of two workers that nothing happened to."""
-    return _two_workers(tmp_path_factory)
+    return _two_workers()
 
 
 @functools.cache
-def _two_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    made, runs = Machines(), tmp_path_factory.mktemp("undisturbed")
+def _two_workers() -> dict[str, torch.Tensor]:
+    made = Machines()
     try:
         made.add()
         made.add()
-        _pretrain(_config(), runs)
+        with tempfile.TemporaryDirectory() as runs:
+            _pretrain(_config(), Path(runs))
+            return _weights(Path(runs) / "run")
     finally:
         made.end()
-    return _weights(runs / "run")
 
 
 def _weights(run: Path) -> dict[str, torch.Tensor]:
