@@ -46,12 +46,12 @@ class EbclrConfig:
     )
     output_penalty_weight: float = setting(1e-3, "Weight of the output penalty in the generative term.", minimum=0.0)
     num_steps: int = setting(10, "Langevin steps of a chain.", unit="steps", minimum=1, symbol="T")
-    step_size: float = setting(
-        0.05, "Multiplies the energy's gradient by the pixels.", unit="pixel range", above=0.0, symbol="alpha"
+    step_size: float = setting(0.05, "Multiplies the clamped gradient by the pixels.", above=0.0, symbol="alpha")
+    gradient_clamp: float = setting(
+        1.0, "Largest absolute value of a pixel's gradient.", unit="1/pixel value", above=0.0, symbol="delta"
     )
-    gradient_clamp: float = setting(1.0, "Largest absolute value of a gradient's number.", above=0.0, symbol="delta")
-    sigma_min: float = setting(0.01, "Noise of chains started K times or more.", unit="pixel range", minimum=0.0)
-    sigma_max: float = setting(0.05, "Noise of chains never started before.", unit="pixel range", minimum=0.0)
+    sigma_min: float = setting(0.01, "Noise of chains started K times or more.", unit="pixel values", minimum=0.0)
+    sigma_max: float = setting(0.05, "Noise of chains never started before.", unit="pixel values", minimum=0.0)
     noise_decay_count: int = setting(3, "Starts after which the noise is sigma_min.", minimum=1, symbol="K")
     reinit_rate: float = setting(0.2, "Share of chains that start anew.", minimum=0.0, maximum=1.0, symbol="rho")
     uniform_rate: float = setting(

@@ -121,7 +121,9 @@ class VemLangevinConfig(VemBankConfig):
 
 
 class VemLangevin(VemBank):
-    """VEM whose bank moves by Langevin dynamics; see ``Vem``, ``VemBank`` and ``feature_langevin``.
+    """VEM whose bank of unit vectors moves by Langevin dynamics among the queries.
+
+    See ``Vem``, ``VemBank`` and ``feature_langevin``.
 
     Source: VEM, algorithm 1.
     Departs from the paper: see ``feature_langevin`` for the update. Its step size is 0.01 and not 1: the listing's
@@ -165,7 +167,9 @@ class VemSvgdConfig(VemBankConfig):
 
 
 class VemSvgd(VemBank):
-    """VEM whose bank moves by Stein variational gradient descent; see ``Vem``, ``VemBank`` and ``svgd``.
+    """VEM whose bank of unit vectors moves by Stein variational gradient descent among the queries.
+
+    See ``Vem``, ``VemBank`` and ``svgd``.
 
     Source: VEM, algorithm 2 and eq. 9.
     Departs from the paper: see ``svgd`` for the update. The default kernel is eq. 9's and not the listing's, with which

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ebclab.cli.settings import as_assignments, composed
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -61,7 +64,7 @@ def prepare(
     splits = {split: load_split(name, root, split, reading) for split in splits_of(name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
-    place = f"'parquet:{to}'" if is_address(to) else f"parquet:{Path(to).expanduser().absolute()}"
+    place = f"'parquet:{to}'" if is_address(to) else shlex.quote(f"parquet:{Path(to).expanduser().absolute()}")
     typer.echo(f"next: ebclab pretrain METHOD --dataset {place} --set views.recipe={views}")
 
 
@@ -77,12 +80,13 @@ def show(
     root: _Root = None,
 ) -> None:
     """Draw images of a dataset and the views that training would make of them."""
-    from ebclab.config import compose
     from ebclab.data.picture import draw_views
+    from ebclab.data.reading import Reading
     from ebclab.data.sources import load_split
 
-    overrides = [f"data.name={name}"] + ([f"views.recipe={view_recipe}"] if view_recipe else [])
-    config = compose("simclr", recipe=recipe, overrides=overrides + (assignments or []))
-    images = load_split(name, root, "train")
+    short = {"name": "data.name", "root": "data.root", "view_recipe": "views.recipe"}
+    given = {"name": name, "root": root, "view_recipe": view_recipe}
+    config = composed("simclr", recipe, None, as_assignments(given, short, assignments or []))
+    images = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
     draw_views(images, config.views, views, seed=config.seed)
     typer.echo(f"wrote {views}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ebclab.cli.settings import as_assignments, composed
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -54,11 +55,11 @@ def pretrain(
     from ebclab.training.pretrain import pretrain as run_pretraining
 
     given = {"dataset": dataset, "data_root": data_root, "epochs": epochs, "seed": seed, "init": init}
-    overrides = _overrides(given, _worker_settings(workers) + (assignments or []))
+    overrides = as_assignments(given, _SHORT, _worker_settings(workers) + (assignments or []))
     if resume and recipe is None and config is None:
         settings = _saved_settings(method, runs, name, overrides)
     else:
-        settings = _composed(method, recipe, config, overrides)
+        settings = composed(method, recipe, config, overrides)
     report(run_pretraining(settings, runs=runs, name=name, resume=resume))
 
 
@@ -86,11 +87,6 @@ def report(run: RunResult) -> None:
         typer.echo(f"{key:>13}: {value}")
 
 
-def _overrides(given: Mapping[str, object], assignments: list[str]) -> list[str]:
-    """Return the short options as assignments, before the user's own so that these win."""
-    return [f"{key}={given[name]}" for name, key in _SHORT.items() if given[name] is not None] + assignments
-
-
 def _worker_settings(workers: str | None) -> list[str]:
     """Return ``--workers 2`` or ``--workers 1:4`` as assignments."""
     from ebclab.errors import UserError
@@ -103,24 +99,16 @@ def _worker_settings(workers: str | None) -> list[str]:
     return [f"resources.workers={int(fewest)}", f"resources.max_workers={int(most or 0)}"]
 
 
-def _composed(method: str, recipe: str | None, config: str | None, overrides: list[str]) -> ExperimentConfig:
-    from ebclab.config import compose, load_yaml_file
-    from ebclab.storage.store import fetched
-
-    return compose(
-        method, recipe=recipe, config=load_yaml_file(fetched(config)) if config else None, overrides=overrides
-    )
-
-
 def _saved_settings(method: str, runs: str, name: str | None, overrides: list[str]) -> ExperimentConfig:
     """Return the settings of the run that is to be continued, with this command's overrides on top."""
     from ebclab.config import compose, to_mapping
+    from ebclab.config.names import require_folder_name
     from ebclab.errors import RunError
     from ebclab.storage.home import home_in
     from ebclab.training.pretrain import default_name
     from ebclab.training.run_folder import RunFolder
 
-    name = name or default_name(compose(method, overrides=overrides))
+    name = default_name(compose(method, overrides=overrides)) if name is None else require_folder_name(name)
     folder = RunFolder.at(home_in(runs, name) or Path(runs) / name).of("reader").pull()
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
@@ -134,5 +122,5 @@ def settings_of(given: dict[str, Any]) -> ExperimentConfig:
         given: Value of each option by name, as the command line's parser has them.
     """
     assignments = _worker_settings(given["workers"]) + list(given["assignments"] or [])
-    overrides = _overrides(given, assignments)
-    return _composed(given["method"], given["recipe"], given["config"], overrides)
+    overrides = as_assignments(given, _SHORT, assignments)
+    return composed(given["method"], given["recipe"], given["config"], overrides)

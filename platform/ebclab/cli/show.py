@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from typing import Annotated
 
 import typer
+
+from ebclab.cli.settings import composed
 
 
 def show(
@@ -21,7 +25,7 @@ def show(
     protocols: Annotated[bool, typer.Option("--protocols", help="List the linear probe protocols.")] = False,
 ) -> None:
     """Print settings as YAML that `--config` takes back, or list what can be named."""
-    from ebclab.config import compose, listing, load_yaml_file, to_yaml
+    from ebclab.config import listing, to_yaml
 
     if protocols:
         from ebclab.evaluation.protocols import PROTOCOLS
@@ -34,9 +38,7 @@ def show(
     if views:
         _print_pairs(listing("views"))
     if method is not None:
-        from ebclab.storage.store import fetched
-
-        settings = compose(method, recipe, load_yaml_file(fetched(config)) if config else None, assignments or [])
+        settings = composed(method, recipe, config, assignments or [])
         typer.echo(to_yaml(settings, explain=explain), nl=False)
     elif not (methods or recipes or views or protocols):
         from ebclab.errors import UserError
@@ -45,6 +47,9 @@ def show(
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:
+    """Print names and what they stand for in two columns, as wide as the terminal; a line each where there is none."""
     width = max(map(len, pairs))
+    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns
     for name, text in pairs.items():
-        typer.echo(f"{name:<{width}}  {text}")
+        hanging = " " * (width + 2)
+        typer.echo(textwrap.fill(text, columns, initial_indent=f"{name:<{width}}  ", subsequent_indent=hanging))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebclab.cli import sweep_options as options
+from ebclab.cli.settings import as_assignments, composed
 from ebclab.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def sweep(
     Repeating a command continues an unfinished sweep and prints the result of a finished one.
     """
     given = {"dataset": dataset, "data_root": data_root, "objective": objective, "init": init}
-    layers = (method, recipe, config, _overrides(given, assignments or []))
+    layers = (method, recipe, config, as_assignments(given, _SHORT, assignments or []))
     budgets = _given(trials=trials, epochs=epochs, top=top, seeds=seeds, baseline=baseline, interval_epochs=interval)
     choices = _given(space=_local(space), search=search, scheduler=scheduler, rules=rules)
     own = resume and name and recipe is None and config is None
@@ -70,11 +70,6 @@ def sweep(
     if show:
         return _show(plan, limits, price_per_hour)
     _run(plan, limits, sweeps=sweeps, name=name, resume=resume, warm_start=warm_start)
-
-
-def _overrides(given: Mapping[str, object], assignments: list[str]) -> list[str]:
-    """Return the short options as assignments, before the user's own so that these win."""
-    return [f"{key}={given[name]}" for name, key in _SHORT.items() if given[name] is not None] + assignments
 
 
 def _given(**asked: Any) -> dict[str, Any]:
@@ -86,7 +81,7 @@ def _local(file: str | None) -> Path | None:
     """Return a path on this disk of a file that the user named by path or by address."""
     from ebclab.storage.store import fetched
 
-    return fetched(file) if file else None
+    return None if file is None else fetched(file)
 
 
 def _limits(gpus_per_trial: float | None, concurrent: str, limit: str | None) -> Limits:
@@ -126,13 +121,11 @@ def _plan(
     """Return the plan of this command; what it leaves out has its default, or that of the ``saved`` sweep."""
     from dataclasses import asdict
 
-    from ebclab.config import compose, load_yaml_file, to_mapping
-    from ebclab.storage.store import fetched
+    from ebclab.config import compose, to_mapping
     from ebclab.sweeps.make_plan import make_plan
 
     if saved is None or not saved.plan.is_file():
-        settings = compose(method, recipe, load_yaml_file(fetched(config)) if config else None, overrides)
-        return make_plan(settings, **given)
+        return make_plan(composed(method, recipe, config, overrides), **given)
     before = saved.read_plan()
     rules = asdict(before.rules)
     kept = {
@@ -182,7 +175,7 @@ def plan_of(given: dict[str, Any]) -> SweepPlan:
         given["method"],
         given["recipe"],
         given["config"],
-        _overrides(given, list(given["assignments"] or [])),
+        as_assignments(given, _SHORT, list(given["assignments"] or [])),
         choices,
         None,
     )

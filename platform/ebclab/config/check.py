@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from ebclab.config.describe import choices, expectation
 from ebclab.config.experiment import settings_of
 from ebclab.config.names import did_you_mean
+from ebclab.config.yaml_text import shortened
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-LONGEST_VALUE = 80  # characters of a value that a message shows
 
 
 class Findings:
@@ -103,8 +102,7 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
 def shown(value: Any) -> str:
     """Return ``value`` as a message shows it: YAML's words for nothing, true and false, and not too long."""
     words = {None: "null", True: "true", False: "false"}
-    text = words[value] if value is None or isinstance(value, bool) else repr(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+    return shortened(words[value] if value is None or isinstance(value, bool) else repr(value))
 
 
 def _typed(value: Any, hint: Any) -> Any:

@@ -44,7 +44,7 @@ class EncoderConfig:
             problem = architecture_problem(self.timm_name)
             return ([f"name: {problem}"] if problem else []) + self._meaningless_with_timm()
         if self.name not in OWN_ENCODERS:
-            return [f"name: no such choice, got {self.name!r}; {did_you_mean(self.name, (*OWN_ENCODERS, 'timm/NAME'))}"]
+            return [f"name: no such choice, got {self.name!r}; {_right_name(self.name)}"]
         if self.name == "small" and self.stem != "cifar":
             return [
                 f"stem: the small encoder has one stem only, got {self.stem}; leave it out or set encoder.name=resnet18"
@@ -59,6 +59,13 @@ class EncoderConfig:
             for name, default in own.items()
             if (value := getattr(self, name)) != default
         ]
+
+
+def _right_name(name: str) -> str:
+    """Return which encoder is meant by ``name``, which may lack timm's prefix."""
+    if name and architecture_problem(name) is None:
+        return f"did you mean {TIMM}{name}?"
+    return did_you_mean(name, (*OWN_ENCODERS, f"{TIMM}NAME"))
 
 
 @dataclass(frozen=True)

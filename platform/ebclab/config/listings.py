@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from inspect import getmodule
+from inspect import getdoc, getmodule
 from typing import Literal
 
 from ebclab.config.parse import Methods, catalogue
@@ -28,11 +29,12 @@ def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | Non
 
 
 def _about_methods(methods: Mapping[str, type]) -> dict[str, str]:
-    """Return the first line of each method's file, since a method is a file."""
-    return {
-        name: ((getmodule(method) or method).__doc__ or "").strip().partition("\n")[0]
-        for name, method in methods.items()
+    """Return the first line of each method's file, or of its class where a file holds several."""
+    in_file = Counter(map(getmodule, methods.values()))
+    described = {
+        name: method if in_file[file := getmodule(method)] > 1 else file or method for name, method in methods.items()
     }
+    return {name: (getdoc(what) or "").partition("\n")[0] for name, what in described.items()}
 
 
 def _headline(text: str, name: str) -> str:

@@ -1,9 +1,11 @@
-"""The right name for a wrong one."""
+"""The right name for a wrong one, and what may be the name of a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+from ebclab.errors import UserError
 
 CLOSE_ENOUGH = 0.6  # difflib ratio below which two names are taken to have nothing in common
 
@@ -32,3 +34,20 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     close = nearest(name, known)
     question = f"did you mean {close}? " if close else ""
     return f"{question}Known: {', '.join(known) or 'none'}"
+
+
+def require_folder_name(name: str) -> str:
+    """Return what the user called a run or a sweep, when one folder beside the others can have that name.
+
+    Args:
+        name: What stood behind ``--name``.
+
+    Raises:
+        UserError: It is empty, begins with a dot, or leads into another folder.
+    """
+    if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
+        raise UserError(
+            f"--name: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
+            "and name the folder around it by --runs or --sweeps"
+        )
+    return name

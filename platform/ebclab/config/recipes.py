@@ -68,7 +68,7 @@ def compose(
     methods = catalogue() if methods is None else methods
     mapping: dict[str, Any] = {"method": {"name": method_name}}
     last_layer, problems = read_overrides(overrides)
-    named, by_dataset = _split_by_dataset(load_recipe(recipe) if recipe else {})
+    named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
     dataset = _dataset_of(named, config or {}, last_layer)
     for layer in (named, by_dataset.get(dataset, {}), config or {}):
         for settings in _split_by_method(layer, method_name):

@@ -14,6 +14,8 @@ _FLOAT = "tag:yaml.org,2002:float"
 _EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")  # YAML 1.1 calls these text
 _FIRST_CHARACTERS = list("-+.0123456789")
 
+_LONGEST_VALUE = 80  # characters of a value that a message shows
+
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -68,7 +70,9 @@ def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ConfigError([f"{where}: no settings, got {value!r}; write `section:` and its settings indented below it"])
+        raise ConfigError(
+            [f"{where}: no settings, got {shortened(repr(value))}; write `section:` and its settings indented below it"]
+        )
     return value
 
 
@@ -88,6 +92,11 @@ def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
             [f"{where}: not text, got byte {error.object[error.start]:#04x}; give a YAML file"]
         ) from error
     return mapping_from_yaml(text, where)
+
+
+def shortened(text: str) -> str:
+    """Return as much of a value's text as a message shows."""
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def dump_yaml(value: Any) -> str:

@@ -50,12 +50,16 @@ def choose_delivery(
         return Choice("stream", "delivery stream: as asked")
     if asked == "resident":
         return Choice("resident", "delivery resident: as asked")
-    sizes = f"{needed_bytes / 1e9:,.2f} GB of images, {free_bytes / 1e9:,.1f} GB free"
+    sizes = f"{_size(needed_bytes)} of images, {_size(free_bytes)} free"
     if needed_bytes <= RESIDENT_SHARE * free_bytes:
         return Choice("resident", f"delivery resident: the set fits ({sizes})")
     if obstacle := _obstacle(name, workers, num_proposals):
         return Choice("resident", f"delivery resident: the set is large ({sizes}), but {obstacle}")
     return Choice("stream", f"delivery stream: the set is too large ({sizes})")
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.1f} MB"
 
 
 def _obstacle(name: str, workers: int, num_proposals: Callable[[], int]) -> str:

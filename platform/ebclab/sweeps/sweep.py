@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.names import require_folder_name
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
 from ebclab.storage.home import home_in
@@ -57,7 +58,7 @@ def sweep(
         TrainingError: No trial measured anything.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    name = name or default_name(plan)
+    name = default_name(plan) if name is None else require_folder_name(name)
     folder = SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name)
     require_free(folder.home, "works on this sweep")
     folder.pull()

@@ -1,12 +1,16 @@
-"""Which device a run uses."""
+"""Which device a run uses, and how much memory it has left."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 
 from ebclab.errors import UserError
+
+MEMINFO = Path("/proc/meminfo")
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
@@ -28,3 +32,22 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=False)
     return torch.device("cuda")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return how many bytes of a device's memory a run may still take.
+
+    Of this machine's memory that is what Linux calls available: files that it keeps in otherwise idle memory do not
+    count as taken, else a second look at the same images would find less room than the first. A container has no more
+    than its limit. Where Linux does not tell, it is all memory.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = next((line.split()[1] for line in _lines(MEMINFO) if line.startswith("MemAvailable:")), "")
+    limit = next(iter(_lines(CONTAINER_LIMIT)), "")
+    return min(1024 * int(available) if available else total, int(limit) if limit.isdigit() else total)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

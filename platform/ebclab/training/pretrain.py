@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ebclab.config import ExperimentConfig
+from ebclab.config.names import require_folder_name
 from ebclab.data.image_set import ImageSet
 from ebclab.data.location import short_name
 from ebclab.errors import UserError
@@ -82,7 +83,7 @@ def pretrain(
     """
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
-    name = name or default_name(config)
+    name = default_name(config) if name is None else require_folder_name(name)
     place = home_in(runs, name) or Path(runs) / name
     there = RunFolder.at(place)
     require_free(there.home, "is training in this folder")

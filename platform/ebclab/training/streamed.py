@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from ebclab.data.location import location_of
 from ebclab.data.reading import Reading
 from ebclab.data.resident import ResidentData
 from ebclab.data.sources import open_source
+from ebclab.training.device import free_bytes
 from ebclab.training.initial_weights import InitialWeights
 from ebclab.training.prepare import Prepared, build_method, build_training, describe_data, memory_of, proposals_of
 from ebclab.training.ranks import Ranks
@@ -48,7 +48,7 @@ def delivery_of(
         config.data.delivery,
         name=config.data.name,
         needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
-        free_bytes=_free_bytes(device),
+        free_bytes=free_bytes(device),
         workers=workers,
         num_proposals=lambda: proposals_of(config, new_method()),
     )
@@ -116,9 +116,3 @@ def _bytes_of_images(config: ExperimentConfig) -> int:
         return entry.num_images["train"] * math.prod(entry.shape) if entry else 0
     source = open_source(name, "train", Reading.of(config.data))
     return len(source.index) * math.prod(source.example.shape)
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -52,6 +52,15 @@ WRONG_SETTINGS = [
     ),
     (["data", "show", "digits", "--views", "s3://bucket/one.png"], "s3://bucket/one.png: pictures are written to a"),
     (["data", "list", "--data-root", "s3://me:secret@bucket/sets"], "must hold no credentials, got s3://***@bucket"),
+    *(
+        ([verb, "simclr", "--name", name], f"--name: not the name of a folder, got {name!r}; leave out")
+        for verb in ("pretrain", "sweep")
+        for name in ("../out", "a/b", "", ".hidden")
+    ),
+    (["pretrain", "simclr", "--recipe", ""], "--recipe: no such recipe, got ''; Known: cifar10-resnet18"),
+    (["pretrain", "simclr", "--config", ""], ": cannot be read, got Is a directory"),
+    (["sweep", "simclr", "--space", ""], ": cannot be read, got Is a directory"),
+    (["pretrain", "simclr", "--dataset", ""], "data.name: no dataset with usual views, got ''; Known: digits"),
     (["pretrain", "simclr", "--runs", "s3://"], "s3://: an address without a bucket; write s3://BUCKET/FOLDER"),
     (
         ["pretrain", "ebclr", "--set", "method.buffer_size=10"],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from ebclab.export import load_encoder
 from ebclab.training import checkpoint
@@ -115,11 +116,24 @@ def test_lists_name_what_there_is(ebclab: Ebclab, flag: str) -> None:
     outcome = ebclab("show", flag)
     assert outcome.code == 0
     assert expected[flag] in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 80
 
 
 def test_data_show_draws_a_picture(ebclab: Ebclab) -> None:
     assert ebclab("data", "show", "digits", "--views", "views.png").code == 0
     assert Path("views.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_show_reads_images_as_the_settings_say(ebclab: Ebclab) -> None:
+    for number, size in enumerate([(20, 10), (10, 30)]):
+        Path("pets [old] #1/cats").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", size, "red").save(f"pets [old] #1/cats/{number}.png")
+    show = ["data", "show", "folder:pets [old] #1", "--view-recipe", "none"]
+    refused = ebclab(*show)
+    assert refused.code == 2
+    assert "data.resize" in refused.err
+    assert ebclab(*show, "--set", "data.resize=8").code == 0
+    assert Path("views.png").exists()
 
 
 def test_data_list_names_every_dataset(ebclab: Ebclab) -> None:

@@ -36,6 +36,7 @@ def test_every_setting_that_timm_cannot_follow_is_named_beside_a_wrong_name() ->
     [
         ("smal", "did you mean small? Known: small, resnet18, timm/NAME"),
         ("Resnet18", "did you mean resnet18? Known: small, resnet18, timm/NAME"),
+        ("resnet50", "did you mean timm/resnet50?"),
         ("vit", "Known: small, resnet18, timm/NAME"),
     ],
 )

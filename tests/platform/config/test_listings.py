@@ -14,3 +14,10 @@ def test_a_method_is_described_by_the_first_line_of_its_file():
 
 def test_a_recipe_is_described_by_its_headline_without_the_name():
     assert listing("recipes")["digits-demo"].startswith("the first run")
+
+
+def test_methods_that_share_a_file_are_told_apart():
+    lines = listing("methods")
+    assert "Langevin" in lines["vem-langevin"]
+    assert "Stein" in lines["vem-svgd"]
+    assert len(set(lines.values())) == len(lines)

@@ -73,3 +73,9 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path):
     (tmp_path / "weights.pt").write_bytes(b"ab\xff")
     with pytest.raises(ConfigError, match="not text, got byte 0xff; give a YAML file"):
         load_yaml_file(tmp_path / "weights.pt")
+
+
+def test_a_long_text_that_is_no_settings_is_shown_in_part():
+    with pytest.raises(ConfigError) as caught:
+        mapping_from_yaml("word " * 1000, "notes.txt")
+    assert len(str(caught.value)) < 200
