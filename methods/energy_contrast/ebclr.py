@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from energy_contrast.chain_energy import ChainEnergy, warn_of_batch_norm
 from energy_contrast.chain_trace import trace_chains
 from energy_contrast.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
-from energy_contrast.diagnostics import diagnose
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
@@ -213,23 +212,20 @@ class Ebclr(SamplingMethod):
         return trace_chains(self.new_sampler(), self._energy, batch.views[0], references, generator, num_steps)
 
     def _contrast(self, projection: Tensor, chain_projection: Tensor) -> StepOutput:
-        config, (z, _) = self.config, projection
+        config, (z, _), tau = self.config, projection, self.config.temperature / 2
         # discriminative term, eq. 18: which of the other 2B - 1 views shows the same image?
         positive, negatives = pair_similarities(*projection)  # (2B,), (2B, 2B - 2)
         if config.discriminative == "one-sided":
             positive, negatives = positive[: len(z)], negatives[: len(z)]
-        discriminative = info_nce(positive, negatives, temperature=config.temperature / 2)
+        discriminative = info_nce(positive, negatives, temperature=tau)
         # generative term, eq. 13 with the energy of eq. 20: down on data, up on chains
         references, both = self._references(projection), config.references == "both-views"
         data = marginal_energy(z, references, temperature=config.temperature, exclude_self=both).mean()
         chains = marginal_energy(chain_projection, references, temperature=config.temperature).mean()
         generative = data - chains + self._penalty(z, chain_projection)
-        metrics = {"info_nce": discriminative, "energy_data": data, "energy_chains": chains}
-        metrics = {name: value.detach() for name, value in metrics.items()}
+        metrics = self.measure(discriminative, projection.flatten(0, 1), positive, negatives, temperature=tau)
+        metrics |= {"energy_data": data.detach(), "energy_chains": chains.detach()}
         metrics["energy_gap"] = metrics["energy_chains"] - metrics["energy_data"]
-        if self.diagnosing:
-            vectors, tau = projection.flatten(0, 1), config.temperature / 2
-            metrics |= diagnose(vectors, positive, negatives, info_nce=discriminative, temperature=tau)
         return StepOutput(discriminative + config.generative_weight * generative, metrics)
 
     def _penalty(self, z: Tensor, chain_projection: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Flatclr(Simclr):
         loss = flat_nce(positive, negatives, temperature=temperature, include_positive=self.config.include_positive)
         with torch.no_grad():
             readable = info_nce(positive, negatives, temperature=temperature)
-        metrics = self.measure(readable, projection, positive, negatives)
+        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
         if self.config.ess_target > 0:
             self.controller.observe(negatives)
             metrics |= {

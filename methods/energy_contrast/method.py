@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from energy_contrast.diagnostics import diagnose
 from energy_contrast.samplers import Sampler, SamplerInfo, SamplerState, compiled
 
 
@@ -130,6 +131,26 @@ class Method(nn.Module, ABC):
         Returns:
             The loss and the metrics, both on the batch's device.
         """
+
+    def measure(
+        self, info_nce: Tensor, vectors: Tensor, positive: Tensor, negatives: Tensor, *, temperature: float | Tensor
+    ) -> dict[str, Tensor]:
+        """Return the metrics of a step that compares two views; the costly ones only while ``diagnosing``.
+
+        Args:
+            info_nce: () InfoNCE of the similarities, in nats.
+            vectors: (2B, P) what is compared, the first view's rows before the second's.
+            positive: (N,) similarity of each anchor with its positive.
+            negatives: (N, K) similarities with its negatives.
+            temperature: tau, divides similarities.
+
+        Returns:
+            ``info_nce``, detached, and what ``diagnose`` returns.
+        """
+        metrics = {"info_nce": info_nce.detach()}
+        if self.diagnosing:
+            metrics |= diagnose(vectors, positive, negatives, info_nce=info_nce, temperature=temperature)
+        return metrics
 
     def after_step(self, progress: Progress) -> None:
         """Update what does not learn by gradient (averages, queues, controllers) after a step."""

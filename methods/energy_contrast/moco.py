@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather, own_share, world_size
 from energy_contrast.settings import FORBID_UNKNOWN, setting
@@ -113,15 +112,16 @@ class Moco(Method):
     def _contrast(self, query_images: Tensor, key_images: Tensor, generator: torch.Generator) -> StepOutput:
         """Score queries against their keys and the queue, and keep the keys for ``after_step``."""
         # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
-        query = gather(_unit(self.head(self.encoder(query_images))))  # (B, P)
+        query = gather(unit(self.head(self.encoder(query_images))))  # (B, P)
         key = self._keys(key_images, generator)  # (B, P)
         self._new_keys.append(key)
         with torch.autocast(query.device.type, enabled=False):
             # 2. the key of the same image against those of earlier batches: the queue does not hold k yet
             positive, negatives = (query * key).sum(dim=1), query @ self.queue.T  # (B,), (B, K)
             # 3. the loss, averaged over the B queries
-            loss = info_nce(positive, negatives, temperature=self.config.temperature)
-            return StepOutput(loss, self._measure(loss.detach(), query, key, positive, negatives))
+            tau, vectors = self.config.temperature, torch.cat([query, key])
+            loss = info_nce(positive, negatives, temperature=tau)
+            return StepOutput(loss, self.measure(loss, vectors, positive, negatives, temperature=tau))
 
     @torch.no_grad()
     def _keys(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -131,10 +131,10 @@ class Moco(Method):
         batch norm, which give the key away.
         """
         if self.config.batch_norm_groups == 1:
-            return gather(_unit(self.key_head(self.key_encoder(images))))
+            return gather(unit(self.key_head(self.key_encoder(images))))
         order = torch.randperm(world_size() * len(images), generator=generator, device=generator.device)
         shuffled = own_share(gather(images)[order.to(images.device)])
-        key = gather(_unit(self.key_head(self.key_encoder(shuffled))))
+        key = gather(unit(self.key_head(self.key_encoder(shuffled))))
         return key[order.argsort().to(images.device)]
 
     @torch.no_grad()
@@ -152,16 +152,3 @@ class Moco(Method):
         rows = (self.pointer + torch.arange(len(key), device=key.device)) % size
         self.queue[rows[-size:]] = key[-size:].to(self.queue.dtype)
         self.pointer.copy_((self.pointer + len(key)) % size)
-
-    def _measure(
-        self, readable: Tensor, query: Tensor, key: Tensor, positive: Tensor, negatives: Tensor
-    ) -> dict[str, Tensor]:
-        metrics = {"info_nce": readable}
-        if self.diagnosing:
-            vectors = torch.cat([query, key])
-            metrics |= diagnose(vectors, positive, negatives, info_nce=readable, temperature=self.config.temperature)
-        return metrics
-
-
-def _unit(projection: Tensor) -> Tensor:
-    return F.normalize(at_least_float32(projection), dim=1)

@@ -11,7 +11,6 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
@@ -83,11 +82,4 @@ class Simclr(Method):
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
         loss = info_nce(positive, negatives, temperature=self.temperature)
-        return StepOutput(loss, self.measure(loss.detach(), projection, positive, negatives))
-
-    def measure(self, readable: Tensor, projection: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
-        """Return the metrics around ``readable``, the InfoNCE value; the costly ones only while ``diagnosing``."""
-        metrics = {"info_nce": readable}
-        if self.diagnosing:
-            metrics |= diagnose(projection, positive, negatives, info_nce=readable, temperature=self.temperature)
-        return metrics
+        return StepOutput(loss, self.measure(loss, projection, positive, negatives, temperature=self.temperature))

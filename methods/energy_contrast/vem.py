@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Progress, SamplingMethod, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.settings import FORBID_UNKNOWN, setting
@@ -114,8 +112,9 @@ class Vem(SamplingMethod):
             # 3. the key of the same image against the bank
             positive, negatives = (query * key).sum(dim=1), query @ bank.T  # (B,), (B, M)
             # 4. the loss, averaged over the B queries
-            loss = info_nce(positive, negatives, temperature=self.config.temperature)
-            metrics = self._measure(loss.detach(), torch.cat([query, key]), positive, negatives)
+            tau, vectors = self.config.temperature, torch.cat([query, key])
+            loss = info_nce(positive, negatives, temperature=tau)
+            metrics = self.measure(loss, vectors, positive, negatives, temperature=tau)
         return StepOutput(loss, metrics | bank_metrics)
 
     def after_step(self, progress: Progress) -> None:
@@ -140,28 +139,3 @@ class Vem(SamplingMethod):
         projection = unit(self.head(self.encoder(views.flatten(0, 1))))  # (2B, P)
         query, key = gather(projection.view(*views.shape[:2], -1), dim=1)
         return query, key
-
-    def _measure(self, readable: Tensor, vectors: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
-        metrics = {"info_nce": readable}
-        if self.diagnosing:
-            metrics |= diagnose(vectors, positive, negatives, info_nce=readable, temperature=self.config.temperature)
-        return metrics
-
-
-def unit(projection: Tensor) -> Tensor:
-    """Return the directions of projections, in float32 where autocast left 16 bits.
-
-    ``p / |p|``
-
-    Args:
-        projection: (N, P) of any length.
-
-    Returns:
-        (N, P) unit vectors.
-
-    >>> unit(torch.tensor([[3.0, 4.0]]))
-    tensor([[0.6000, 0.8000]])
-
-    Source: VEM, algorithm 1, normalisation of q, k and B.
-    """
-    return F.normalize(at_least_float32(projection), dim=1)

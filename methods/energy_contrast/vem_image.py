@@ -16,11 +16,12 @@ from energy_contrast.chain_trace import trace_chains
 from energy_contrast.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
 from energy_contrast.method import Batch, ChainTrace, Draw, Progress
+from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.restarts import Restarts
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
 from energy_contrast.settings import setting
-from energy_contrast.vem import Negatives, Vem, VemConfig, unit
+from energy_contrast.vem import Negatives, Vem, VemConfig
 
 
 @dataclass(frozen=True)

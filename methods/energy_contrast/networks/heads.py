@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.networks.activation import make_activation
@@ -71,3 +72,22 @@ def at_least_float32(projection: Tensor) -> Tensor:
     torch.float32
     """
     return projection.to(torch.promote_types(projection.dtype, torch.float32))
+
+
+def unit(projection: Tensor) -> Tensor:
+    """Return the directions of projections, in float32 where autocast left 16 bits.
+
+    ``p / |p|``
+
+    Args:
+        projection: (N, P) of any length.
+
+    Returns:
+        (N, P) unit vectors.
+
+    >>> unit(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+
+    Source: VEM, algorithm 1, normalisation of q, k and B; as in MoCo (arXiv:1911.05722).
+    """
+    return F.normalize(at_least_float32(projection), dim=1)

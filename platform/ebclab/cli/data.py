@@ -48,7 +48,9 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=Fals
 def prepare(
     name: Annotated[str, typer.Argument(help="Dataset, folder:PATH or parquet:PATH.", show_default=False)],
     to: Annotated[str, typer.Option(help="Folder to write, new or empty, also s3://...", show_default=False)],
-    shards: Annotated[int, typer.Option(min=0, help="Files of each split; 0 chooses by size.")] = 0,
+    shards: Annotated[
+        int, typer.Option(min=0, help="Files of each split, at most one for every 1,024 images; 0: by size.")
+    ] = 0,
     resize: Annotated[int, typer.Option(min=0, help="Same as --set data.resize=...")] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
     root: _Root = None,
@@ -60,8 +62,10 @@ def prepare(
     from ebclab.data.reading import Reading
     from ebclab.data.sources import load_split, splits_of
 
-    reading = Reading(resize=resize, skip_corrupt=skip_corrupt)
-    splits = {split: load_split(name, root, split, reading) for split in splits_of(name)}
+    short = {option: f"data.{option}" for option in ("name", "root", "resize", "skip_corrupt")}
+    given = {"name": name, "root": root, "resize": resize, "skip_corrupt": skip_corrupt}
+    data = composed("simclr", None, None, as_assignments(given, short, ["views.recipe=none"])).data
+    splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
     place = f"'parquet:{to}'" if is_address(to) else shlex.quote(f"parquet:{Path(to).expanduser().absolute()}")

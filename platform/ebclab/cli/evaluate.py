@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ebclab.errors import UserError
+
 if TYPE_CHECKING:
     from ebclab.evaluation.intervals import Score
 
@@ -27,7 +29,10 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure a run's frozen encoder on the test set and keep the scores beside the run."""
-    if only.strip() == "chains":
+    probes = tuple(part.strip() for part in only.split(","))
+    if "chains" in probes:
+        if len(probes) > 1:
+            raise UserError(f"--only: chains is a picture and no probe, got {only}; ask for it in a command of its own")
         _picture_chains(run, data_root, checkpoint)
         return
     import json
@@ -40,7 +45,7 @@ def evaluate(
             run,
             dataset=dataset,
             data_root=data_root,
-            only=tuple(part.strip() for part in only.split(",")),
+            only=probes,
             protocol=protocol,
             checkpoint_kind=checkpoint,
             references=references,

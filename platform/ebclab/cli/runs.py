@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.sweeps.inventory import Entry
 
 app = typer.Typer(help="List runs and sweeps, free disk.", no_args_is_help=True)
 
 _Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out.")]
+_COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
 _Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out.")]
 
 
@@ -17,7 +24,6 @@ _Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps;
 def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
     """List runs and sweeps: how far they came, how good, how large."""
     from rich.console import Console
-    from rich.table import Table
 
     from ebclab.sweeps.inventory import inventory
     from ebclab.sweeps.shelf import shelf_at
@@ -27,14 +33,26 @@ def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
     if not entries:
         typer.echo(f"no runs in {places[0].address} and no sweeps in {places[1].address}")
         return
-    table = Table()
-    table.add_column("name", overflow="fold")
-    for column in ("method", "data", "done", "score", "state", "size", "age"):
-        table.add_column(column, no_wrap=column not in ("method", "data"), overflow="fold")
-    for entry in entries:
-        size, age = _size(entry.num_bytes), _age(entry.age)
-        table.add_row(entry.name, entry.method, entry.data, entry.done, entry.score, entry.state, size, age)
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    console.print(_fitting_table(entries, console))
+
+
+def _fitting_table(entries: list[Entry], console: Console) -> Table:
+    """Return the entries as a table whose names stay whole where that is possible: the least needed columns go first."""
+    from rich.table import Table
+
+    dropped: tuple[str, ...]
+    for dropped in ((), ("method", "data"), ("method", "data", "age")):
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        shown = [name for name in _COLUMNS if name not in dropped]
+        for name in shown:
+            table.add_column(name, overflow="fold", no_wrap=name not in ("name", "method", "data"))
+        for entry in entries:
+            words = vars(entry) | {"size": _size(entry.num_bytes), "age": _age(entry.age)}
+            table.add_row(*(words[name] for name in shown))
+        if table.__rich_measure__(console, console.options.update(width=10_000)).maximum <= console.width:
+            break
+    return table
 
 
 @app.command("clean")

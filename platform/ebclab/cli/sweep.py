@@ -87,7 +87,7 @@ def _local(file: str | None) -> Path | None:
 def _limits(gpus_per_trial: float | None, concurrent: str, limit: str | None) -> Limits:
     from ebclab.sweeps.limits import Limits
 
-    return Limits(gpus_per_trial, _concurrent(concurrent), seconds_of(limit) if limit else None)
+    return Limits(gpus_per_trial, _concurrent(concurrent), None if limit is None else seconds_of(limit))
 
 
 def _show(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 from ebclab.errors import UserError
 
@@ -34,6 +35,23 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     close = nearest(name, known)
     question = f"did you mean {close}? " if close else ""
     return f"{question}Known: {', '.join(known) or 'none'}"
+
+
+def other_folder(named: str, holds: str, otherwise: str) -> str:
+    """Return the end of an error message: which folder may be meant by one that does not hold a file.
+
+    Args:
+        named: The folder, or its address in a store, where nothing is looked for.
+        holds: Name of the file.
+        otherwise: What to say when no folder in it or like it beside it holds such a file.
+    """
+    path = Path(named)
+    inside = sorted(found.parent for found in path.glob(f"*/{holds}"))
+    beside = {found.parent.name for found in path.parent.glob(f"*/{holds}")} - {path.name}
+    if inside:
+        return f"name one of those in it, such as {inside[0]}"
+    close = nearest(path.name, beside)
+    return f"did you mean {path.with_name(close)}?" if close else otherwise
 
 
 def require_folder_name(name: str) -> str:

@@ -52,6 +52,11 @@ class DataConfig:
             found.append(f"name: {problem}")
         if self.name.startswith(("folder:", "parquet:")) and self.root is not None:
             found.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
+        if self.resize and not self.name.startswith(("folder:", "parquet:")):
+            found.append(
+                f"resize: {self.name} is read as it is stored, got {self.resize}; leave it out, and set "
+                "views.image_size to train on another size"
+            )
         return found
 
 

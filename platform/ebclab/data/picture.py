@@ -40,10 +40,12 @@ def draw_views(
         seed: Chooses the images and the views.
 
     Raises:
-        UserError: The file cannot be written, or lies in a store.
+        UserError: The file is no PNG, cannot be written, or lies in a store.
     """
     if is_address(str(path)):
         raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")
+    if Path(path).suffix.lower() != ".png":
+        raise UserError(f"--views: not the name of a PNG, got {str(path)!r}; write one such as views.png")
     chosen = image_set.rows(_varied_rows(image_set, count, seed))
     preprocessing = preprocessing_for(views_config, image_set)
     shared = None if views_config.shared_by == "image" else torch.zeros_like(chosen.keys)

@@ -25,7 +25,6 @@ from ebclab.data.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
 from ebclab.errors import DataError
 
 FORMAT = 1
-SPLITS: tuple[Split, ...] = ("train", "test")
 
 _GROUP_ROWS = 1024  # a row group is the least that is read at once: small, so that a block mixes several
 _GROUP_BYTES = 8 << 20  # the same for large images

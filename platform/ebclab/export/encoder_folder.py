@@ -85,7 +85,8 @@ def save_encoder(
             (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
             (aside / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{target}: cannot be written ({error}); choose another folder or make room") from error
+        reason = error.strerror or error
+        raise UserError(f"{target}: cannot be written, got {reason}; choose another folder or make room") from error
     return target
 
 

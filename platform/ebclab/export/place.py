@@ -121,7 +121,9 @@ def _refuse_encoder(where: str, present: set[str], is_described: bool, overwrite
             f"{where}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
         )
     if not overwrite:
-        raise UserError(f"{where}: already holds an exported encoder; choose another folder or ask to overwrite it")
+        raise UserError(
+            f"{where}: already holds an exported encoder; choose another folder, or replace it by --overwrite"
+        )
 
 
 def _refuse_sweep(where: str, present: set[str], exports: set[str], overwrite: bool) -> None:
@@ -132,7 +134,9 @@ def _refuse_sweep(where: str, present: set[str], exports: set[str], overwrite: b
         got = ", ".join(foreign[:3]) or f"no {LEADERBOARD[0]}"
         raise UserError(f"{where}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
     if not overwrite:
-        raise UserError(f"{where}: already holds exported encoders; choose another folder or ask to overwrite them")
+        raise UserError(
+            f"{where}: already holds exported encoders; choose another folder, or replace them by --overwrite"
+        )
 
 
 @contextmanager
@@ -155,7 +159,9 @@ def _names_in(target: Path) -> set[str]:
     try:
         return {path.name for path in target.iterdir()} if target.exists() else set()
     except OSError as error:
-        raise UserError(f"{target}: is not a folder that can be read ({error}); choose another") from error
+        raise UserError(
+            f"{target}: is not a folder that can be read, got {error.strerror or error}; choose another"
+        ) from error
 
 
 def _is_export(path: Path) -> bool:

@@ -95,7 +95,8 @@ def export_sweep(
                 notes += [f"{place.folder}: {note}" for note in found]
             write_leaderboard(aside, board, chosen)
     except OSError as error:
-        raise UserError(f"{target}: cannot be written ({error}); choose another folder or make room") from error
+        reason = error.strerror or error
+        raise UserError(f"{target}: cannot be written, got {reason}; choose another folder or make room") from error
     return SweepExport(target, chosen, notes)
 
 

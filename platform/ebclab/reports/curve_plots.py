@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.reports.comparable import as_text
 from ebclab.reports.costs import pareto
-from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, plot
+from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, epoch_ticks, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.verdict import Candidate
 from ebclab.sweeps.trial import Trial
@@ -52,7 +52,7 @@ def learning_curves(record: SweepRecord) -> Plot | None:
         line = {"color": ORANGE, "width": 3}
         figure.add_scatter(x=x, y=y, text=text, mode="lines", line=line, name=f"best of the search, {as_text(best.id)}")
         figure.update_traces(hovertemplate=_HOVER)
-    figure.update_xaxes(title="epochs")
+    figure.update_xaxes(title="epochs", **epoch_ticks(drawn))
     figure.update_yaxes(title=record.objective_words, tickformat=tick_format(record.objective))
     note = "One line a trial; the mark at its end says how it ended. Hover for the trial and its reason."
     if len(drawn) < len(measured) or any(len(trial.curve) > MOST_POINTS for trial in drawn):
@@ -163,7 +163,7 @@ def diagnostics(record: SweepRecord) -> Plot | None:
                 x=list(points), y=list(points.values()), mode="lines+markers", line=line, marker={"size": 5},
                 name=f"{words}, {as_text(trial.id)}", legendgroup=words, showlegend=column == 1, row=1, col=column,
             )  # fmt: skip
-        figure.update_xaxes(title="epochs", row=1, col=column)
+        figure.update_xaxes(title="epochs", **epoch_ticks([trial for trial, _ in chosen.values()]), row=1, col=column)
     which = "finished" if order is finished else "measured"
     note = f"The best, the median and the worst of the {len(order)} {which} trials, by rank."
     made = plot("Diagnostics of training", note, figure, height=340)

@@ -57,7 +57,7 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
         disagreements=together.disagreements(records) if several else [],
         side_by_side=together.side_by_side(records) if several else None,
         title=", ".join(record.title for record in records),
-        made=datetime.now(UTC).isoformat(sep=" ", timespec="minutes"),
+        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
         csv_name=csv_name,
         json_name=json_name,
         nonce=secrets.token_urlsafe(16),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ ENDS = {
     "not over": ("not over yet", GREEN, "circle-open"),
 }
 """How a trial may have ended: words, colour and mark."""
+_FEW_EPOCHS = 10  # with more, plotly marks whole ones by itself
 _STOPS = {
     "rung ": "below the others at a rung",
     "collapsed": "collapsed",
@@ -69,7 +71,15 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
     )
+    figure.update_xaxes(exponentformat="none")  # 0.0001 as in the tables, not 100µ
+    figure.update_yaxes(exponentformat="none")
     return Plot(title, note, figure.to_plotly_json(), height)
+
+
+def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:
+    """Return what keeps an axis over epochs from marking halves of one."""
+    most = max((trial.epochs_done for trial in trials), default=0)
+    return {"dtick": 1} if most <= _FEW_EPOCHS else {}
 
 
 def ending(trial: Trial) -> str:

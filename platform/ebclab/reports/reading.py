@@ -126,8 +126,6 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
         UserError: There is no sweep, or its plan cannot be read.
     """
     folder = SweepFolder.at(where).of("reader").pull_all()
-    if not folder.path.is_dir():
-        raise RunError(f"{where}: no such folder; name a sweep's folder, such as sweeps/flatclr-digits")
     plan = folder.read_plan(methods)
     is_running = bool(held_by(folder.home)) if folder.home else _is_held(folder.path / LOCK)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 from ebclab.config.check import shown
@@ -127,7 +128,7 @@ def _facts(record: SweepRecord) -> dict[str, str]:
         "Versions": ", ".join(versions) or "not written down",
         "Commit": str(environment.get("commit") or "not written down"),
         "Trials": ", ".join(f"{n} {state}" for state, n in Counter(t.state for t in record.search).items()) or "none",
-        "Log as of": record.read_at.isoformat(sep=" ", timespec="seconds"),
+        "Log as of": f"{record.read_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
     return facts
 

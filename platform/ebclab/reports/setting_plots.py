@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from ebclab.reports.comparable import LEAST_TRIALS, Footing, as_text, is_inside, labels, study_of
 from ebclab.reports.curve_plots import tick_format
-from ebclab.reports.plots import BLUE, ORANGE, SCALE, Plot, plot
+from ebclab.reports.plots import BLUE, ORANGE, SCALE, Plot, epoch_ticks, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.parameter import Parameter
 
@@ -74,7 +74,8 @@ def slices(record: SweepRecord) -> Plot | None:
         figure.update_xaxes(**axis, row=row, col=column)
     figure.update_yaxes(tickformat=tick_format(record.objective))
     figure.update_yaxes(title=record.objective_words, col=1)
-    figure.update_layout(coloraxis={"colorscale": SCALE, "colorbar": {"title": {"text": "epochs"}, "thickness": 12}})
+    bar = {"title": {"text": "epochs"}, "thickness": 12, **epoch_ticks(measured)}
+    figure.update_layout(coloraxis={"colorscale": SCALE, "colorbar": bar})
     note = "One dot a trial, at its last measurement; dark dots were stopped early and might have come further."
     return plot("Slices", note, figure, height=height)
 

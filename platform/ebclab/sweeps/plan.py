@@ -10,6 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment, to_mapping
+from ebclab.config.names import other_folder
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.sweeps.space import Space, parse_space
 from ebclab.sweeps.space_check import apply_settings
@@ -89,8 +90,18 @@ class SweepPlan:
             found.append(f"--seeds: at least one, got {self.seeds}; or confirm nothing with --top 0")
         if self.population.interval_epochs < 1:
             found.append(f"--interval: at least one epoch, got {self.population.interval_epochs}")
+        if pbt and 1 < self.epochs <= self.population.interval_epochs:
+            found.append(
+                f"--interval: no exchange in {self.epochs} epochs, got {self.population.interval_epochs}; "
+                "make it smaller"
+            )
         if self.epochs < 1:
             found.append(f"--epochs: at least one, got {self.epochs}")
+        if self.top and self.epochs > self.config.training.epochs:
+            found.append(
+                f"--epochs: a search must not train longer than the runs that confirm it, got {self.epochs} > "
+                f"{self.config.training.epochs}; set training.epochs={self.epochs} too"
+            )
         if self.config.data.holdout_rate == 0:
             found.append(
                 "data.holdout_rate: a sweep chooses by held-out images, got 0; use 0.1, and the test set stays unseen"
@@ -162,7 +173,8 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
     """
     where = where or str(path.parent)
     if not path.is_file():
-        raise RunError(f"{where}: no sweep here, {path.name} is missing; `ebclab sweep` makes sweeps")
+        way_out = other_folder(where, path.name, "`ebclab sweep` makes sweeps")
+        raise RunError(f"{where}: no sweep here, {path.name} is missing; {way_out}")
     saved = load_yaml_file(path, f"{where}: {path.name}")
     try:
         return SweepPlan(

@@ -52,6 +52,7 @@ def require_trainable(
         ConfigError: With every problem found.
     """
     method_class = methods[plan.config.method_name]
+    own: list[str] = []  # wrong wherever one looks, and told once
     problems: dict[str, None] = {}  # ordered, each line once
     for settings in _one_at_a_time(plan):
         named = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the run's own settings"
@@ -61,7 +62,8 @@ def require_trainable(
             _require_batches(config, method_class, split, weights)
         except (ConfigError, ValueError) as error:
             lines = error.problems if isinstance(error, ConfigError) else [str(error)]
-            problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in lines)
+            problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in lines if line not in own)
+            own = own if settings else lines
     if problems:
         raise ConfigError(list(problems))
 

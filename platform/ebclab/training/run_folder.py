@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.config import ExperimentConfig, parse_yaml
+from ebclab.config.names import other_folder
 from ebclab.errors import RunError
 from ebclab.storage.home import Home, Role, home_at
 from ebclab.storage.mirror import MANIFEST, Mirror, whole_checkpoints
@@ -176,7 +177,8 @@ class RunFolder:
             RunError: There is no run here.
         """
         if not self.config_path.is_file():
-            raise RunError(f"{self.address}: no run here, config.yaml is missing; `ebclab pretrain` makes runs")
+            way_out = other_folder(self.address, self.config_path.name, "`ebclab pretrain` makes runs")
+            raise RunError(f"{self.address}: no run here, config.yaml is missing; {way_out}")
         text = self.config_path.read_text(encoding="utf-8")
         return parse_yaml(text, where=self._address_of(self.config_path), methods=methods)
 

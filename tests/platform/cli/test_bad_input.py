@@ -83,6 +83,17 @@ WRONG_SETTINGS = [
     (["pretrain", "ebclr", "--set", "method.noise_decay_count=0"], "method.noise_decay_count: out of range, got 0"),
     (["evaluate", "nowhere"], "no run here, config.yaml is missing"),
     (["export", "nowhere", "--to", "encoder"], "no run here, config.yaml is missing"),
+    (
+        ["data", "show", "digits", "--views", "."],
+        "--views: not the name of a PNG, got '.'; write one such as views.png",
+    ),
+    (["data", "show", "digits", "--views", "a.jpg"], "--views: not the name of a PNG, got 'a.jpg'"),
+    (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is read as it is stored"),
+    (["evaluate", "nowhere", "--only", "knn,chains"], "--only: chains is a picture and no probe, got knn,chains"),
+    (
+        ["sweep", "flatclr", "--epochs", "11"],
+        "--epochs: a search must not train longer than the runs that confirm it, got 11 > 10; set training.epochs=11",
+    ),
     (["data", "show", "cifar"], "got 'cifar'; did you mean cifar10?"),
     (["data", "fetch", "cifar"], "got 'cifar'; did you mean cifar10?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),

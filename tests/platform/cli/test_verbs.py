@@ -119,6 +119,12 @@ def test_lists_name_what_there_is(ebclab: Ebclab, flag: str) -> None:
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
+def test_a_run_that_is_not_there_is_answered_with_one_that_is(ebclab: Ebclab, finished: Path) -> None:
+    assert f"name one of those in it, such as {finished}" in ebclab("evaluate", "runs").err
+    assert f"did you mean {finished}?" in ebclab("evaluate", "runs/dome").err
+    assert "`ebclab pretrain` makes runs" in ebclab("evaluate", "elsewhere/done").err
+
+
 def test_data_show_draws_a_picture(ebclab: Ebclab) -> None:
     assert ebclab("data", "show", "digits", "--views", "views.png").code == 0
     assert Path("views.png").read_bytes().startswith(b"\x89PNG")

@@ -69,9 +69,9 @@ def test_missing_folders_are_made_and_an_old_picture_is_replaced(tmp_path: Path)
 def test_the_same_seed_gives_the_same_picture(tmp_path: Path) -> None:
     config = ViewsConfig(crop_scale_min=0.2, flip_rate=0.5, noise_std=0.2)
     for name, seed in (("one", 1), ("again", 1), ("two", 2)):
-        draw_views(coloured(), config, tmp_path / name, seed=seed)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "again").read_bytes()
-    assert (tmp_path / "one").read_bytes() != (tmp_path / "two").read_bytes()
+        draw_views(coloured(), config, tmp_path / f"{name}.png", seed=seed)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "again.png").read_bytes()
+    assert (tmp_path / "one.png").read_bytes() != (tmp_path / "two.png").read_bytes()
 
 
 def test_a_path_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path: Path) -> None:

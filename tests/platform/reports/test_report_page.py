@@ -18,6 +18,8 @@ import pytest
 from ebclab.cli import main
 from ebclab.reports.output import write_report
 from ebclab.reports.page import in_script
+from ebclab.reports.reading import read_sweep
+from ebclab.reports.sections import section
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -211,7 +213,10 @@ def test_what_is_asked_wrongly_is_one_sentence(
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken").touch()
     assert "no sweep here" in _refused(capsys, tmp_path / "empty")
-    assert "no such folder" in _refused(capsys, tmp_path / "nowhere")
+    assert "no sweep here, sweep.yaml is missing; `ebclab sweep`" in _refused(capsys, tmp_path / "no" / "where")
+    misspelt = folder.path.with_name(f"{folder.path.name}s")
+    assert f"did you mean {folder.path}?" in _refused(capsys, misspelt)
+    assert f"name one of those in it, such as {folder.path}" in _refused(capsys, folder.path.parent)
     assert "--to: a folder" in _refused(capsys, folder.path, "--to", tmp_path)
     assert "--to: not a page" in _refused(capsys, folder.path, "--to", tmp_path / "page.json")
     assert "--to: no such folder" in _refused(capsys, folder.path, "--to", tmp_path / "nowhere" / "page.html")
@@ -223,3 +228,22 @@ def test_what_is_asked_wrongly_is_one_sentence(
 def test_reading_a_sweep_imports_no_ray() -> None:
     code = "import sys, ebclab.reports.output; print([name for name in sys.modules if name.split('.')[0] == 'ray'])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_axes_mark_whole_epochs_and_plain_numbers(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    part = section(read_sweep(folder.path), None)
+    axes = part.plots["curves"].figure["layout"]["xaxis"]
+    assert (axes["dtick"], axes["exponentformat"]) == (1, "none")
+    assert part.plots["slices"].figure["layout"]["coloraxis"]["colorbar"]["dtick"] == 1
+
+
+def test_sweeps_of_one_method_are_told_apart_by_name(sweep_folder: Callable[..., Any]) -> None:
+    pages = [sweep_folder(name) for name in ("narrow", "wide")]
+    for folder in pages:
+        folder.fill()
+    page, _ = write_report([folder.path for folder in pages], pages[0].path / "both.html")
+    text = Path(page).read_text()
+    assert "<h1>narrow: simclr on digits</h1>" in text
+    assert "<h1>wide: simclr on digits</h1>" in text

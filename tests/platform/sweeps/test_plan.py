@@ -60,6 +60,20 @@ def test_a_population_has_at_least_four_members(sweep_plan: Plans) -> None:
     assert found == "--trials: a population needs at least 4 members to choose among, got 3"
 
 
+def test_a_population_exchanges_within_its_budget(sweep_plan: Plans) -> None:
+    plan = sweep_plan(scheduler="pbt", trials=4)
+    (found,) = replace(plan, population=Population(plan.epochs)).problems()
+    assert found.startswith(f"--interval: no exchange in {plan.epochs} epochs, got {plan.epochs}")
+
+
+def test_a_search_trains_no_longer_than_what_confirms_it(sweep_plan: Plans) -> None:
+    plan = sweep_plan()
+    longer = replace(plan, epochs=plan.config.training.epochs + 1)
+    (found,) = longer.problems()
+    assert found.startswith("--epochs: a search must not train longer than the runs that confirm it")
+    assert replace(longer, top=0).problems() == []
+
+
 def test_a_sweep_needs_held_out_images(sweep_plan: Plans) -> None:
     plan = sweep_plan()
     config = replace(plan.config, data=replace(plan.config.data, holdout_rate=0.0))
