@@ -16,13 +16,12 @@ from energy_contrast.losses import nt_xent
 from energy_contrast.method import Batch, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
+from .conftest import DIAGNOSTICS
+
 SIZE = 5
 SMALL = {"buffer_size": 12, "num_steps": 3, "projection_size": 4, "reinit_rate": 0.6}
 ALWAYS = {"info_nce", "energy_data", "energy_chains", "energy_gap"}
 CHAINS = {"chain_movement", "chain_gradient_norm", "chain_saturation", "buffer_age", "reinit_share"}
-DIAGNOSTICS = {"log_k_saturation", "ess", "ess_with_positive", "alignment", "uniformity", "effective_rank"} | {
-    "embedding_spread"
-}
 
 
 def draw(count: int, generator: torch.Generator) -> Tensor:

@@ -14,15 +14,8 @@ from energy_contrast.moco import Moco, MocoConfig
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
-DIAGNOSTICS = {
-    "alignment",
-    "effective_rank",
-    "embedding_spread",
-    "ess",
-    "ess_with_positive",
-    "log_k_saturation",
-    "uniformity",
-}
+from .conftest import DIAGNOSTICS
+
 SIZE = 8
 
 

@@ -9,15 +9,7 @@ from energy_contrast.method import Batch, Method
 from energy_contrast.networks import build_encoder
 from energy_contrast.simclr import Simclr, SimclrConfig
 
-DIAGNOSTICS = {
-    "alignment",
-    "effective_rank",
-    "embedding_spread",
-    "ess",
-    "ess_with_positive",
-    "log_k_saturation",
-    "uniformity",
-}
+from .conftest import DIAGNOSTICS
 
 
 def build(**settings: object) -> Simclr:

@@ -17,11 +17,10 @@ from energy_contrast.networks import build_encoder
 from energy_contrast.vem import Vem
 from energy_contrast.vem_bank import VemBank, VemLangevinConfig
 
+from .conftest import DIAGNOSTICS
+
 BANKS = ["vem-langevin", "vem-svgd"]
 KEYS = [*BANKS, "vem-image"]
-DIAGNOSTICS = {"log_k_saturation", "ess", "ess_with_positive", "alignment", "uniformity", "effective_rank"} | {
-    "embedding_spread"
-}
 OF_BANK = {"bank_movement", "bank_cosine", "bank_effective_rank"}
 OF_CHAINS = {"bank_cosine", "chain_movement", "chain_gradient_norm", "buffer_age", "reinit_share", "chain_saturation"}
 SIZE = 8

@@ -61,7 +61,8 @@ def _picture_chains(run: str, data_root: str | None, checkpoint: str) -> None:
     from ebclab.training.chains_of_run import picture_chains
     from ebclab.training.evaluate_run import checkpoint_name
 
-    typer.echo(picture_chains(run, data_root=data_root, checkpoint_kind=checkpoint_name(checkpoint)))
+    picture = picture_chains(run, data_root=data_root, checkpoint_kind=checkpoint_name(checkpoint))
+    typer.echo(f"wrote {picture}")
 
 
 def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:

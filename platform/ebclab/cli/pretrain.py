@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +75,7 @@ def report(run: RunResult) -> None:
     facts: dict[str, Any] = {
         "run": run.address,
         "trained": f"{result['method']} on {result['dataset']}, {result['epochs']} epochs, {result['steps']} steps",
-        "time": f"{result['seconds']:,.0f} s" + (f", {rate['mean']:,.0f} +/- {rate['std']:,.0f} img/s" if rate else ""),
+        "time": f"{result['seconds']:,.0f} s" + _rate(rate),
     }
     if best := result["best"]:
         name, value = best["objective"], result["scores"][best["objective"]]
@@ -85,6 +86,14 @@ def report(run: RunResult) -> None:
     facts["next"] = f"ebclab evaluate {shlex.quote(run.address)}"
     for key, value in facts.items():
         typer.echo(f"{key:>13}: {value}")
+
+
+def _rate(rate: Mapping[str, float] | None) -> str:
+    """Return images per second, with their spread where more than one time was taken."""
+    if not rate:
+        return ""
+    spread = f" +/- {rate['std']:,.0f}" if rate["std"] else ""
+    return f", {rate['mean']:,.0f}{spread} img/s"
 
 
 def _worker_settings(workers: str | None) -> list[str]:

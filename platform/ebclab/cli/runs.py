@@ -38,7 +38,7 @@ def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
 
 
 def _fitting_table(entries: list[Entry], console: Console) -> Table:
-    """Return the entries as a table whose names stay whole where that is possible: the least needed columns go first."""
+    """Return the entries as a table whose names stay whole where possible: the least needed columns go first."""
     from rich.table import Table
 
     dropped: tuple[str, ...]

@@ -100,7 +100,7 @@ def _run(plan: SweepPlan, limits: Limits, **where: Any) -> None:
     from ebclab.cli.sweep_report import print_result
     from ebclab.sweeps.sweep import sweep as run_sweep
 
-    print_result(run_sweep(plan, limits=limits, **where))
+    print_result(run_sweep(plan, limits=limits, **where), plan)
 
 
 def _begun(sweeps: str, name: str) -> SweepFolder:

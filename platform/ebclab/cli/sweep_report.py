@@ -55,14 +55,23 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     _print_facts(facts)
 
 
-def print_result(result: dict[str, Any]) -> None:
+def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     """Print the confirmed settings, the test score of the winner and where everything lies."""
     from rich.console import Console
     from rich.table import Table
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
     from ebclab.storage.home import home_at
+    from ebclab.sweeps.proposals import BASELINE
+    from ebclab.sweeps.space_check import own_settings
     from ebclab.training.display import clock
+
+    start = own_settings(plan.space, plan.config)
+
+    def named(entry: dict[str, Any]) -> str:
+        trial = "" if entry["trial"] == BASELINE else entry["trial"]
+        words = [trial] * bool(trial) + ["the starting settings"] * (entry["settings"] == start)
+        return ", ".join(words) or entry["trial"]
 
     objective, where = result["objective"], result["path"]
 
@@ -78,11 +87,11 @@ def print_result(result: dict[str, Any]) -> None:
         table.add_column(f"{OBJECTIVES[objective]}, mean (95 %)", justify="right")
         table.add_column("seeds", justify="right")
         for entry in result["candidates"]:
-            table.add_row(entry["trial"], shown(entry), f"{len(entry['values'])}/{entry['seeds_asked']}")
+            table.add_row(named(entry), shown(entry), f"{len(entry['values'])}/{entry['seeds_asked']}")
         Console().print(table, markup=False)
     winner, saved = result["winner"], result["saved"]
     facts = {
-        "winner": f"{winner['trial']}: " + ", ".join(f"{k}={_short(v)}" for k, v in winner["settings"].items()),
+        "winner": f"{named(winner)}: " + ", ".join(f"{k}={_short(v)}" for k, v in winner["settings"].items()),
         "trials": ", ".join(f"{count} {state}" for state, count in result["trials"].items()),
         "time": f"{clock(result['seconds'])} of trials; early stopping saved about {clock(saved['seconds'])}",
     }

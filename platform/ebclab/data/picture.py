@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from ebclab.errors import UserError
 _TILE = 64  # pixels a small image is enlarged to, at least
 _GAP = 6
 _MARGIN = 20
-_LABEL_WIDTH = 96
+_LABEL_WIDTHS = 96, 240  # pixels of the column of class names, at least and at most
+_LABEL_GAP = 12
 _HEADER = 68  # title, line below it, column captions
 _INK, _FAINT, _PAPER = (30, 32, 36), (120, 124, 130), (255, 255, 255)
 
@@ -99,16 +101,18 @@ def _sheet(rows: list[list[Image.Image]], names: list[str], image_set: ImageSet,
     cell = max(max(tile.size) for row in rows for tile in row)
     step = cell + _GAP
     columns = len(rows[0])
-    width = 2 * _MARGIN + _LABEL_WIDTH + columns * step + _GAP
+    title, small = ImageFont.load_default(size=18), ImageFont.load_default(size=12)
+    names = [_cut(name, small) for name in names]
+    label_width = max(_LABEL_WIDTHS[0], *(math.ceil(small.getlength(name)) + _LABEL_GAP for name in names))
+    width = 2 * _MARGIN + label_width + columns * step + _GAP
     sheet = Image.new("RGB", (width, 2 * _MARGIN + _HEADER + len(rows) * step - _GAP), _PAPER)
     pen = ImageDraw.Draw(sheet)
-    title, small = ImageFont.load_default(size=18), ImageFont.load_default(size=12)
     pen.text((_MARGIN, _MARGIN), f"{image_set.name}: images and their views", _INK, title)
     _, height, width_of_image = image_set.images.shape[1:]
     facts = f"view recipe: {config.recipe} · {len(image_set):,} images of {width_of_image}x{height} pixels"
     pen.text((_MARGIN, _MARGIN + 26), facts, _FAINT, small)
     for column in range(columns):
-        left = _column_left(column, step)
+        left = _MARGIN + label_width + column * step + (_GAP if column else 0)  # a gap more after the originals
         caption = "image" if column == 0 else f"view {column}"
         pen.text((left + cell / 2, _MARGIN + _HEADER - 6), caption, _FAINT, small, anchor="ms")
         for row, tiles in enumerate(rows):
@@ -117,13 +121,17 @@ def _sheet(rows: list[list[Image.Image]], names: list[str], image_set: ImageSet,
             sheet.paste(tile, (left + (cell - tile.width) // 2, top + (cell - tile.height) // 2))
     for row, name in enumerate(names):
         middle = _MARGIN + _HEADER + row * step + cell / 2
-        pen.text((_MARGIN + _LABEL_WIDTH - 12, middle), name, _INK, small, anchor="rm")
+        pen.text((_MARGIN + label_width - _LABEL_GAP, middle), name, _INK, small, anchor="rm")
     return sheet
 
 
-def _column_left(column: int, step: int) -> int:
-    """Return where a column starts; a second gap sets the original apart from its views."""
-    return _MARGIN + _LABEL_WIDTH + column * step + (_GAP if column else 0)
+def _cut(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """Return as much of a class's name as its column can hold."""
+    shown = name
+    while font.getlength(shown) > _LABEL_WIDTHS[1] - _LABEL_GAP:
+        name = name[:-1]
+        shown = f"{name}..."
+    return shown
 
 
 def _save(sheet: Image.Image, path: Path) -> None:

@@ -22,7 +22,7 @@ def test_chains_are_drawn_beside_the_run_and_the_path_is_printed(ebclab: Callabl
     drawn = ebclab("evaluate", "runs/run", "--only", "chains")
     assert drawn.code == 0, drawn.err
     picture = Path("runs/run/chains.png")
-    assert drawn.out.strip() == str(picture.absolute())
+    assert drawn.out.strip() == f"wrote {picture.absolute()}"
     with Image.open(picture) as image:
         assert image.width > 3 * 96  # start, middle, end
         assert len(set(image.convert("L").tobytes())) > 20

@@ -67,9 +67,17 @@ def test_a_folder_that_is_neither_run_nor_sweep_is_one_sentence(ebclab: Ebclab) 
 def test_runs_are_listed_with_what_they_are(ebclab: Ebclab, finished: Path) -> None:
     shown = ebclab("runs", "list")
     assert shown.code == 0
-    row = next(line for line in shown.out.splitlines() if "done " in line and "flatclr" in line)
-    assert [cell.strip() for cell in row.strip("│ ").split("│")][1:4] == ["flatclr", "digits", "2/2 epochs"]
+    row = next(line for line in shown.out.splitlines() if line.startswith("done "))
+    assert row.split()[1:5] == ["flatclr", "digits", "2/2", "epochs"]
     assert "finished" in row
+
+
+def test_a_long_name_stays_whole_in_a_narrow_terminal(ebclab: Ebclab, finished: Path) -> None:
+    name = "flatclr-fashion-mnist-seed0"
+    finished.rename(finished.with_name(name))
+    heads, row = ebclab("runs", "list").out.splitlines()
+    assert heads.split() == ["name", "done", "score", "state", "size", "age"]
+    assert row.split()[:3] == [name, "2/2", "epochs"]
 
 
 def test_an_empty_place_says_so_and_a_wrong_one_is_refused(ebclab: Ebclab) -> None:

@@ -10,9 +10,11 @@ import yaml
 import ebclab
 from ebclab.cli import main
 from ebclab.cli.sweep import seconds_of
+from ebclab.cli.sweep_report import print_result
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.space_check import own_settings
 
 BASE = ["sweep", "simclr"]
 RATE = {"optimizer.learning_rate": {"loguniform": [1e-4, 1.0]}}
@@ -125,3 +127,20 @@ def test_durations_are_read_as_written(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="not a duration"):
         seconds_of(text)
+
+
+def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ebclab.make_plan(ebclab.compose("simclr"))
+    start = own_settings(plan.space, plan.config)
+    own, other = ({"settings": settings, "values": [0.5], "seeds_asked": 1, "low": None} for settings in (start, {}))
+    result = {"objective": "holdout_knn", "path": "s", "winner": {**own, "trial": "0000"}, "trials": {"finished": 2}}
+    rest = {"seconds": 1.0, "saved": {"seconds": 0.0}, "test": None, "method": "simclr"}
+    candidates = [{**own, "trial": "0000"}, {**other, "trial": "0001"}, {**own, "trial": "baseline"}]
+    print_result(result | rest | {"candidates": candidates}, plan)
+    said = capsys.readouterr().out
+    assert "winner: 0000, the starting settings: " in said
+    assert [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")] == [
+        "0000, the starting settings",
+        "0001",
+        "the starting settings",
+    ]

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch import Tensor
 
 from ebclab.config import compose
 from ebclab.errors import DivergedError, RunError
@@ -73,15 +72,8 @@ def test_workers_that_see_different_checkpoints_are_refused_by_address(
     assert refusal.startswith(f"{run.address}: the workers do not see the same checkpoint")
 
 
-def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = iter([1.0, 1.0, 1.0, torch.nan])  # in the fourth step, of the second epoch
-
-    def measured(method: VemLangevin, query: Tensor, moved: Tensor) -> dict[str, Tensor]:
-        return {"bank_cosine": query.new_tensor(next(once, 1.0))}
-
-    monkeypatch.setattr(VemLangevin, "_measure_bank", measured)
+@pytest.mark.usefixtures("nan_in_the_fourth_step")
+def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(run: RunFolder) -> None:
     tiny = ["data.train_limit=72", "training.batch_size=32", "training.log_every=1", "training.epochs=2"]
     plain = ["evaluation.knn_every=0", "method.bank_size=32", "training.health=none", "views.normalisation=half"]
     config = compose("vem-langevin", overrides=[*tiny, *plain, "encoder.batch_norm=none", "resources.threads=1"])

@@ -17,7 +17,6 @@ from ebclab.training import checkpoint
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
-from energy_contrast.vem_bank import VemLangevin
 
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
@@ -93,15 +92,8 @@ def test_watching_says_what_it_would_do_and_changes_no_bit(tmp_path: Path) -> No
     assert off.result["health"] == []
 
 
-def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = iter([1.0, 1.0, 1.0, torch.nan])  # in the fourth step, of the second epoch
-
-    def measured(method: VemLangevin, query: Tensor, moved: Tensor) -> dict[str, Tensor]:
-        return {"bank_cosine": query.new_tensor(next(once, 1.0))}
-
-    monkeypatch.setattr(VemLangevin, "_measure_bank", measured)
+@pytest.mark.usefixtures("nan_in_the_fourth_step")
+def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(tmp_path: Path) -> None:
     healed = run(tmp_path, "healed", "method.bank_size=32", method="vem-langevin")
     (event,) = healed.result["health"]
     assert (event["step"], event["to_step"], event["reason"]) == (4, 2, "step 4: bank_cosine = nan")
