@@ -1,4 +1,9 @@
-from ebclab.config.names import did_you_mean, nearest
+from pathlib import Path
+
+import pytest
+
+from ebclab.config.names import did_you_mean, nearest, other_folder, require_folder_name
+from ebclab.errors import UserError
 
 NAMES = ["digits", "mnist", "fashion-mnist", "cifar10"]
 
@@ -27,3 +32,25 @@ def test_the_sentence_asks_and_lists():
 def test_the_sentence_only_lists_when_nothing_is_close():
     assert did_you_mean("xyz", ["digits", "mnist"]) == "Known: digits, mnist"
     assert did_you_mean("xyz", []) == "Known: none"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "../out", "a/b", "a\\b", "a?b", "a\nb"])
+def test_what_leads_elsewhere_is_no_name_of_a_folder(name: str):
+    with pytest.raises(UserError, match="--name: not the name of a folder, got "):
+        require_folder_name(name)
+
+
+@pytest.mark.parametrize("name", ["run", "a b", "lr=0.1", "v1.2", "größer", "-x"])
+def test_other_names_are_left_as_they_are(name: str):
+    assert require_folder_name(name) == name
+
+
+def test_a_folder_in_the_one_that_was_named_or_like_it_is_offered(tmp_path: Path):
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.yaml").touch()
+    (tmp_path / "runs" / "second").mkdir()
+    asked = {"holds": "config.yaml", "otherwise": "make one"}
+    assert other_folder(f"{tmp_path}/runs", **asked) == f"name one of those in it, such as {tmp_path}/runs/first"
+    assert other_folder(f"{tmp_path}/runs/frist", **asked) == f"did you mean {tmp_path}/runs/first?"
+    assert other_folder(f"{tmp_path}/runs/secnd", **asked) == "make one"
+    assert other_folder("s3://bucket/runs", **asked) == "make one"

@@ -88,6 +88,7 @@ def test_long_class_names_get_a_wider_column_and_very_long_ones_are_cut(tmp_path
     widths = []
     for name in ("cat", "German shorthaired pointer", "x" * 60, "x" * 600):
         draw_views(replace(coloured(), class_names=(name,) * 4), ViewsConfig(), tmp_path / "names.png")
-        widths.append(Image.open(tmp_path / "names.png").width)
+        with Image.open(tmp_path / "names.png") as picture:
+            widths.append(picture.width)
     assert widths[0] < widths[1] < widths[2]
     assert widths[3] <= widths[0] + 240 - 96
