@@ -142,13 +142,15 @@ def _commands(record: SweepRecord, confirmed: list[Candidate]) -> dict[str, str]
     source, seed = _winner_run(record, confirmed)
     if source is not None:
         # best.yaml exists once the sweep has concluded; before, a run's own settings are the best there is.
-        settings = record.folder.best if record.is_finished else record.folder.trials / source.run_name / "config.yaml"
-        words = ["ebclab", "pretrain", method, "--config", str(settings), "--seed", str(seed)]
+        folder, name = record.folder, "best.yaml" if record.is_finished else f"trials/{source.run_name}/config.yaml"
+        settings = str(folder.path / name) if folder.home is None else (folder.home / name).address
+        words = ["ebclab", "pretrain", method, "--config", settings, "--seed", str(seed)]
         found["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
     command = record.environment.get("command")
     if isinstance(command, list) and command:
         words = [str(word) for word in command]
-        found["This sweep"] = shlex.join([words[0].rsplit("/", 1)[-1], *words[1:]])
+        program = words[0].removesuffix("/__main__.py").rsplit("/", 1)[-1]  # of `python -m ebclab` too
+        found["This sweep"] = shlex.join([program, *words[1:]])
     return found
 
 

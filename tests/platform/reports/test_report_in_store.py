@@ -13,6 +13,7 @@ import pytest
 from ebclab.cli import main
 from ebclab.data.filesystem import Place
 from ebclab.reports.reading import read_sweep
+from ebclab.reports.sections import section
 from ebclab.storage import store
 from ebclab.storage.home import COPIES
 
@@ -45,3 +46,9 @@ def test_a_page_is_written_directly_into_a_bucket(
 def test_a_sweep_in_a_store_was_last_heard_of_when_its_log_was_written_there(sweep: Path) -> None:
     os.utime(sweep / "trials.jsonl", (1_000_000_000, 1_000_000_000))
     assert read_sweep(f"s3://bucket/{sweep.name}").read_at == datetime.fromtimestamp(1_000_000_000, UTC)
+
+
+def test_commands_name_the_store_and_not_the_copy_that_was_read(sweep: Path) -> None:
+    commands = section(read_sweep(f"s3://bucket/{sweep.name}"), None).commands
+    settings = f"s3://bucket/{sweep.name}/trials/0000/config.yaml"
+    assert commands["The best trial so far"] == f"ebclab pretrain simclr --config {settings} --seed 0"

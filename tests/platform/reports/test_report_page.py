@@ -247,3 +247,10 @@ def test_sweeps_of_one_method_are_told_apart_by_name(sweep_folder: Callable[...,
     text = Path(page).read_text()
     assert "<h1>narrow: simclr on digits</h1>" in text
     assert "<h1>wide: simclr on digits</h1>" in text
+
+
+@pytest.mark.parametrize("program", ["/venv/bin/ebclab", "/lib/python/ebclab/__main__.py"])
+def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Callable[..., Any], program: str) -> None:
+    folder = sweep_folder()
+    folder.log.append("resumed", environment={"command": [program, "sweep", "simclr", "--name", "a b"]})
+    assert section(read_sweep(folder.path), None).commands["This sweep"] == "ebclab sweep simclr --name 'a b'"
