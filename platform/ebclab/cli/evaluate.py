@@ -31,10 +31,7 @@ def evaluate(
     """Measure a run's frozen encoder on the test set and keep the scores beside the run."""
     probes = tuple(part.strip() for part in only.split(","))
     if "chains" in probes:
-        if len(probes) > 1:
-            raise UserError(f"--only: chains is a picture and no probe, got {only}; ask for it in a command of its own")
-        _picture_chains(run, data_root, checkpoint)
-        return
+        return _picture_chains(run, data_root, checkpoint, only)
     import json
 
     from ebclab.cli.progress import probe_progress
@@ -57,10 +54,12 @@ def evaluate(
         _print_table(scores.title, scores.rows)
 
 
-def _picture_chains(run: str, data_root: str | None, checkpoint: str) -> None:
+def _picture_chains(run: str, data_root: str | None, checkpoint: str, only: str) -> None:
     from ebclab.training.chains_of_run import picture_chains
     from ebclab.training.evaluate_run import checkpoint_name
 
+    if only.strip() != "chains":
+        raise UserError(f"--only: chains is a picture and no probe, got {only}; ask for it in a command of its own")
     picture = picture_chains(run, data_root=data_root, checkpoint_kind=checkpoint_name(checkpoint))
     typer.echo(f"wrote {picture}")
 

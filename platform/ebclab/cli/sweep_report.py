@@ -62,16 +62,7 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
     from ebclab.storage.home import home_at
-    from ebclab.sweeps.proposals import BASELINE
-    from ebclab.sweeps.space_check import own_settings
     from ebclab.training.display import clock
-
-    start = own_settings(plan.space, plan.config)
-
-    def named(entry: dict[str, Any]) -> str:
-        trial = "" if entry["trial"] == BASELINE else entry["trial"]
-        words = [trial] * bool(trial) + ["the starting settings"] * (entry["settings"] == start)
-        return ", ".join(words) or entry["trial"]
 
     objective, where = result["objective"], result["path"]
 
@@ -87,11 +78,11 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
         table.add_column(f"{OBJECTIVES[objective]}, mean (95 %)", justify="right")
         table.add_column("seeds", justify="right")
         for entry in result["candidates"]:
-            table.add_row(named(entry), shown(entry), f"{len(entry['values'])}/{entry['seeds_asked']}")
+            table.add_row(_named(entry, plan), shown(entry), f"{len(entry['values'])}/{entry['seeds_asked']}")
         Console().print(table, markup=False)
     winner, saved = result["winner"], result["saved"]
     facts = {
-        "winner": f"{named(winner)}: " + ", ".join(f"{k}={_short(v)}" for k, v in winner["settings"].items()),
+        "winner": f"{_named(winner, plan)}: " + ", ".join(f"{k}={_short(v)}" for k, v in winner["settings"].items()),
         "trials": ", ".join(f"{count} {state}" for state, count in result["trials"].items()),
         "time": f"{clock(result['seconds'])} of trials; early stopping saved about {clock(saved['seconds'])}",
     }
@@ -100,6 +91,18 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     best = shlex.quote((home / "best.yaml").address if (home := home_at(where)) else str(Path(where) / "best.yaml"))
     facts |= {"sweep": where, "next": f"ebclab pretrain {result['method']} --config {best}"}
     _print_facts(facts)
+
+
+def _named(entry: dict[str, Any], plan: SweepPlan) -> str:
+    """Return what a person calls confirmed settings."""
+    from ebclab.sweeps.proposals import BASELINE
+    from ebclab.sweeps.space_check import own_settings
+
+    start = "the starting settings"
+    if entry["trial"] == BASELINE:
+        return start
+    is_start = entry["settings"] == own_settings(plan.space, plan.config)
+    return f"{entry['trial']}, {start}" if is_start else str(entry["trial"])
 
 
 def _confirm(plan: SweepPlan) -> str:

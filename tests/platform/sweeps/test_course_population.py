@@ -18,7 +18,7 @@ INTERVAL = 2
 @pytest.fixture
 def population(sweep_plan: Plans) -> SweepPlan:
     """Eight members, eight epochs, an exchange after every second."""
-    return sweep_plan(scheduler="pbt", trials=8, epochs=8, interval_epochs=INTERVAL)
+    return sweep_plan("training.epochs=8", scheduler="pbt", trials=8, interval_epochs=INTERVAL)
 
 
 def _standings(box: Any) -> Iterator[tuple[dict[str, Any], dict[str, dict[int, float]], set[str]]]:
