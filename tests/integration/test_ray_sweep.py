@@ -198,15 +198,24 @@ def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp
         ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", display=Silent())
 
 
-def test_as_many_processes_as_trials_at_once_are_started_and_kept_however_short_the_trials(
+def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_its_own(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import ray
     from ray import tune
     from ray.air.execution._internal.actor_manager import RayActorManager
 
     def empty_turn(config: dict[str, Any], setup: Any) -> None:
         tune.report({"epoch": 1, "objective": 0.5, "metrics": {"holdout_knn": 0.5}})
         tune.report({"outcome": "finished", "reason": ""})
+
+    taken = ray.util.placement_group([{"CPU": 1}])  # until six trials are over, there is room for one process
+    ray.get(taken.ready())
+
+    class Releasing(Silent):
+        def show(self, trials: Any) -> None:
+            if sum(trial.is_over for trial in trials) >= 6:
+                ray.util.remove_placement_group(taken)
 
     started: list[Any] = []
     start = RayActorManager.add_actor
@@ -218,7 +227,7 @@ def test_as_many_processes_as_trials_at_once_are_started_and_kept_however_short_
     monkeypatch.setattr(RayActorManager, "add_actor", counted)
     monkeypatch.setattr("ebclab.sweeps.on_tune.run_turn", empty_turn)
     plan = _plan("training.epochs=1", trials=12, top=0, scheduler="none", search="random")
-    result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Silent())
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Releasing())
     assert result["trials"] == {"finished": 12}
     assert len(started) == 2
 
