@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -398,16 +399,22 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
 
 def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> None:
     terminal, inside = pty.openpty()  # Ray pickles what it is given, and a terminal cannot be pickled
+    seen: list[bytes] = []
+
+    def read() -> None:  # meanwhile: a terminal that nobody reads is full after some drawings
+        with suppress(OSError):  # the other end is closed
+            while data := os.read(terminal, 65_536):
+                seen.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
     with os.fdopen(inside, "w") as stream:
         plan = _plan("training.epochs=1", trials=2, top=0, scheduler="none")
-        display = choose_sweep_display(stream)
-        ebclab.sweep(plan, sweeps=tmp_path, name="seen", display=display)
-        seen = b""
-        while select.select([terminal], [], [], 0.2)[0]:
-            seen += os.read(terminal, 65_536)
+        ebclab.sweep(plan, sweeps=tmp_path, name="seen", display=choose_sweep_display(stream))
+    reader.join()
     os.close(terminal)
-    assert b"0001" in seen
-    assert b"2 finished" in seen
+    assert b"0001" in b"".join(seen)
+    assert b"2 finished" in b"".join(seen)
 
 
 def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(cluster: str, tmp_path: Path) -> None:
