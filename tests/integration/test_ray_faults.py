@@ -423,7 +423,12 @@ class Head:
             self._port, self._client_port = free.getsockname()[1], other.getsockname()[1]
         self.address = f"127.0.0.1:{self._port}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        self._environment = {**kept, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+        self._environment = {
+            **kept,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "OMP_NUM_THREADS": "1",
+        }
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
