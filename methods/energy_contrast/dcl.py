@@ -50,10 +50,11 @@ class Dcl(Simclr):
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
-        weights = None
+        weights, temperature = None, self.config.temperature
         if self.config.weighting == "von-mises-fisher":
             weights = von_mises_fisher_weights(positive, sigma=self.config.weighting_sigma)
-        loss = decoupled(positive, negatives, temperature=self.config.temperature, weights=weights)
+        loss = decoupled(positive, negatives, temperature=temperature, weights=weights)
         with torch.no_grad():
-            readable = info_nce(positive, negatives, temperature=self.config.temperature)
-        return StepOutput(loss, self.measure(readable, projection, positive, negatives) | {"decoupled": loss.detach()})
+            readable = info_nce(positive, negatives, temperature=temperature)
+        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
+        return StepOutput(loss, metrics | {"decoupled": loss.detach()})
