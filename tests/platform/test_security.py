@@ -108,7 +108,7 @@ def test_the_yaml_loader_is_a_safe_one() -> None:
 
 
 def test_nothing_ebclab_starts_by_itself_has_a_dashboard() -> None:
-    text = (ROOT / "platform" / "ebclab" / "training" / "launch.py").read_text(encoding="utf-8")
+    text = (ROOT / "platform" / "ebclab" / "training" / "membership.py").read_text(encoding="utf-8")
     (call,) = [
         node
         for node in ast.walk(ast.parse(text))
