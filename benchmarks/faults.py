@@ -27,7 +27,6 @@ ORDER = (
     "the head restarted",
     "the head lost",
     "a preemption notice",
-    "a cloud announces",
     "storage away",
     "disk full",
 )
