@@ -22,7 +22,7 @@ from typing import Any
 
 from page import measured, write_page
 from report import measure, write_sweep
-from sweep_start import Quiet, generated_trial, timestamp
+from sweep_start import generated_trial, timestamp
 
 NODES, TRIALS = (1, 2, 4, 8, 16), (10, 100, 1000)
 SCHEDULED = ((1, 64), (2, 64), (4, 64), (8, 64), (16, 64), (4, 256), (4, 1000))
@@ -96,12 +96,13 @@ def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int
     from ebclab.sweeps import on_tune
     from ebclab.sweeps.limits import Limits
     from ebclab.sweeps.space import parse_space
+    from ebclab.sweeps.table import SilentSweepDisplay
 
     on_tune.run_turn = turn
     config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
     space = parse_space(SPACE, "benchmark")
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
-    ebclab.sweep(plan, sweeps=place, name="s", limits=Limits(concurrent=concurrent), display=Quiet())
+    ebclab.sweep(plan, sweeps=place, name="s", limits=Limits(concurrent=concurrent), display=SilentSweepDisplay())
 
 
 def schedule(nodes: int, trials: int) -> dict[str, float]:

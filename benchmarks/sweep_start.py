@@ -27,18 +27,6 @@ SETTINGS = ["training.epochs=1", "training.batch_size=512", "data.train_limit=10
 SPACE = {"parameters": {"method.temperature": {"loguniform": [0.1, 1.0]}}}
 
 
-class Quiet:
-    """A display that shows nothing."""
-
-    def start(self, name: str, objective: str, num_trials: int) -> None: ...
-
-    def show(self, trials: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def config_of(root: str) -> Any:
     """Return the settings of a trial: one step over images chosen from the whole set."""
     import ebclab
@@ -52,12 +40,13 @@ def ours(root: str) -> list[float]:
     import ebclab
     from ebclab.sweeps.limits import Limits
     from ebclab.sweeps.space import parse_space
+    from ebclab.sweeps.table import SilentSweepDisplay
 
     plan = ebclab.make_plan(
         config_of(root), space=parse_space(SPACE, "benchmark"), scheduler="none", trials=TRIALS, top=0
     )
     with tempfile.TemporaryDirectory() as folder:
-        ebclab.sweep(plan, sweeps=folder, name="s", limits=Limits(concurrent=1), display=Quiet())
+        ebclab.sweep(plan, sweeps=folder, name="s", limits=Limits(concurrent=1), display=SilentSweepDisplay())
         sweep = Path(folder) / "s"
         records = [json.loads(line) for line in (sweep / "trials.jsonl").read_text().splitlines()]
         ends = [timestamp(record["time"]) for record in records if record["event"] == "ended"]

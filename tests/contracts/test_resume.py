@@ -14,18 +14,10 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
+from .test_parity import SMALL
+
 BATCH_SIZE = 16
 NUM_STEPS = 6
-
-SMALL: dict[str, dict[str, Any]] = {
-    "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
-    "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
-    "ebclr": {"buffer_size": 40, "num_steps": 3},
-    "vem-langevin": {"bank_size": 40},
-    "vem-svgd": {"bank_size": 40, "num_steps": 3},
-    "vem-image": {"bank_size": 40, "num_steps": 3},
-}
-"""What keeps a method's memory and time small."""
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},

@@ -34,6 +34,7 @@ from ebclab.errors import UserError
 from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.table import SilentSweepDisplay
 from ebclab.training.checkpoint import newest_step
 from ebclab.training.display import SilentDisplay
 
@@ -319,13 +320,8 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
     config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.name=adam", "optimizer.learning_rate=0.003"])
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=3, top=0)
 
-    class Silent(SilentDisplay):
-        def start(self, name: str, objective: str, num_trials: int) -> None: ...  # type: ignore[override]
-
-        def show(self, trials: Any) -> None: ...
-
     def sweep(name: str) -> dict[str, Any]:
-        ebclab.sweep(plan, sweeps=tmp_path, name=name, limits=Limits(concurrent=1), display=Silent())
+        ebclab.sweep(plan, sweeps=tmp_path, name=name, limits=Limits(concurrent=1), display=SilentSweepDisplay())
         trials = SweepLog(tmp_path / name / "trials.jsonl").trials
         return {each: (t.state, {e: p.objective for e, p in t.curve.items()}) for each, t in trials.items()}
 

@@ -23,6 +23,7 @@ from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.table import SilentSweepDisplay
 from ebclab.training.display import SilentDisplay
 
 TINY = ["data.train_limit=320", "training.batch_size=32", "optimizer.name=adam", "optimizer.learning_rate=0.003"]
@@ -30,18 +31,6 @@ SPACE = {
     "optimizer.learning_rate": {"loguniform": [1e-6, 1e-1]},
     "method.temperature": {"loguniform": [0.05, 1.0]},
 }
-
-
-class Silent:
-    """A display that shows nothing."""
-
-    def start(self, name: str, objective: str, num_trials: int) -> None: ...
-
-    def show(self, trials: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 def _plan(**asked: Any) -> SweepPlan:
@@ -101,9 +90,11 @@ def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_
 ) -> None:
     asked = {"trials": 4, "top": 1, "seeds": 2}
     alone = Limits(concurrent=1)
-    local = ebclab.sweep(_plan(**asked), sweeps=tmp_path, name="sweep", limits=alone, display=Silent())
+    local = ebclab.sweep(_plan(**asked), sweeps=tmp_path, name="sweep", limits=alone, display=SilentSweepDisplay())
     address = "s3://sets/sweeps/sweep"
-    stored = ebclab.sweep(_plan(**asked), sweeps="s3://sets/sweeps", name="sweep", limits=alone, display=Silent())
+    stored = ebclab.sweep(
+        _plan(**asked), sweeps="s3://sets/sweeps", name="sweep", limits=alone, display=SilentSweepDisplay()
+    )
     assert stored["path"] == address
     assert stored["winner"] == local["winner"]
     assert stored["test"] == local["test"]
@@ -124,7 +115,7 @@ def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_
 
 def test_a_population_in_a_store_takes_over_checkpoints_through_it(store: Any, copies: Path, cluster: str) -> None:
     plan = _plan(trials=4, top=1, seeds=1, scheduler="pbt", interval_epochs=1)
-    result = ebclab.sweep(plan, sweeps="s3://sets/sweeps", name="pbt", display=Silent())
+    result = ebclab.sweep(plan, sweeps="s3://sets/sweeps", name="pbt", display=SilentSweepDisplay())
     address = "s3://sets/sweeps/pbt"
     told = [json.loads(line) for line in _read(address, "trials.jsonl").splitlines()]
     cloned = [record for record in told if record["event"] == "cloned"]

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from energy_contrast.byol import Byol, ByolConfig, rising_momentum
-from energy_contrast.losses import nt_xent
 from energy_contrast.method import Batch, Progress
 from energy_contrast.networks import build_encoder
 
@@ -85,13 +84,3 @@ def test_momentum_rises_to_1() -> None:
     assert values[0] == pytest.approx(0.9)
     assert values[-1] == 1
     assert values == sorted(values)
-
-
-def test_info_nce_is_simclrs_of_the_online_projections_and_costly_metrics_come_only_while_diagnosing() -> None:
-    method, batch = build(), make_batch()
-    z = [method.head(method.encoder(views)) for views in batch.views]
-    metrics = method(batch, torch.Generator()).metrics
-    torch.testing.assert_close(metrics["info_nce"], nt_xent(*z, temperature=0.2).detach())
-    assert "effective_rank" in metrics
-    method.diagnosing = False
-    assert set(method(batch, torch.Generator()).metrics) == {"info_nce", "prediction_similarity"}

@@ -34,6 +34,22 @@ class SweepDisplay(Protocol):
     def stop(self) -> None: ...
 
 
+class SilentSweepDisplay:
+    """Shows nothing."""
+
+    def start(self, name: str, objective: str, num_trials: int) -> None:
+        """Nothing."""
+
+    def show(self, trials: Sequence[Trial]) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
 def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
     """Return a live table when ``stream`` (default: standard error) is a terminal, else plain lines."""
     stream = stream or sys.stderr

@@ -18,24 +18,13 @@ from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, trial_config, write_plan
 from ebclab.sweeps.proposals import ConfirmProposals
 from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.table import SilentSweepDisplay
 from ebclab.training import checkpoint, evaluate_run
 from ebclab.training.run_folder import RunFolder
 from ebclab.training.saved_run import untrained_encoder
 from energy_contrast.catalog import METHODS
 
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
-
-
-class Silent:
-    """Nobody looks."""
-
-    def start(self, name: str, objective: str, num_trials: int) -> None: ...
-
-    def show(self, trials: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 class FinishedSweep:
@@ -72,7 +61,7 @@ class FinishedSweep:
 
     def conclude(self) -> None:
         """Write the result as the engine does."""
-        conclude(self.folder, self.plan, self.log, ConfirmProposals(self.plan, self.log), METHODS, Silent())
+        conclude(self.folder, self.plan, self.log, ConfirmProposals(self.plan, self.log), METHODS, SilentSweepDisplay())
 
 
 @pytest.fixture

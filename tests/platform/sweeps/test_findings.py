@@ -21,6 +21,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.proposals import ConfirmProposals
+from ebclab.sweeps.table import SilentSweepDisplay
 from ebclab.sweeps.trial import Epoch, Trial
 from ebclab.training.display import SilentDisplay
 from energy_contrast.catalog import METHODS
@@ -28,20 +29,14 @@ from energy_contrast.catalog import METHODS
 Plans = Callable[..., SweepPlan]
 
 
-class Silent:
+class Remembering(SilentSweepDisplay):
     """A display that remembers what it was told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def start(self, name: str, objective: str, num_trials: int) -> None: ...
-
-    def show(self, trials: Any) -> None: ...
-
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    def stop(self) -> None: ...
 
 
 class Sweep:
@@ -51,7 +46,7 @@ class Sweep:
         self.folder, self.plan = SweepFolder(path), plan
         self.folder.trials.mkdir(parents=True)
         self.log = SweepLog(self.folder.log)
-        self.display = Silent()
+        self.display = Remembering()
 
     def add(self, name: str, *values: float, state: str = "finished", reason: str = "", **changes: Any) -> None:
         """Add a trial that measured ``values``, one second an epoch."""
