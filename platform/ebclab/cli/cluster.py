@@ -32,9 +32,9 @@ def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yam
 @app.command("announce")
 def announce(
     file: Annotated[Path | None, typer.Argument(help="What `ray up` brought: ~/ray_bootstrap_config.yaml.")] = None,
-    most: Annotated[int, typer.Option("--most", help="Workers at once, instead of a file.")] = 0,
-    cpus: Annotated[int, typer.Option("--cpus", help="CPUs of each.")] = 1,
-    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each.")] = 0,
+    most: Annotated[int, typer.Option("--most", min=0, help="Workers at once, instead of a file.")] = 0,
+    cpus: Annotated[int, typer.Option("--cpus", min=0, help="CPUs of each.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs of each.")] = 0,
 ) -> None:
     """Tell the head on this machine how far its cluster may grow.
 

@@ -54,5 +54,7 @@ def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
             for name, node in types.items()
             if name != config["head_node_type"]
         }
-    except (OSError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read, got {error.strerror}; `ray up` brings one to the head") from error
+    except (KeyError, TypeError) as error:
         raise UserError(f"{path}: not what `ray up` brings to a head, got {error!r}; name its configuration") from error

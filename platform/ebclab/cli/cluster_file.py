@@ -32,9 +32,12 @@ def check_cluster_file(path: Path) -> list[str]:
         UserError: The file cannot be read, or Ray is not installed.
     """
     try:
-        config = from_yaml(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read, got {error}; name a file such as cluster/cluster.yaml") from error
+        reason = getattr(error, "strerror", None) or "no text"
+        raise UserError(f"{path}: cannot be read, got {reason}; name a file such as cluster/cluster.yaml") from error
+    is_for_kubernetes = any(line.startswith("apiVersion:") for line in text.splitlines())  # of several documents
+    config = None if is_for_kubernetes else from_yaml(text, str(path))
     if not isinstance(config, dict) or "provider" not in config:
         raise UserError(
             f"{path}: not a file for `ray up`, it has no provider; Kubernetes' files are for `kubectl apply`"
