@@ -118,6 +118,6 @@ def test_nothing_ebclab_starts_by_itself_has_a_dashboard() -> None:
     assert given["include_dashboard"] == "dashboard"
     assert "dashboard = False if address == 'local' else None" in ast.unparse(ast.parse(text))
     elsewhere = [
-        path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "launch.py"
+        path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "membership.py"
     ]
     assert elsewhere == []
