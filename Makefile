@@ -31,13 +31,13 @@ demo: install ## FlatCLR on real digits: train, measure, export; a small sweep a
 	$(BIN)/ebclab export $(DEMO)/sweeps/digits --to $(DEMO)/best --overwrite
 
 test: install ## The test suite, but for `make cluster-test`.
-	$(BIN)/python -m pytest -m "not cluster" --durations=10
+	$(BIN)/python -m pytest -m "not cluster" --durations=10 $(ARGS)
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
 	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || \
 	    { apt-get update -qq && apt-get install -y -qq openssh-server rsync iproute2; } || \
 	    echo "sshd, rsync or ip is missing and cannot be installed here: the test of ray up is skipped"
-	$(BIN)/python -m pytest -m cluster --durations=10
+	$(BIN)/python -m pytest -m cluster --durations=10 $(ARGS)
 
 check: install ## Format, lint, types.
 	$(BIN)/ruff format --check .
