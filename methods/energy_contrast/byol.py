@@ -85,7 +85,7 @@ class Byol(Method):
             # 3. |q - z'|^2 = 2 - 2 <q, z'> of unit vectors, in both directions
             direction = predict_across(prediction, target)
             metrics = {"prediction_similarity": -direction.detach()}
-            return StepOutput(4 + 4 * direction, metrics | measure_pairs(projection, thoroughly=self.diagnosing))
+            return StepOutput(4 + 4 * direction, metrics | measure_pairs(self, projection))
 
     def after_step(self, progress: Progress) -> None:
         """Move the target network towards the online network."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from energy_contrast.diagnostics import diagnose
 from energy_contrast.losses import info_nce, negative_cosine, pair_similarities
+from energy_contrast.method import Method
 
 TEMPERATURE = 0.2
 """Divides similarities in the metrics, that of SimCLR by default, so that methods can be compared by them."""
@@ -38,23 +38,17 @@ def predict_across(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measure_pairs(projection: Tensor, *, thoroughly: bool) -> dict[str, Tensor]:
+def measure_pairs(method: Method, projection: Tensor) -> dict[str, Tensor]:
     """Return what SimCLR would say of these projections, which no loss here reads.
 
     Args:
+        method: Whose they are.
         projection: (2, B, P).
-        thoroughly: Add what ``diagnose`` returns.
 
     Returns:
-        ``info_nce`` at temperature 0.2: log(2B - 1) when all projections agree, which is the collapse to watch for.
-
-    >>> round(measure_pairs(torch.ones(2, 4, 3), thoroughly=False)["info_nce"].exp().item(), 4)
-    7.0
+        What ``Method.measure`` returns, at temperature 0.2; ``info_nce`` is log(2B - 1) when all projections agree,
+        which is the collapse to watch for.
     """
     positive, negatives = pair_similarities(*projection)
     readable = info_nce(positive, negatives, temperature=TEMPERATURE)
-    metrics = {"info_nce": readable}
-    if thoroughly:
-        vectors = projection.flatten(0, 1)
-        metrics |= diagnose(vectors, positive, negatives, info_nce=readable, temperature=TEMPERATURE)
-    return metrics
+    return method.measure(readable, projection.flatten(0, 1), positive, negatives, temperature=TEMPERATURE)

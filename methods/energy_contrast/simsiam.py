@@ -82,7 +82,7 @@ class Simsiam(Method):
             # 3. D(p_1, stopgrad(z_2)) and D(p_2, stopgrad(z_1))
             loss = predict_across(prediction, projection)
             metrics = {"prediction_similarity": -loss.detach()}
-            return StepOutput(loss, metrics | measure_pairs(projection, thoroughly=self.diagnosing))
+            return StepOutput(loss, metrics | measure_pairs(self, projection))
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return projections and predictions (b, P) of a view of this rank's images."""

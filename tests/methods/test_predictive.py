@@ -28,7 +28,8 @@ def test_targets_are_held_still() -> None:
 
 
 def test_a_collapse_shows_in_what_is_read() -> None:
-    same = measure_pairs(torch.ones(2, SIZE, 5), thoroughly=True)
+    method = Simsiam(SimsiamConfig(), build_encoder("small", in_channels=1, width=4))
+    same = measure_pairs(method, torch.ones(2, SIZE, 5))
     assert same["info_nce"].item() == pytest.approx(math.log(2 * SIZE - 1))
     assert same["embedding_spread"].item() == pytest.approx(0, abs=1e-6)
     assert same["log_k_saturation"].item() == pytest.approx(0, abs=1e-6)

@@ -14,8 +14,8 @@ LAB = ROOT / "platform" / "ebclab"
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
-    {"method", "predictive", "ess_control", "chain_energy"},
-    {"restarts"},
+    {"method", "ess_control", "chain_energy"},
+    {"restarts", "predictive"},
     {"chains", "vem"},
     {"chain_trace"},
     {"simclr", "moco", "simsiam", "byol", "flatclr", "dcl", "ebclr", "vem_bank", "vem_image"},
