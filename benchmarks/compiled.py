@@ -19,7 +19,7 @@ import torch
 from page import write_page
 
 from ebclab.config import compose
-from ebclab.training.prepare import build_method
+from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, Progress
 

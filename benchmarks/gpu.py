@@ -28,7 +28,7 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.views import make_views
 from ebclab.training.loop import Training, train_step
-from ebclab.training.prepare import Prepared, prepare
+from ebclab.training.setup import Prepared, prepare
 from energy_contrast.catalog import METHODS
 
 PACKAGES = ("torch", "torchvision")
@@ -192,7 +192,7 @@ def timed_rate(setting: Setting, training: Training, batch_size: int, steps: int
 
 def curve(setting: Setting, asked: argparse.Namespace) -> str:
     """Pretrain on CIFAR-10, stop at each of the epochs asked for, and return the table of test scores."""
-    from ebclab.training.evaluate_run import evaluate_run
+    from ebclab.runs.evaluate import evaluate_run
     from ebclab.training.pretrain import pretrain
 
     small = ["data.train_limit=200", "training.batch_size=16", "evaluation.knn_bank_limit=100"] if setting.tiny else []

@@ -28,14 +28,14 @@ PARTS = {
 def one_round() -> dict[str, float]:
     """Return the seconds of each part, in this process."""
     marks = [time.time()]
-    from ebclab.training.ray_switches import set_ray_switches
+    from ebclab.cluster.switches import set_ray_switches
 
     set_ray_switches()
     import ray
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    import ebclab.training.launch  # noqa: F401  (what a driver imports)
+    import ebclab.training.ray_train.launch  # noqa: F401  (what a driver imports)
 
     marks.append(time.time())
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -51,7 +51,7 @@ def one_round() -> dict[str, float]:
 
 def begin() -> float:
     """Return when a worker could have begun to train."""
-    import ebclab.training.worker  # noqa: F401  (what a worker imports)
+    import ebclab.training.ray_train.worker  # noqa: F401  (what a worker imports)
 
     return time.time()
 

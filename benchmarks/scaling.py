@@ -33,7 +33,7 @@ TINY = ["data.train_limit=128", "training.batch_size=64", "optimizer.warmup_epoc
 @contextmanager
 def cluster(nodes: int) -> Iterator[tuple[float, float, float]]:
     """Yield the seconds of the head's start, of the other nodes', and MB of a node's own processes."""
-    from ebclab.training.ray_switches import set_ray_switches
+    from ebclab.cluster.switches import set_ray_switches
 
     set_ray_switches()
     import ray
@@ -93,10 +93,10 @@ def empty_turn(nodes: int) -> Callable[..., None]:
 def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int, epochs: int = 1) -> None:
     """Run a sweep on the cluster that this process has joined, with ``turn`` for a trial's work."""
     import ebclab
-    from ebclab.sweeps import on_tune
+    from ebclab.sweeps.display.live_table import SilentSweepDisplay
     from ebclab.sweeps.limits import Limits
-    from ebclab.sweeps.space import parse_space
-    from ebclab.sweeps.table import SilentSweepDisplay
+    from ebclab.sweeps.ray_tune import tuner as on_tune
+    from ebclab.sweeps.space.space import parse_space
 
     on_tune.run_turn = turn
     config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
@@ -124,11 +124,11 @@ def schedule(nodes: int, trials: int) -> dict[str, float]:
 def decisions(trials: int) -> float:
     """Return the seconds that our own decisions take for a trial, log included, with nobody to train it."""
     import ebclab
-    from ebclab.sweeps.course import Course
+    from ebclab.runs.stop_request import StopFlag
     from ebclab.sweeps.log import SweepLog
     from ebclab.sweeps.proposals import SearchProposals
-    from ebclab.sweeps.space import parse_space
-    from ebclab.training.interrupt import StopFlag
+    from ebclab.sweeps.scheduler import Course
+    from ebclab.sweeps.space.space import parse_space
 
     space, config = parse_space(SPACE, "benchmark"), ebclab.compose("simclr", overrides=TINY)
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
@@ -147,13 +147,13 @@ def decisions(trials: int) -> float:
 
 def grow(trials: int) -> dict[str, float]:
     """Measure what is done for one event, one proposal, one resume and one report, after ``trials`` trials."""
-    from ebclab.storage.home import Home
     from ebclab.storage.mirror import Mirror
+    from ebclab.storage.remote import Home
     from ebclab.sweeps.folder import SweepFolder
     from ebclab.sweeps.log import SweepLog
-    from ebclab.sweeps.space import load_space
-    from ebclab.sweeps.stopping import StopRules, decide
-    from ebclab.sweeps.suggest import suggest
+    from ebclab.sweeps.policies.stopping import StopRules, decide
+    from ebclab.sweeps.policies.suggest import suggest
+    from ebclab.sweeps.space.space import load_space
 
     space, found = load_space(None, "flatclr"), {}
     with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ebclab.config import compose
 from ebclab.training.loop import autocast
-from ebclab.training.prepare import build_method
+from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch
 

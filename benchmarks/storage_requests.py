@@ -34,7 +34,7 @@ RUNS, SWEEPS, LOGS = (2, 12), (4, 16), (100, 1000)  # epochs, trials of two epoc
 
 def counted_turn(config: dict[str, Any], setup: Any) -> None:
     """Train a trial in a process whose requests are counted."""
-    from ebclab.sweeps.worker import run_turn
+    from ebclab.sweeps.ray_tune.trial_worker import run_turn
 
     count_requests("trial")
     run_turn(config, setup)
@@ -42,7 +42,7 @@ def counted_turn(config: dict[str, Any], setup: Any) -> None:
 
 def count_requests(who: str) -> None:
     """Have every request of this process written down, with the bytes of content that it moves."""
-    from ebclab.storage.store import Store
+    from ebclab.storage.object_store import Store
 
     def counted(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(store: Any, *given: Any) -> Any:
@@ -104,10 +104,10 @@ def sweep_requests(trials: int) -> dict[str, Any]:
 
 def log_requests(trials: int) -> dict[str, Any]:
     """Count the requests for the log of a sweep of ``trials`` generated trials of 20 epochs, pushed twice a trial."""
-    from ebclab.storage.home import Home
     from ebclab.storage.mirror import Mirror
-    from ebclab.sweeps.space import load_space
-    from ebclab.sweeps.suggest import suggest
+    from ebclab.storage.remote import Home
+    from ebclab.sweeps.policies.suggest import suggest
+    from ebclab.sweeps.space.space import load_space
 
     space, size = load_space(None, "flatclr"), 0
 
@@ -146,8 +146,8 @@ def wire() -> dict[str, dict[str, int]]:
     names = {"AWS_ACCESS_KEY_ID": "o", "AWS_SECRET_ACCESS_KEY": "o", "AWS_DEFAULT_REGION": "us-east-1"}
     os.environ |= {**names, "AWS_EC2_METADATA_DISABLED": "true"}
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="sets")
-    from ebclab.storage.home import Home
-    from ebclab.storage.store import Store
+    from ebclab.storage.object_store import Store
+    from ebclab.storage.remote import Home
 
     found: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as folder:

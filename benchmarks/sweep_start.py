@@ -38,9 +38,9 @@ def config_of(root: str) -> Any:
 def ours(root: str) -> list[float]:
     """Return the seconds from one trial's end to the next one's, its own training apart, all but the first."""
     import ebclab
+    from ebclab.sweeps.display.live_table import SilentSweepDisplay
     from ebclab.sweeps.limits import Limits
-    from ebclab.sweeps.space import parse_space
-    from ebclab.sweeps.table import SilentSweepDisplay
+    from ebclab.sweeps.space.space import parse_space
 
     plan = ebclab.make_plan(
         config_of(root), space=parse_space(SPACE, "benchmark"), scheduler="none", trials=TRIALS, top=0
@@ -66,7 +66,7 @@ def timestamp(text: str) -> float:
 
 def peer(root: str, *, reuse: bool) -> list[float]:
     """Return the same for a plain function of Ray Tune that loads its data."""
-    from ebclab.training.ray_switches import set_ray_switches
+    from ebclab.cluster.switches import set_ray_switches
 
     set_ray_switches()
     import ray
@@ -78,7 +78,7 @@ def peer(root: str, *, reuse: bool) -> list[float]:
         import torch
 
         from ebclab.training.loop import train_step
-        from ebclab.training.prepare import prepare
+        from ebclab.training.setup import prepare
         from energy_contrast.catalog import METHODS
 
         torch.set_num_threads(1)
@@ -103,14 +103,14 @@ def peer(root: str, *, reuse: bool) -> list[float]:
 def resume(root: str) -> dict[str, float]:
     """Return the seconds, by part, until a sweep with 1,000 recorded trials gives its next order."""
     import ebclab
-    from ebclab.sweeps.course import Course
+    from ebclab.runs.stop_request import StopFlag
     from ebclab.sweeps.log import SweepLog
     from ebclab.sweeps.plan import Population
+    from ebclab.sweeps.policies.stopping import StopRules
+    from ebclab.sweeps.policies.suggest import suggest
     from ebclab.sweeps.proposals import SearchProposals
-    from ebclab.sweeps.space import load_space
-    from ebclab.sweeps.stopping import StopRules
-    from ebclab.sweeps.suggest import suggest
-    from ebclab.training.interrupt import StopFlag
+    from ebclab.sweeps.scheduler import Course
+    from ebclab.sweeps.space.space import load_space
 
     config = ebclab.compose("flatclr", recipe="fashion-mnist-small")
     plan = ebclab.make_plan(config, trials=1001, epochs=20)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from page import write_page
 
 from ebclab.config import compose
-from ebclab.training.prepare import build_method
+from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 from energy_contrast.diagnostics import effective_rank
 from energy_contrast.method import Batch, Progress

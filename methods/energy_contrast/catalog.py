@@ -1,15 +1,15 @@
 """Every method by its name, written by hand."""
 
-from energy_contrast.byol import Byol
-from energy_contrast.dcl import Dcl
-from energy_contrast.ebclr import Ebclr
-from energy_contrast.flatclr import Flatclr
+from energy_contrast.contrastive.dcl import Dcl
+from energy_contrast.contrastive.flatclr import Flatclr
+from energy_contrast.contrastive.moco import Moco
+from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.energy_based.ebclr import Ebclr
+from energy_contrast.energy_based.vem_bank import VemLangevin, VemSvgd
+from energy_contrast.energy_based.vem_image import VemImage
 from energy_contrast.method import Method
-from energy_contrast.moco import Moco
-from energy_contrast.simclr import Simclr
-from energy_contrast.simsiam import Simsiam
-from energy_contrast.vem_bank import VemLangevin, VemSvgd
-from energy_contrast.vem_image import VemImage
+from energy_contrast.predictive.byol import Byol
+from energy_contrast.predictive.simsiam import Simsiam
 
 METHODS: dict[str, type[Method]] = {
     "simclr": Simclr,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig, compose
     from ebclab.data.image_set import ImageSet
     from ebclab.export import load_encoder
+    from ebclab.runs.evaluate import evaluate_run as evaluate
     from ebclab.sweeps.make_plan import make_plan
     from ebclab.sweeps.sweep import sweep
-    from ebclab.training.evaluate_run import evaluate_run as evaluate
     from ebclab.training.pretrain import pretrain
 
 __all__ = ["ExperimentConfig", "ImageSet", "compose", "evaluate", "load_encoder", "make_plan", "pretrain", "sweep"]
@@ -28,7 +28,7 @@ _HOMES = {
     "ExperimentConfig": ("ebclab.config", "ExperimentConfig"),
     "ImageSet": ("ebclab.data.image_set", "ImageSet"),
     "compose": ("ebclab.config", "compose"),
-    "evaluate": ("ebclab.training.evaluate_run", "evaluate_run"),
+    "evaluate": ("ebclab.runs.evaluate", "evaluate_run"),
     "load_encoder": ("ebclab.export", "load_encoder"),
     "make_plan": ("ebclab.sweeps.make_plan", "make_plan"),
     "pretrain": ("ebclab.training.pretrain", "pretrain"),

@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """One instance of Ray with two CPUs for all runs of a file; its address."""
-    from ebclab.training.ray_switches import set_ray_switches
+    from ebclab.cluster.switches import set_ray_switches
 
     set_ray_switches()
     import ray
@@ -91,7 +91,7 @@ def _post(url: str, content: bytes) -> None:
 @pytest.fixture(scope="module")
 def store() -> Iterator[S3]:
     """The server; this process has the user's keys and no other way to find any."""
-    from ebclab.storage import store as opened
+    from ebclab.storage import object_store as opened
 
     stop, store = _start_store()
     opened._place.cache_clear()  # an earlier server of this process had the same buckets

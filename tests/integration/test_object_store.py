@@ -12,10 +12,10 @@ from pyarrow import fs
 
 import ebclab
 from ebclab.cli import main
-from ebclab.data.filesystem import Place
-from ebclab.data.prepare import prepare_dataset
-from ebclab.data.sources import load_split
+from ebclab.data.sources.load import load_split
+from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError
+from ebclab.storage.filesystem import Place
 from ebclab.training.display import SilentDisplay
 
 TINY = ["data.train_limit=96", "data.holdout_rate=0.2", "training.batch_size=32", "training.epochs=2"]
@@ -174,9 +174,9 @@ def test_what_cannot_be_written_is_one_sentence_without_keys(
 
 
 def test_a_shard_that_vanishes_is_named_as_missing_and_not_as_damaged(digits: str, store: Any) -> None:
-    from ebclab.data.image_source import read_rows
-    from ebclab.data.parquet import ParquetSource
-    from ebclab.data.reading import Reading
+    from ebclab.data.sources.decode import Reading
+    from ebclab.data.sources.image_source import read_rows
+    from ebclab.data.sources.parquet import ParquetSource
 
     fs.copy_files("s3://sets/digits", "s3://sets/vanishing")
     source = ParquetSource("set", "s3://sets/vanishing", "train", Reading())

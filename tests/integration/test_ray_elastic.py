@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import ebclab
-from ebclab.data.prepare import prepare_dataset
-from ebclab.data.sources import load_split
+from ebclab.data.sources.load import load_split
+from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import InterruptedRunError
 from ebclab.training.display import SilentDisplay
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # a second instance of Ray in
 @pytest.fixture
 def one_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A cluster of one machine with one CPU, to which others can be added."""
-    from ebclab.training.ray_switches import set_ray_switches
+    from ebclab.cluster.switches import set_ray_switches
 
     set_ray_switches()
     import ray
     from ray.cluster_utils import Cluster
 
-    from ebclab.training import launch
+    from ebclab.training.ray_train import launch
 
     monkeypatch.setattr(launch, "_RESIZE_SECONDS", 2.0)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

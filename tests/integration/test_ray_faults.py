@@ -31,11 +31,11 @@ from safetensors.torch import load_file
 
 import ebclab
 from ebclab.errors import UserError
+from ebclab.runs.checkpoint import newest_step
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.space import parse_space
-from ebclab.sweeps.table import SilentSweepDisplay
-from ebclab.training.checkpoint import newest_step
+from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
 
 pytestmark = [
@@ -57,7 +57,7 @@ class Machines:
     """
 
     def __init__(self) -> None:
-        from ebclab.training.ray_switches import set_ray_switches
+        from ebclab.cluster.switches import set_ray_switches
 
         set_ray_switches()
         import ray
@@ -375,9 +375,9 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
 def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest(
     store: Any, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
-    from ebclab.storage.home import COPIES, home_at
     from ebclab.storage.mirror import Mirror
-    from ebclab.storage.store import Store
+    from ebclab.storage.object_store import Store
+    from ebclab.storage.remote import COPIES, home_at
 
     address = "s3://sets/faults/run"
     home = home_at(address)

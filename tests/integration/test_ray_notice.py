@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ebclab
-from ebclab.storage.home import COPIES
+from ebclab.storage.remote import COPIES
 
 from .test_ray_faults import (
     TINY,

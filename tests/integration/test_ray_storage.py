@@ -17,13 +17,13 @@ from safetensors.torch import load
 
 import ebclab
 from ebclab.cli import main
-from ebclab.storage.home import COPIES, home_at
-from ebclab.storage.store import Store
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES, home_at
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.space import parse_space
-from ebclab.sweeps.table import SilentSweepDisplay
+from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
 
 TINY = ["data.train_limit=320", "training.batch_size=32", "optimizer.name=adam", "optimizer.learning_rate=0.003"]

@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 import ebclab
-from ebclab.data.prepare import prepare_dataset
-from ebclab.data.sources import load_split
+from ebclab.data.sources.load import load_split
+from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError, UserError
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult
+from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Method, Progress
-from energy_contrast.simclr import Simclr
 
 
 def _pretrain(

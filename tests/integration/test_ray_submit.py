@@ -20,8 +20,8 @@ from typing import NamedTuple
 import pytest
 
 import ebclab
+from ebclab.runs.environment import source_commit
 from ebclab.sweeps.log import SweepLog
-from ebclab.training.environment import source_commit
 
 TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
 SOURCES = os.pathsep.join(

@@ -25,11 +25,11 @@ from safetensors.torch import load_file
 import ebclab
 from ebclab.config import parse_yaml
 from ebclab.errors import TrainingError, UserError
+from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
 from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.space import parse_space
-from ebclab.sweeps.table import SilentSweepDisplay, choose_sweep_display
+from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
 
 pytestmark = [
@@ -214,7 +214,7 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
         return start(manager, **asked)
 
     monkeypatch.setattr(RayActorManager, "add_actor", counted)
-    monkeypatch.setattr("ebclab.sweeps.on_tune.run_turn", empty_turn)
+    monkeypatch.setattr("ebclab.sweeps.ray_tune.tuner.run_turn", empty_turn)
     plan = _plan("training.epochs=1", trials=12, top=0, scheduler="none", search="random")
     result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Releasing())
     assert result["trials"] == {"finished": 12}
@@ -352,7 +352,7 @@ def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(
         told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
         return time.monotonic() + 3600 * told
 
-    monkeypatch.setattr("ebclab.sweeps.phase.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("ebclab.sweeps.ray_tune.phase.time", SimpleNamespace(monotonic=clock))
     plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
     ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=SilentSweepDisplay())
     trials = _trials(tmp_path / "short").values()
@@ -370,7 +370,7 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
         told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
         return time.monotonic() + 3600 * told
 
-    monkeypatch.setattr("ebclab.sweeps.phase.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("ebclab.sweeps.ray_tune.phase.time", SimpleNamespace(monotonic=clock))
     plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
     taken = ray.util.placement_group([{"CPU": 1}])
     ray.get(taken.ready())

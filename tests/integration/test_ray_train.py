@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 import ebclab
 from ebclab.errors import TrainingError, UserError
 from ebclab.training.display import SilentDisplay
-from ebclab.training.prepare import build_method
 from ebclab.training.pretrain import RunResult
+from ebclab.training.setup import build_method
+from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Method, Progress
-from energy_contrast.simclr import Simclr
 
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1", "optimizer.learning_rate=0.0003"]
 """Two steps an epoch; few steps and a small rate, so that rounding does not grow into another run."""

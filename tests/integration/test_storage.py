@@ -18,10 +18,10 @@ import pytest
 from pyarrow import fs
 
 from ebclab.cli import main
-from ebclab.storage.home import COPIES, home_at
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.patience import PATIENCE
-from ebclab.storage.store import Store
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES, home_at
+from ebclab.storage.retry import PATIENCE
 from ebclab.sweeps.log import SweepLog
 
 SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]
@@ -276,7 +276,7 @@ def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
 
 
 def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    from ebclab.storage.keeper import leased
+    from ebclab.storage.sync import leased
 
     home = home_at("s3://sets/busy/run")
     said: list[int] = []

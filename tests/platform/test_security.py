@@ -89,7 +89,7 @@ def test_a_checkpoint_that_would_run_something_is_refused_and_runs_nothing(tmp_p
 
     import torch
 
-    from ebclab.training.checkpoint import _read_state
+    from ebclab.runs.checkpoint import _read_state
 
     torch.save({"optimizer": _Bomb(tmp_path / "ran")}, tmp_path / "state.pt")
     with pytest.raises(ValueError, match=r"^state\.pt holds more than tensors and plain values$"):

@@ -23,7 +23,7 @@ def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yam
     Keys that Ray does not know, values not chosen yet, files that are missing, a dashboard that others could reach.
     Nothing is started and nobody is asked.
     """
-    from ebclab.cli.cluster_file import check_cluster_file
+    from ebclab.cluster.up_file import check_cluster_file
 
     for line in check_cluster_file(file):
         typer.echo(line)
@@ -40,12 +40,12 @@ def announce(
 
     Else a sweep on a cluster without workers would be refused: it has nothing yet. The files for `ray up` call this.
     """
+    from ebclab.cluster.dashboard_address import send_token
     from ebclab.errors import UserError
-    from ebclab.submission.address import send_token
 
     send_token(os.environ)  # before Ray is imported
-    from ebclab.cli.cluster_announce import announce as tell
-    from ebclab.cli.cluster_announce import groups_of
+    from ebclab.cluster.announce import announce as tell
+    from ebclab.cluster.announce import groups_of
 
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
@@ -64,9 +64,9 @@ def watch(
     """
     from datetime import UTC, datetime
 
-    from ebclab.submission.address import send_token
+    from ebclab.cluster.dashboard_address import send_token
 
     send_token(os.environ)  # before Ray is imported
-    from ebclab.cli.cluster_watch import watch as wait
+    from ebclab.cluster.spot.watcher import watch as wait
 
     wait(lambda line: typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)

@@ -6,8 +6,8 @@ import os
 
 from ray._private import services
 
+from ebclab.cluster.address import require_answer
 from ebclab.errors import UserError
-from ebclab.training.cluster_address import require_answer
 
 
 def head_of_this_machine(way_out: str) -> str:

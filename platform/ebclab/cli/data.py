@@ -23,8 +23,8 @@ def list_datasets(root: _Root = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ebclab.data.sources import DATASETS, missing_files
-    from ebclab.data.sources import data_root as resolve_root
+    from ebclab.data.sources.load import DATASETS, missing_files
+    from ebclab.data.sources.load import data_root as resolve_root
 
     folder = resolve_root(root)
     table = Table("dataset", "train", "test", "image", "files", title=f"datasets in {folder}", title_justify="left")
@@ -39,7 +39,7 @@ def list_datasets(root: _Root = None) -> None:
 @app.command("fetch")
 def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)], root: _Root = None) -> None:
     """Download a dataset's files."""
-    from ebclab.data.fetch import fetch as fetch_files
+    from ebclab.data.sources.fetch import fetch as fetch_files
 
     fetch_files(name, root, typer.echo)
 
@@ -57,10 +57,10 @@ def prepare(
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage."""
     from ebclab.config.view_recipes import USUAL_VIEWS
-    from ebclab.data.filesystem import is_address
-    from ebclab.data.prepare import prepare_dataset
-    from ebclab.data.reading import Reading
-    from ebclab.data.sources import load_split, splits_of
+    from ebclab.data.sources.decode import Reading
+    from ebclab.data.sources.load import load_split, splits_of
+    from ebclab.data.sources.write_parquet import prepare_dataset
+    from ebclab.storage.filesystem import is_address
 
     short = {option: f"data.{option}" for option in ("name", "root", "resize", "skip_corrupt")}
     given = {"name": name, "root": root, "resize": resize, "skip_corrupt": skip_corrupt}
@@ -84,9 +84,9 @@ def show(
     root: _Root = None,
 ) -> None:
     """Draw images of a dataset and the views that training would make of them."""
-    from ebclab.data.picture import draw_views
-    from ebclab.data.reading import Reading
-    from ebclab.data.sources import load_split
+    from ebclab.data.sources.decode import Reading
+    from ebclab.data.sources.load import load_split
+    from ebclab.data.views.preview import draw_views
 
     short = {"name": "data.name", "root": "data.root", "view_recipe": "views.recipe"}
     given = {"name": name, "root": root, "view_recipe": view_recipe}

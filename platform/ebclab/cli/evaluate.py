@@ -35,7 +35,7 @@ def evaluate(
     import json
 
     from ebclab.cli.progress import probe_progress
-    from ebclab.training.evaluate_run import evaluate_run
+    from ebclab.runs.evaluate import evaluate_run
 
     with probe_progress() as on_progress:
         scores = evaluate_run(
@@ -55,8 +55,8 @@ def evaluate(
 
 
 def _picture_chains(run: str, data_root: str | None, checkpoint: str, only: str) -> None:
-    from ebclab.training.chains_of_run import picture_chains
-    from ebclab.training.evaluate_run import checkpoint_name
+    from ebclab.runs.evaluate import checkpoint_name
+    from ebclab.training.chain_picture import picture_chains
 
     if only.strip() != "chains":
         raise UserError(f"--only: chains is a picture and no probe, got {only}; ask for it in a command of its own")

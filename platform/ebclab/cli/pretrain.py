@@ -113,9 +113,9 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     from ebclab.config import compose, to_mapping
     from ebclab.config.names import require_folder_name
     from ebclab.errors import RunError
-    from ebclab.storage.home import home_in
+    from ebclab.runs.folder import RunFolder
+    from ebclab.storage.remote import home_in
     from ebclab.training.pretrain import default_name
-    from ebclab.training.run_folder import RunFolder
 
     name = default_name(compose(method, overrides=overrides)) if name is None else require_folder_name(name)
     folder = RunFolder.at(home_in(runs, name) or Path(runs) / name).of("reader").pull()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ebclab.sweeps.inventory import Entry
+    from ebclab.inventory.listing import Entry
 
 app = typer.Typer(help="List runs and sweeps, free disk.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
     """List runs and sweeps: how far they came, how good, how large."""
     from rich.console import Console
 
-    from ebclab.sweeps.inventory import inventory
-    from ebclab.sweeps.shelf import shelf_at
+    from ebclab.inventory.folders import shelf_at
+    from ebclab.inventory.listing import inventory
 
     places = shelf_at(runs, "runs", "--runs"), shelf_at(sweeps, "sweeps", "--sweeps")
     entries = inventory(*places)
@@ -66,9 +66,9 @@ def clean(
     Checkpoints of search trials that are over, but for the best; what Ray left behind. Runs of their own, confirmed
     winners and whatever a process works in stay.
     """
-    from ebclab.sweeps.cleaning import find_waste, remove
-    from ebclab.sweeps.inventory import room_freed
-    from ebclab.sweeps.shelf import folder_given
+    from ebclab.inventory.cleanup import find_waste, remove
+    from ebclab.inventory.folders import folder_given
+    from ebclab.inventory.listing import room_freed
 
     found = find_waste(folder_given(runs, "runs", "--runs"), folder_given(sweeps, "sweeps", "--sweeps"))
     if not found:

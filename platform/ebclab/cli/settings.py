@@ -35,6 +35,6 @@ def composed(method: str, recipe: str | None, config: str | None, overrides: lis
         UserError: A file cannot be read, or settings are wrong.
     """
     from ebclab.config import compose, load_yaml_file
-    from ebclab.storage.store import fetched
+    from ebclab.storage.object_store import fetched
 
     return compose(method, recipe, None if config is None else load_yaml_file(fetched(config)), overrides)

@@ -15,8 +15,8 @@ import typer
 from ebclab.errors import EbclabError, UserError
 
 if TYPE_CHECKING:
-    from ebclab.submission.cluster import Cluster
-    from ebclab.submission.jobs import JobState
+    from ebclab.cluster.jobs import JobState
+    from ebclab.cluster.jobs_client import Cluster
 
 _INTERRUPTED = 130
 
@@ -93,28 +93,28 @@ def _submit(command: list[str], address: str | None, name: str | None, wheel: Pa
 def _origin(wheel: Path | None) -> dict[str, str]:
     """Return what the cluster is told about where the code comes from."""
     from ebclab.cli.arrival import SUBMITTED_FROM
-    from ebclab.training.environment import SENT_COMMIT, source_commit
+    from ebclab.runs.environment import SENT_COMMIT, source_commit
 
     commit = None if wheel else source_commit()
     return {SUBMITTED_FROM: f"Python {platform.python_version()}"} | ({SENT_COMMIT: commit} if commit else {})
 
 
 def _connect(asked: str | None) -> Cluster:
-    from ebclab.submission.address import choose_address, plain_text_warning, send_token
+    from ebclab.cluster.dashboard_address import choose_address, plain_text_warning, send_token
 
     address = choose_address(asked, os.environ)
     if warning := plain_text_warning(address, os.environ):
         _note(f"warning: {warning}")
     send_token(os.environ)
-    from ebclab.submission.cluster import Cluster
+    from ebclab.cluster.jobs_client import Cluster
 
     return Cluster(address)
 
 
 def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
     """Show a job until its end and leave with its exit code."""
+    from ebclab.cluster.jobs import verdict
     from ebclab.submission.following import follow
-    from ebclab.submission.jobs import verdict
 
     try:
         cluster.state(job_id)

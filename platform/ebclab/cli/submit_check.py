@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.config.timm_names import TIMM
-from ebclab.data.filesystem import is_address
+from ebclab.storage.filesystem import is_address
 
 _PLACES: dict[str, tuple[str, ...]] = {
     "pretrain": ("runs", "init"),

@@ -79,7 +79,7 @@ def _given(**asked: Any) -> dict[str, Any]:
 
 def _local(file: str | None) -> Path | None:
     """Return a path on this disk of a file that the user named by path or by address."""
-    from ebclab.storage.store import fetched
+    from ebclab.storage.object_store import fetched
 
     return None if file is None else fetched(file)
 
@@ -104,7 +104,7 @@ def _run(plan: SweepPlan, limits: Limits, **where: Any) -> None:
 
 
 def _begun(sweeps: str, name: str) -> SweepFolder:
-    from ebclab.storage.home import home_in
+    from ebclab.storage.remote import home_in
     from ebclab.sweeps.folder import SweepFolder
 
     return SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).of("reader").pull()

@@ -19,20 +19,20 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from rich.console import Console
     from rich.table import Table
 
+    from ebclab.cluster.switches import set_ray_switches
     from ebclab.sweeps.describe_space import describe_space
     from ebclab.sweeps.forecast import forecast
-    from ebclab.sweeps.requirements import require_judgeable, require_trainable
+    from ebclab.sweeps.preflight import require_judgeable, require_trainable
     from ebclab.training.display import SilentDisplay, clock
-    from ebclab.training.prepare import load_images
-    from ebclab.training.ray_switches import set_ray_switches
+    from ebclab.training.setup import load_images
     from energy_contrast.catalog import METHODS
 
     split = load_images(plan.config)
     require_judgeable(plan, split)
     require_trainable(plan, split, METHODS)
     set_ray_switches()
-    from ebclab.sweeps.launch import slots_of
-    from ebclab.training.membership import joined
+    from ebclab.cluster.join import joined
+    from ebclab.sweeps.ray_tune.launch import slots_of
 
     with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
         slots = slots_of(plan, limits)
@@ -61,7 +61,7 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     from rich.table import Table
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
-    from ebclab.storage.home import home_at
+    from ebclab.storage.remote import home_at
     from ebclab.training.display import clock
 
     objective, where = result["objective"], result["path"]
@@ -96,7 +96,7 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
 def _named(entry: dict[str, Any], plan: SweepPlan) -> str:
     """Return what a person calls confirmed settings."""
     from ebclab.sweeps.proposals import BASELINE
-    from ebclab.sweeps.space_check import own_settings
+    from ebclab.sweeps.space.check import own_settings
 
     start = "the starting settings"
     if entry["trial"] == BASELINE:

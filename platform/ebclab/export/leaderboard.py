@@ -12,11 +12,11 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import BASELINE, ranked
-from ebclab.training import atomic
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
-from ebclab.storage.home import copies_folder, home_at
-from ebclab.storage.store import Store
-from ebclab.training.atomic import new_folder
+from ebclab.storage.atomic import new_folder
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import copies_folder, home_at
 
 CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")

@@ -7,13 +7,13 @@ import logging
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.image_source import read_rows, statistics_rows
-from ebclab.data.location import location_of
-from ebclab.data.reading import Reading
-from ebclab.data.sources import open_source
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import read_rows, statistics_rows
+from ebclab.data.sources.load import open_source
+from ebclab.data.sources.location import location_of
 from ebclab.errors import DataError
 from ebclab.export.formats import Comparison
-from ebclab.training.prepare import load_images
+from ebclab.training.setup import load_images
 
 LIMIT = 64
 """Images that are compared on."""

@@ -13,9 +13,9 @@ from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 from ebclab.export.formats import Format
 from ebclab.export.real_images import comparison_for
-from ebclab.training.evaluate_run import checkpoint_name
-from ebclab.training.run_folder import RunFolder
-from ebclab.training.saved_run import TrainedEncoder, load_trained_encoder
+from ebclab.runs.evaluate import checkpoint_name
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 
 
 def export_run(

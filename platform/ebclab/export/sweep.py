@@ -18,7 +18,7 @@ from ebclab.export.leaderboard import (
 )
 from ebclab.export.place import refuse_occupied_by_others, replaced_folder
 from ebclab.export.run import export_run
-from ebclab.storage.store import Store
+from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 
 _UNCONFIRMED = (

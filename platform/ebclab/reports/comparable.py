@@ -13,8 +13,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
-from ebclab.sweeps.parameter import Parameter, is_number
-from ebclab.sweeps.space import Space
+from ebclab.sweeps.space.parameter import Parameter, is_number
+from ebclab.sweeps.space.space import Space
 from ebclab.sweeps.trial import Trial
 
 LEAST_TRIALS = 8

@@ -16,13 +16,13 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
 from ebclab.storage.lease import held_by
-from ebclab.storage.store import Store
+from ebclab.storage.lock import LOCK
+from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
-from ebclab.training.lock import LOCK
 from energy_contrast.method import Method
 
 

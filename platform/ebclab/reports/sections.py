@@ -17,7 +17,7 @@ from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import Plot, ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.verdict import Candidate, Difference, candidates, difference
-from ebclab.sweeps.findings import saved_by_stopping
+from ebclab.sweeps.conclude import saved_by_stopping
 from ebclab.sweeps.trial import Trial
 
 MOST_FAILURES = 50

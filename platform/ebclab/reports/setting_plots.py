@@ -13,7 +13,7 @@ from ebclab.reports.comparable import LEAST_TRIALS, Footing, as_text, is_inside,
 from ebclab.reports.curve_plots import tick_format
 from ebclab.reports.plots import BLUE, ORANGE, SCALE, Plot, epoch_ticks, plot
 from ebclab.reports.reading import SweepRecord
-from ebclab.sweeps.parameter import Parameter
+from ebclab.sweeps.space.parameter import Parameter
 
 _COLUMNS = 3
 

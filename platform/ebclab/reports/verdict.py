@@ -11,7 +11,7 @@ from scipy import stats
 
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.proposals import BASELINE, ConfirmProposals, mean_and_interval
-from ebclab.sweeps.space_check import own_settings
+from ebclab.sweeps.space.check import own_settings
 
 NOISE_RULE = (
     "Two settings are within noise of each other when Welch's 95 % interval of the difference of their means over "

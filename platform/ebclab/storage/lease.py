@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ebclab.errors import RunError
-from ebclab.storage.home import Home
-from ebclab.storage.store import Store
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import Home
 
 NAME = ".held.json"
 _CLOCK = ".clock"

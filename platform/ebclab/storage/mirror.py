@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
-from ebclab.storage.home import Home
-from ebclab.storage.parts import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
-from ebclab.storage.store import Store, Stored
+from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.remote import Home
+from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
 
 MANIFEST = "manifest.json"
 RESULT = "result.json"

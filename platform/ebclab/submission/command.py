@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ebclab.config.addresses import credentials_problem
 from ebclab.config.names import did_you_mean
-from ebclab.data.filesystem import is_address
 from ebclab.errors import UserError
-from ebclab.sweeps.space import list_spaces
+from ebclab.storage.filesystem import is_address
+from ebclab.sweeps.space.space import list_spaces
 
 FILES = "ebclab_submitted"
 """Folder of the files that were sent along; on the cluster it lies on the import path of the job."""

@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from ebclab.cluster.jobs import Jobs, JobState
 from ebclab.errors import EbclabError, UnreachableError
-from ebclab.submission.jobs import Jobs, JobState
 
 _QUIET_SECONDS = 20.0  # without a line for so long, the cluster is asked whether it is still there
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each new try; a laptop that wakes up finds its network in between

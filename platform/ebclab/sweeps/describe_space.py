@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ebclab.config import ExperimentConfig
 from ebclab.config.check import shown
-from ebclab.sweeps.space import Space
-from ebclab.sweeps.space_check import own_settings
+from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import Space
 
 
 def describe_space(space: Space, config: ExperimentConfig) -> list[tuple[str, str, str]]:

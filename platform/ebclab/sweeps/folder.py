@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError, UserError
-from ebclab.storage.home import Home, Role, home_at
-from ebclab.storage.keeper import Keeper, kept, leased
+from ebclab.runs.folder import RunFolder
+from ebclab.storage.lock import held
 from ebclab.storage.mirror import Mirror
+from ebclab.storage.remote import Home, Role, home_at
+from ebclab.storage.sync import Keeper, kept, leased
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
-from ebclab.training.lock import held
-from ebclab.training.run_folder import RunFolder
 from energy_contrast.method import Method
 
 TRIALS = "trials"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebclab.data.holdout import Split
+from ebclab.hardware import resolve_device
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.slots import Slots
-from ebclab.training.device import resolve_device
+from ebclab.sweeps.resources import Slots
 from ebclab.training.loop import train_step
-from ebclab.training.prepare import prepare
+from ebclab.training.setup import prepare
 from ebclab.training.threads import set_threads
 from energy_contrast.method import Method
 

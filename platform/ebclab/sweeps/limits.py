@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebclab.data.holdout import Split
+from ebclab.runs.initial_weights import InitialWeights
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.table import SweepDisplay
-from ebclab.training.initial_weights import InitialWeights
 from energy_contrast.method import Method
 
 

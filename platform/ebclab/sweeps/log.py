@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
-from ebclab.storage.keeper import Keeper, NoKeeper
-from ebclab.storage.parts import assembled
+from ebclab.storage.segmented_log import assembled
+from ebclab.storage.sync import Keeper, NoKeeper
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")

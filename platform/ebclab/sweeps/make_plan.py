@@ -12,10 +12,10 @@ from ebclab.config.experiment import settings_of
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError
 from ebclab.sweeps.plan import Population, SweepPlan
-from ebclab.sweeps.space import Space, load_space
-from ebclab.sweeps.space_check import check_space, why_not_live
-from ebclab.sweeps.stopping import StopRules
-from ebclab.sweeps.suggest import Search
+from ebclab.sweeps.policies.stopping import StopRules
+from ebclab.sweeps.policies.suggest import Search
+from ebclab.sweeps.space.check import check_space, why_not_live
+from ebclab.sweeps.space.space import Space, load_space
 
 TRIALS = 16
 SEARCHES: tuple[str, ...] = get_args(Search)

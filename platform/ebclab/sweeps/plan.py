@@ -12,11 +12,11 @@ import yaml
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment, to_mapping
 from ebclab.config.names import other_folder
 from ebclab.errors import ConfigError, RunError, UserError
-from ebclab.sweeps.space import Space, parse_space
-from ebclab.sweeps.space_check import apply_settings
-from ebclab.sweeps.stopping import StopRules
-from ebclab.training import atomic
-from ebclab.training.enter_run import changed_settings
+from ebclab.runs.resume import changed_settings
+from ebclab.storage import atomic
+from ebclab.sweeps.policies.stopping import StopRules
+from ebclab.sweeps.space.check import apply_settings
+from ebclab.sweeps.space.space import Space, parse_space
 from energy_contrast.method import Method
 
 Search = Literal["tpe", "random", "grid"]

@@ -12,8 +12,8 @@ from scipy import stats
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.space_check import own_settings
-from ebclab.sweeps.suggest import suggest
+from ebclab.sweeps.policies.suggest import suggest
+from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Kind, Trial
 
 BASELINE = "baseline"

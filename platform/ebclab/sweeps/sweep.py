@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.names import require_folder_name
 from ebclab.data.image_set import ImageSet
-from ebclab.data.location import short_name
-from ebclab.storage.home import home_in
+from ebclab.data.sources.location import short_name
+from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.storage.lease import require_free
+from ebclab.storage.remote import home_in
+from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.limits import Launch, Limits
 from ebclab.sweeps.plan import SweepPlan, read_plan
-from ebclab.sweeps.requirements import require_judgeable, require_trainable
-from ebclab.sweeps.table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.sweeps.warm_start import earlier_results
-from ebclab.training.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
-from ebclab.training.prepare import load_images
-from ebclab.training.ray_switches import set_ray_switches
+from ebclab.training.setup import load_images
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 
@@ -73,7 +73,7 @@ def sweep(
     require_judgeable(plan, split)
     require_trainable(plan, split, methods, weights)
     set_ray_switches()
-    from ebclab.sweeps.launch import launch_sweep
+    from ebclab.sweeps.ray_tune.launch import launch_sweep
 
     shown = display or choose_sweep_display()
     before = SweepFolder.at(warm_start).address if warm_start else None

@@ -11,7 +11,7 @@ from ebclab.config import to_mapping
 from ebclab.errors import RunError, UserError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.space_check import own_settings
+from ebclab.sweeps.space.check import own_settings
 from energy_contrast.method import Method
 
 _MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.holdout_rate")

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from ebclab.cluster.address import who_answers
 from ebclab.errors import TrainingError
-from ebclab.storage.keeper import repeating
-from ebclab.training.cluster_address import who_answers
+from ebclab.storage.sync import repeating
 
 _LOOK = 2.0  # seconds between looks
 _PATIENCE = 30.0  # seconds; Ray's own are 60

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.optimization.schedules import set_learning_rate
-from ebclab.training.ranks import Ranks
+from ebclab.training.process_group import Ranks
 from ebclab.training.rate import RateMeter
 from energy_contrast.method import Batch, Method, Progress
 

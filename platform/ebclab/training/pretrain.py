@@ -10,24 +10,24 @@ from typing import Any
 
 import torch
 
+from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig
 from ebclab.config.names import require_folder_name
 from ebclab.data.image_set import ImageSet
-from ebclab.data.location import short_name
+from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
-from ebclab.storage.home import home_in
+from ebclab.hardware import resolve_device
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.initial_weights import read_initial_weights, with_digest
+from ebclab.runs.metrics_log import LogEvents
+from ebclab.runs.resume import claim, find
+from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.lease import require_free
-from ebclab.training.device import resolve_device
+from ebclab.storage.remote import home_in
 from ebclab.training.display import Display, choose_display
-from ebclab.training.enter_run import claim, find
-from ebclab.training.initial_weights import read_initial_weights, with_digest
-from ebclab.training.interrupt import StopFlag
-from ebclab.training.metrics_log import LogEvents
-from ebclab.training.one_rank import Job, Place, train_rank
-from ebclab.training.prepare import build_method, prepare
-from ebclab.training.ray_switches import set_ray_switches
-from ebclab.training.run_folder import RunFolder
-from ebclab.training.streamed import delivery_of
+from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.ray_train.streamed import delivery_of
+from ebclab.training.setup import build_method, prepare
 from ebclab.training.threads import set_threads
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
@@ -126,7 +126,7 @@ def _train_on_workers(job: Job, display: Display) -> dict[str, Any]:
             "install ray[train,data], or use 0 to train in this process"
         )
     set_ray_switches()
-    from ebclab.training.launch import launch
+    from ebclab.training.ray_train.launch import launch
 
     existed = job.run.config_path.exists()
     with claim(job.run, job.config):

@@ -11,13 +11,13 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
-from ebclab.storage.keeper import Keeper, NoKeeper
-from ebclab.training import checkpoint
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.stop_request import Stop, Wish
+from ebclab.storage.sync import Keeper, NoKeeper
 from ebclab.training.display import Display
-from ebclab.training.health_record import HealthRecord, in_words
-from ebclab.training.interrupt import Stop, Wish
+from ebclab.training.health.record import HealthRecord, in_words
 from ebclab.training.loop import Training, check_weights
-from ebclab.training.run_folder import RunFolder
 
 
 @dataclass

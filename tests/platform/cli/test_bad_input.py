@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from ebclab.training import checkpoint
+from ebclab.runs import checkpoint
 
 from .conftest import TINY, Outcome
 

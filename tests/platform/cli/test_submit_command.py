@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ebclab.cli import arrival
+from ebclab.cluster.jobs import JobState
 from ebclab.errors import UnreachableError, UserError
-from ebclab.submission.jobs import JobState
 
 from .conftest import TINY, Outcome
 
@@ -56,7 +56,7 @@ class FakeCluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> type[FakeCluster]:
     FakeCluster.given = []
-    monkeypatch.setattr("ebclab.submission.cluster.Cluster", FakeCluster)
+    monkeypatch.setattr("ebclab.cluster.jobs_client.Cluster", FakeCluster)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)

@@ -13,8 +13,8 @@ from ebclab.cli.sweep import seconds_of
 from ebclab.cli.sweep_report import print_result
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
-from ebclab.sweeps.space import parse_space
-from ebclab.sweeps.space_check import own_settings
+from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import parse_space
 
 BASE = ["sweep", "simclr"]
 RATE = {"optimizer.learning_rate": {"loguniform": [1e-4, 1.0]}}

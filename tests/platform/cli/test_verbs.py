@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 from ebclab.export import load_encoder
-from ebclab.training import checkpoint
+from ebclab.runs import checkpoint
 
 from .conftest import TINY, Outcome
 

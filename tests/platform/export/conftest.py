@@ -11,17 +11,18 @@ import torch
 
 from ebclab.config import compose, to_yaml
 from ebclab.data.image_set import ImageSet
-from ebclab.sweeps.findings import conclude
+from ebclab.runs import checkpoint
+from ebclab.runs import evaluate as evaluate_run
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.trained_encoder import untrained_encoder
+from ebclab.sweeps.conclude import conclude
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, trial_config, write_plan
 from ebclab.sweeps.proposals import ConfirmProposals
-from ebclab.sweeps.space import parse_space
-from ebclab.sweeps.table import SilentSweepDisplay
-from ebclab.training import checkpoint, evaluate_run
-from ebclab.training.run_folder import RunFolder
-from ebclab.training.saved_run import untrained_encoder
+from ebclab.sweeps.space.space import parse_space
 from energy_contrast.catalog import METHODS
 
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}

@@ -11,8 +11,8 @@ import pytest
 from ebclab.cli import main
 from ebclab.errors import RunError, UserError
 from ebclab.export import load_encoder
-from ebclab.storage.home import COPIES
-from ebclab.storage.store import Store
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import torch
 from ebclab.config import compose
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.sources import load_split
+from ebclab.data.sources.load import load_split
 from ebclab.errors import ExportError, UserError
 from ebclab.export import CardFacts, formats, load_encoder, save_encoder
 from ebclab.export.formats import MODEL_FILES, Comparison, formats_named

@@ -13,7 +13,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import write_plan
-from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.space.space import parse_space
 
 SPACE: dict[str, Any] = {
     "optimizer.learning_rate": {"loguniform": [1e-4, 1e-1]},

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ebclab.cli import main
-from ebclab.data.filesystem import Place
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import section
-from ebclab.storage import store
-from ebclab.storage.home import COPIES
+from ebclab.storage import object_store as store
+from ebclab.storage.filesystem import Place
+from ebclab.storage.remote import COPIES
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.storage.home import COPIES, Home
-from ebclab.storage.patience import PATIENCE
+from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.retry import PATIENCE
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 
 from ebclab.errors import RunError
 from ebclab.storage import lease
-from ebclab.storage.home import Home
-from ebclab.storage.keeper import kept, leased
 from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by
+from ebclab.storage.remote import Home
+from ebclab.storage.sync import kept, leased
 
 
 def sign(there: Path, host: str, process: int, age: float) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.storage.home import Home
 from ebclab.storage.mirror import Mirror, whole_checkpoints
-from ebclab.storage.store import Store
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import Home
 
 
 def fill(folder: Path, *names: str) -> None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from ebclab.cluster.jobs import JobState, verdict
 from ebclab.errors import EbclabError, UnreachableError, UserError
 from ebclab.submission.following import JobLog, follow
-from ebclab.submission.jobs import JobState, verdict
 
 OPENING = "2026-01-01 INFO job_manager.py -- Runtime env is setting up.\nRunning entrypoint for job j: cd ~ && exec x\n"
 

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from ebclab.config import compose
-from ebclab.sweeps.course import Course, Order
+from ebclab.runs.stop_request import StopFlag
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.population import explore
+from ebclab.sweeps.policies.population import explore
 from ebclab.sweeps.proposals import SearchProposals
-from ebclab.sweeps.space import parse_space
+from ebclab.sweeps.scheduler import Course, Order
+from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
-from ebclab.training.interrupt import StopFlag
 
 SPACE = {
     "optimizer.learning_rate": {"loguniform": [1e-5, 0.1]},

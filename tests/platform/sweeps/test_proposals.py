@@ -14,7 +14,7 @@ from scipy import stats
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import BASELINE, ConfirmProposals, SearchProposals, mean_and_interval, ranked
-from ebclab.sweeps.space_check import own_settings
+from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Epoch, State, Trial
 
 Plans = Callable[..., SweepPlan]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from energy_contrast.vem_bank import VemLangevin
+from energy_contrast.energy_based.vem_bank import VemLangevin
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import torch
 
 from ebclab.config import compose
 from ebclab.errors import DivergedError, RunError
-from ebclab.storage.home import COPIES, Home
-from ebclab.training import checkpoint
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.stop_request import StopFlag
+from ebclab.storage.remote import COPIES, Home
 from ebclab.training.display import SilentDisplay
-from ebclab.training.interrupt import StopFlag
-from ebclab.training.one_rank import Job, Place, train_rank
-from ebclab.training.prepare import Prepared, prepare
-from ebclab.training.ranks import Ranks
-from ebclab.training.run_folder import RunFolder
-from ebclab.training.start import continue_or_start
-from energy_contrast.vem_bank import VemLangevin
+from ebclab.training.process_group import Ranks
+from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.restore import continue_or_start
+from ebclab.training.setup import Prepared, prepare
+from energy_contrast.energy_based.vem_bank import VemLangevin
 
 
 @pytest.fixture

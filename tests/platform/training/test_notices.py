@@ -15,16 +15,17 @@ import torch.distributed as dist
 
 from ebclab.config import compose
 from ebclab.errors import EbclabError, RunError
-from ebclab.storage.home import COPIES, Home
-from ebclab.storage.keeper import StoreKeeper
-from ebclab.storage.note import StoredNote
-from ebclab.training import checkpoint, one_rank
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.stop_request import StopFlag, Wish
+from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.signal_file import StoredNote
+from ebclab.storage.sync import StoreKeeper
+from ebclab.training import rank as one_rank
 from ebclab.training.display import SilentDisplay
-from ebclab.training.interrupt import StopFlag, Wish
-from ebclab.training.one_rank import Job, Place, train_rank
-from ebclab.training.prepare import prepare
-from ebclab.training.ranks import ALONE, Ranks
-from ebclab.training.run_folder import RunFolder
+from ebclab.training.process_group import ALONE, Ranks
+from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
 
 CPU = torch.device("cpu")

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 import ebclab
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.sources import load_split
+from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, InterruptedRunError, RunError
-from ebclab.training import checkpoint
+from ebclab.runs import checkpoint
 from ebclab.training.display import SilentDisplay
 from ebclab.training.recorder import Recorder
+from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
 from energy_contrast.settings import FORBID_UNKNOWN, setting
-from energy_contrast.simclr import Simclr
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_
 
 
 def test_the_initial_weights_depend_on_the_seed_alone_and_the_global_generator_is_left_alone(tmp_path: Path) -> None:
-    from ebclab.training.prepare import prepare
+    from ebclab.training.setup import prepare
 
     def weights(seed: int) -> Tensor:
         config = replace(_config(), seed=seed)
@@ -208,7 +208,7 @@ def test_the_public_names_come_from_their_homes() -> None:
 
 
 def test_the_digits_are_held_out_by_key_whatever_the_seed(tmp_path: Path) -> None:
-    from ebclab.training.prepare import prepare
+    from ebclab.training.setup import prepare
     from energy_contrast.catalog import METHODS
 
     config = compose("simclr", recipe="digits-demo")

@@ -1,0 +1,156 @@
+"""Persistent Langevin chains: they start from a replay buffer or anew, move, and go back to where they came from.
+
+Shapes: B chains of the global batch, b of this rank, R that start anew, S images of the buffer, C channels, H x W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from energy_contrast.chains.restarts import Restarts, saturated_share
+from energy_contrast.memory.replay_buffer import ReplayBuffer
+from energy_contrast.method import PixelRange
+from energy_contrast.parallel import gather, own_share, world_size
+from energy_contrast.samplers import Sampler, SamplerInfo, Staged
+
+
+class Chains(NamedTuple):
+    """The chains of one step.
+
+    Attributes:
+        rows: (B,) int64 rows of the buffer that the global batch's chains come from, the same on every rank.
+        counts: (B,) int32 how often each has been started before; 0 for those that start anew.
+        position: (b, C, H, W) this rank's share.
+    """
+
+    rows: Tensor
+    counts: Tensor
+    position: Tensor
+
+
+def start_chains(
+    buffer: ReplayBuffer,
+    restarts: Restarts,
+    proposals: Tensor,
+    generator: torch.Generator,
+    pixel_range: PixelRange | None,
+    *,
+    like: Tensor,
+) -> Chains:
+    """Draw the chains of the global batch: rows of the buffer with replacement, some of them replaced by new starts.
+
+    Args:
+        buffer: Holds images.
+        restarts: Which chains start anew.
+        proposals: This rank's part of the views of training images for them.
+        generator: Source of randomness, in the same state on every rank.
+        pixel_range: Black and white; None means unknown.
+        like: (b, C, H, W) whose number, dtype, device and memory format this rank's chains get.
+
+    Returns:
+        The chains.
+
+    Raises:
+        ValueError: If the buffer holds nothing yet.
+
+    Source: EBCLR (arXiv:2202.04933), algorithm 2; both draws with replacement, as in the released code.
+    """
+    if not buffer.allocated:
+        raise ValueError("buffer: holds no images yet, got no start; call start(draw), or load a saved state")
+    where, batch_size = generator.device, world_size() * len(like)
+    rows = torch.randint(buffer.size, (batch_size,), generator=generator, device=where).to(like.device)
+    counts = buffer.counts.index_select(0, rows.to(buffer.counts.device)).to(like.device)
+    position = buffer.draw(own_share(rows), like.dtype)[0]
+    if num_places := restarts.num_places(batch_size):
+        places = torch.randint(batch_size, (num_places,), generator=generator, device=where).to(like.device)
+        # Which new start a place gets: the last that was drawn for it, -1 where there is none.
+        hit = places == torch.arange(batch_size, device=like.device)[:, None]  # (B, R)
+        source = torch.where(hit, torch.arange(num_places, device=like.device), -1).amax(dim=1)  # (B,)
+        fresh = restarts.new_starts(proposals, generator, pixel_range, like=position, count=num_places)
+        own = own_share(source)
+        position = torch.where(own.view(-1, 1, 1, 1) >= 0, fresh[own.clamp_min(0)], position)
+        counts = torch.where(source >= 0, 0, counts)
+    channels_last = like.is_contiguous(memory_format=torch.channels_last)
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    return Chains(rows, counts, position.contiguous(memory_format=memory_format))
+
+
+def move_chains(
+    sampler: Sampler,
+    chains: Chains,
+    context: Callable[[int, Tensor], Any],
+    generator: torch.Generator,
+    *,
+    num_steps: int,
+) -> tuple[Chains, list[SamplerInfo]]:
+    """Return the chains after some steps, and what each step told of this rank's share.
+
+    Args:
+        sampler: Takes a ``Staged`` as context.
+        chains: Where they start.
+        context: ``context(step, position)`` is what the sampler's energy is given beside the position.
+        generator: Draws noise for the chains of all ranks, each of which takes its share.
+        num_steps: T.
+
+    Returns:
+        Chains of the same rows and counts, and the steps' information.
+
+    Source: EBCLR (arXiv:2202.04933), algorithm 1.
+    """
+    counts, infos = own_share(chains.counts), []
+    state = sampler.init(chains.position)
+    for step in range(num_steps):
+        staged = Staged(counts, context(step, state.position))
+        state, info = sampler.step(state, staged, _own_noise(state.position, len(chains.rows), generator))
+        infos.append(info)
+    return chains._replace(position=state.position), infos
+
+
+@torch.no_grad()
+def gather_chains(chains: Chains) -> Chains:
+    """Return the chains with the positions (B, C, H, W) of all ranks."""
+    return chains._replace(position=gather(chains.position))
+
+
+def store_chains(buffer: ReplayBuffer, chains: Chains) -> None:
+    """Write gathered chains back to the rows they came from, with this use counted; of a row drawn twice, the last."""
+    buffer.store(chains.rows, chains.position, chains.counts + 1)
+
+
+def measure_chains(
+    buffer: ReplayBuffer, chains: Chains, infos: list[SamplerInfo], pixel_range: PixelRange | None
+) -> dict[str, Tensor]:
+    """Return what to watch of chains that have moved: detached scalars, whose mean over ranks is that of all chains.
+
+    Args:
+        buffer: Where they came from.
+        chains: Where they are, not gathered.
+        infos: What each step told.
+        pixel_range: Black and white; None means unknown.
+
+    Returns:
+        ``chain_movement`` (root mean square of a pixel in a step), ``chain_gradient_norm`` (before the clamp),
+        ``buffer_age`` (mean count), ``reinit_share``, and ``chain_saturation`` where the pixel range is known.
+
+    Source: ours.
+    """
+    dtype = chains.position.dtype
+    metrics = {
+        "chain_movement": torch.stack([info.movement for info in infos]).mean(),
+        "chain_gradient_norm": torch.stack([info.gradient_norm for info in infos]).mean(),
+        "buffer_age": buffer.counts.to(dtype).mean().to(chains.position.device),
+        "reinit_share": (chains.counts == 0).to(dtype).mean(),
+    }
+    if pixel_range is not None:
+        metrics["chain_saturation"] = saturated_share(chains.position, pixel_range)
+    return metrics
+
+
+def _own_noise(like: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Return this rank's share of standard normal numbers that are drawn for all chains of the global batch."""
+    shape, where = (batch_size, *like.shape[1:]), generator.device
+    return own_share(torch.randn(shape, generator=generator, device=where, dtype=like.dtype)).to(like.device)

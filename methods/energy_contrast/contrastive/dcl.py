@@ -1,0 +1,60 @@
+"""DCL: SimCLR whose positive is left out of its own denominator, so that small batches learn as fast as large ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.losses import decoupled, info_nce, von_mises_fisher_weights
+from energy_contrast.method import StepOutput
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class DclConfig(SimclrConfig):
+    """Settings of DCL: those of SimCLR, and the weights of positives."""
+
+    weighting: Literal["none", "von-mises-fisher"] = setting(
+        "none", "Weights of the positives. von-mises-fisher: more for views that differ more, the paper's DCLW."
+    )
+    weighting_sigma: float = setting(
+        0.5, "Divides similarities in von-mises-fisher's weights.", above=0.0, symbol="sigma"
+    )
+
+
+class Dcl(Simclr):
+    """DCL.
+
+    ``L = 1/2B sum_i (-w_i s(i, i+) / tau + log sum_k exp(s(i, k) / tau))``, i over both views, k over the 2B - 2 views
+    of other images, s the cosine of projections; w_i is 1, or a weight of DCLW. Its value may be negative: read
+    ``info_nce``.
+
+    Args:
+        config: Settings of SimCLR, weights of positives.
+        encoder: Maps images to embeddings, with ``embedding_size``.
+
+    Metrics: those of SimCLR, and ``decoupled``, the loss.
+
+    Source: DCL (arXiv:2110.06848), section 3, the losses L_DC and L_DCW.
+    Departs from the paper: the loss is the mean over the 2B anchors, not the sum. Weights are constants, as in lightly;
+    another public implementation differentiates them. The default temperature is SimCLR's, so that the two differ in
+    the loss alone (public implementations have 0.1).
+    """
+
+    Config = DclConfig
+    config: DclConfig
+
+    def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
+        """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
+        weights, temperature = None, self.config.temperature
+        if self.config.weighting == "von-mises-fisher":
+            weights = von_mises_fisher_weights(positive, sigma=self.config.weighting_sigma)
+        loss = decoupled(positive, negatives, temperature=temperature, weights=weights)
+        with torch.no_grad():
+            readable = info_nce(positive, negatives, temperature=temperature)
+        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
+        return StepOutput(loss, metrics | {"decoupled": loss.detach()})

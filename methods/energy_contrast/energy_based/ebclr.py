@@ -1,0 +1,246 @@
+"""EBCLR: contrastive learning with an energy of single images, learnt from Langevin chains.
+
+Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, P projection size, S buffer size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
+from energy_contrast.chains.energy import ChainEnergy, warn_of_batch_norm
+from energy_contrast.chains.restarts import Restarts
+from energy_contrast.chains.trace import trace_chains
+from energy_contrast.energies import marginal_energy
+from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
+from energy_contrast.method import Batch, ChainTrace, Draw, Progress, SamplingMethod, StepOutput
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.parallel import gather
+from energy_contrast.samplers import Sampler, multistage_sgld
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class EbclrConfig:
+    """Settings of EBCLR; defaults are those of the released code for CIFAR."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    temperature: float = setting(
+        0.1, "Divides squared distances of unit vectors; half of it divides cosines.", above=0.0, symbol="tau"
+    )
+    generative_weight: float = setting(0.1, "Weight of the generative term.", minimum=0.0, symbol="lambda")
+    discriminative: Literal["symmetric", "one-sided"] = setting(
+        "symmetric", "Anchors are both views, as in the released code, or the first views only, as in eq. 18."
+    )
+    references: Literal["second-views", "both-views"] = setting(
+        "second-views", "What images are compared with in their energy: eq. 17, or both views without itself, eq. 15."
+    )
+    output_penalty: Literal["sum", "mean", "none"] = setting(
+        "sum", "Squared lengths of projections, summed over images as in the released code, or their mean over images."
+    )
+    output_penalty_weight: float = setting(1e-3, "Weight of the output penalty in the generative term.", minimum=0.0)
+    num_steps: int = setting(10, "Langevin steps of a chain.", unit="steps", minimum=1, symbol="T")
+    step_size: float = setting(0.05, "Multiplies the clamped gradient by the pixels.", above=0.0, symbol="alpha")
+    gradient_clamp: float = setting(
+        1.0, "Largest absolute value of a pixel's gradient.", unit="1/pixel value", above=0.0, symbol="delta"
+    )
+    sigma_min: float = setting(0.01, "Noise of chains started K times or more.", unit="pixel values", minimum=0.0)
+    sigma_max: float = setting(0.05, "Noise of chains never started before.", unit="pixel values", minimum=0.0)
+    noise_decay_count: int = setting(3, "Starts after which the noise is sigma_min.", minimum=1, symbol="K")
+    reinit_rate: float = setting(0.2, "Share of chains that start anew.", minimum=0.0, maximum=1.0, symbol="rho")
+    uniform_rate: float = setting(
+        0.0, "Chance that a new start is uniform pixels instead of a view of an image.", minimum=0.0, maximum=1.0
+    )
+    buffer_size: int = setting(50_000, "Images of the replay buffer.", unit="images", minimum=1)
+    buffer_dtype: Literal["float32", "half", "uint8"] = setting(
+        "float32", "How the replay buffer holds pixels; uint8 cuts far outliers and rounds to 256 levels."
+    )
+    buffer_device: Literal["same", "cpu"] = setting("same", "Where the replay buffer lives: with the network, or not.")
+    chain_precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the chains under autocast.")
+    chain_gradient: Literal["full", "first-layer"] = setting(
+        "full", "first-layer: between full gradients, chains move through the encoder's first layer only."
+    )
+    num_inner_steps: int = setting(1, "Steps for each full gradient, with first-layer.", unit="steps", minimum=1)
+    projection_size: int = setting(128, "Size of the vectors that are compared.", unit="dimensions", minimum=1)
+    projection_hidden_size: int = setting(
+        0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = []
+        if self.sigma_min > self.sigma_max:
+            found.append(f"sigma_min: must not exceed sigma_max, got {self.sigma_min:g} > {self.sigma_max:g}")
+        if self.chain_gradient == "full" and self.num_inner_steps > 1:
+            found.append(
+                f"num_inner_steps: has no effect with full gradients, got {self.num_inner_steps}; "
+                "set chain_gradient=first-layer too"
+            )
+        if self.num_steps % self.num_inner_steps:
+            found.append(f"num_inner_steps: must divide num_steps = {self.num_steps}, got {self.num_inner_steps}")
+        return found
+
+
+class Ebclr(SamplingMethod):
+    """EBCLR.
+
+    ``L = L_dis + lambda (mean E(v) - mean E(x) + w sum |f|^2)`` with views v, chains x, and the energy
+    ``E(v) = -log sum_m exp(-|z - z'_m|^2 / tau)`` of unit projections z against those of the second views v'.
+    ``L_dis`` is InfoNCE with the logits ``-|z - z'|^2 / tau``, which are cosines at tau / 2.
+
+    Args:
+        config: Settings.
+        encoder: f without its head, with ``embedding_size``; without batch norm, or a warning is logged.
+
+    Metrics: ``info_nce`` (L_dis), ``energy_data``, ``energy_chains`` and ``energy_gap`` (chains less data) always;
+    while ``diagnosing`` also ``chain_movement`` (root mean square of a step), ``chain_gradient_norm``,
+    ``chain_saturation`` (where the pixel range is known), ``buffer_age`` (mean count), ``reinit_share`` and what
+    ``diagnose`` returns.
+
+    Raises:
+        ValueError: If ``chain_gradient`` is first-layer and the encoder is no ``ResNet``.
+
+    Source: EBCLR (arXiv:2202.04933), algorithms 1 and 2, eq. 11, 15 to 18 and 20 to 22; constants as released.
+    Departs from the paper, with the released code: both views are anchors, not the first alone (eq. 18); projections
+    have a penalty on their length; the buffer begins with counts above K, so that its images get the least noise. With
+    neither: the buffer is written after the optimizer step, which gives the same numbers; ``references`` both-views
+    keeps eq. 15's sum for chains whole, since a chain is not among them.
+    """
+
+    Config = EbclrConfig
+    config: EbclrConfig
+
+    def __init__(self, config: EbclrConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        embedding_size = cast(int, encoder.embedding_size)
+        hidden_size = config.projection_hidden_size or embedding_size
+        self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size, activation="leaky_relu")
+        self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
+        self.memories = {"buffer": self.buffer}
+        self._restarts = Restarts(config.reinit_rate, config.uniform_rate, first_count=config.noise_decay_count + 2)
+        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._moved: Chains | None = None
+        self._energy = ChainEnergy(
+            self.encoder,
+            self.head,
+            temperature=config.temperature,
+            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
+            bfloat16=config.chain_precision == "bfloat16",
+        )
+        warn_of_batch_norm(
+            encoder,
+            "ebclr: the encoder has batch norm, so that an image's energy depends on its neighbours in the batch "
+            "and running statistics mix images with chains; set encoder.batch_norm=none",
+        )
+
+    def num_proposals(self, batch_size: int) -> int:
+        """Return how many views of other training images a global batch needs for chains that start anew."""
+        if batch_size > self.config.buffer_size:
+            raise ValueError(
+                f"buffer_size: must hold the global batch of {batch_size} images, got {self.config.buffer_size}; "
+                f"use at least {batch_size}"
+            )
+        return self._restarts.num_proposals(batch_size)
+
+    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
+        """Return the bytes of the replay buffer, if they fit where it shall live."""
+        device = self._buffer_device()
+        self.buffer.require_room(shape, available_bytes(device), str(device))
+        return self.buffer.num_bytes(shape)
+
+    def new_sampler(self) -> Sampler:
+        """Return multi-stage SGLD with the method's settings; its context is a ``Staged``."""
+        config = self.config
+        return multistage_sgld(
+            self._energy,
+            step_size=config.step_size * self.step_scale,
+            gradient_clamp=config.gradient_clamp,
+            sigma_min=config.sigma_min,
+            sigma_max=config.sigma_max,
+            noise_decay_count=config.noise_decay_count,
+        )
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile the encoder and all that chains repeat."""
+        super().compile_parts(**options)
+        self._energy.compile(**options)
+
+    def start(self, draw: Draw) -> None:
+        """Fill the buffer with views of training images, or uniform pixels, that count as old."""
+        generator = torch.Generator().manual_seed(self._fill_seed)
+        self._restarts.fill(self.buffer, draw, generator, self._buffer_device(), self.pixel_range)
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; ``generator`` draws which chains, which of them start anew, and their noise."""
+        # 1. z_n, z'_n: the projections of both views, of all ranks
+        own = self._project(batch.views.flatten(0, 1))  # (2b, P)
+        projection = gather(own.view(*batch.views.shape[:2], -1), dim=1)  # (2, B, P)
+        # 2. x_n from the buffer with their counts kappa_n; a share rho of them from q_0 with kappa_n = 0
+        self.buffer.to(self._buffer_device())
+        chains = start_chains(
+            self.buffer, self._restarts, batch.proposals, generator, self.pixel_range, like=batch.views[0]
+        )
+        # 3. x_n after T steps of multi-stage SGLD
+        context = self._energy.context(self._references(projection.detach()))
+        chains, infos = move_chains(self.sampler(), chains, context, generator, num_steps=self.config.num_steps)
+        # 4. kept for the buffer, which takes them with kappa_n + 1 after the step
+        self._moved = gather_chains(chains)
+        # 5. their projections, now as a function of the weights
+        chain_projection = gather(self._project(chains.position))  # (B, P)
+        with torch.autocast(projection.device.type, enabled=False):
+            # 6. the loss of both terms
+            output = self._contrast(projection, chain_projection)
+        if self.diagnosing:
+            output.metrics.update(measure_chains(self.buffer, chains, infos, self.pixel_range))
+        return output
+
+    def after_step(self, progress: Progress) -> None:
+        """Write the step's chains to the buffer."""
+        if self._moved is not None:
+            store_chains(self.buffer, self._moved)
+            self._moved = None
+
+    @torch.no_grad()
+    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
+        """Let chains start from the first views of ``batch``, against the references of its images."""
+        references = self._references(torch.stack([self._project(views) for views in batch.views]))
+        return trace_chains(self.new_sampler(), self._energy, batch.views[0], references, generator, num_steps)
+
+    def _contrast(self, projection: Tensor, chain_projection: Tensor) -> StepOutput:
+        config, (z, _), tau = self.config, projection, self.config.temperature / 2
+        # discriminative term, eq. 18: which of the other 2B - 1 views shows the same image?
+        positive, negatives = pair_similarities(*projection)  # (2B,), (2B, 2B - 2)
+        if config.discriminative == "one-sided":
+            positive, negatives = positive[: len(z)], negatives[: len(z)]
+        discriminative = info_nce(positive, negatives, temperature=tau)
+        # generative term, eq. 13 with the energy of eq. 20: down on data, up on chains
+        references, both = self._references(projection), config.references == "both-views"
+        data = marginal_energy(z, references, temperature=config.temperature, exclude_self=both).mean()
+        chains = marginal_energy(chain_projection, references, temperature=config.temperature).mean()
+        generative = data - chains + self._penalty(z, chain_projection)
+        metrics = self.measure(discriminative, projection.flatten(0, 1), positive, negatives, temperature=tau)
+        metrics |= {"energy_data": data.detach(), "energy_chains": chains.detach()}
+        metrics["energy_gap"] = metrics["energy_chains"] - metrics["energy_data"]
+        return StepOutput(discriminative + config.generative_weight * generative, metrics)
+
+    def _penalty(self, z: Tensor, chain_projection: Tensor) -> Tensor:
+        """Return the weighted squared lengths of the first views' and the chains' projections."""
+        if self.config.output_penalty == "none":
+            return z.new_zeros(())
+        total = z.square().sum() + chain_projection.square().sum()
+        return self.config.output_penalty_weight * total / (1 if self.config.output_penalty == "sum" else len(z))
+
+    def _references(self, projection: Tensor) -> Tensor:
+        """Return what images are compared with: the second views (B, P), or both (2B, P), the first ones first."""
+        return projection[1] if self.config.references == "second-views" else projection.flatten(0, 1)
+
+    def _project(self, images: Tensor) -> Tensor:
+        return at_least_float32(self.head(self.encoder(images)))
+
+    def _buffer_device(self) -> torch.device:
+        return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")

@@ -1,0 +1,194 @@
+"""VEM whose bank holds unit vectors: Langevin dynamics or Stein variational gradient descent among the queries.
+
+Shapes: B images of the global batch, P projection size, M bank size.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.diagnostics import effective_rank
+from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
+from energy_contrast.memory.particle_bank import ParticleBank
+from energy_contrast.method import Batch, Draw, Progress
+from energy_contrast.samplers.particles import feature_langevin, svgd
+from energy_contrast.samplers.sampler import Sampler
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class VemBankConfig(VemConfig):
+    """Settings that both samplers of unit vectors share."""
+
+    bank_size: int = setting(4096, "Particles of the bank, the negatives of every query.", unit="particles", minimum=2)
+    bank_init: Literal["from_features", "random"] = setting(
+        "from_features", "from_features: the untrained network's, of training views; random: directions spread evenly."
+    )
+    step_size: float = setting(1.0, "Length of the first move of a training step.", above=0.0, symbol="alpha")
+    step_schedule: Literal["inverse", "constant"] = setting(
+        "inverse", "Step size of move i. inverse: alpha / i; constant: alpha."
+    )
+    update: Literal["calibrated", "printed"] = setting(
+        "calibrated",
+        "printed: the paper's update to the letter, a control; with its step size, 1, see docs/methods.md.",
+    )
+
+
+class VemBank(Vem):
+    """VEM with a bank of M particles; the sampler is the subclass's.
+
+    Metrics beside those of ``Vem``, while ``diagnosing``: ``bank_movement`` (mean angle of the step's moves, radians),
+    ``bank_cosine`` (mean over the bank of the largest cosine with a query) and ``bank_effective_rank``.
+
+    Source: VEM, algorithms 1 and 2.
+    Departs from the paper: it does not say how the bank begins; ``from_features`` follows AdCo (arXiv:2011.08435),
+    without training on the way.
+    """
+
+    Config = VemBankConfig
+    config: VemBankConfig
+
+    def __init__(self, config: VemBankConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        self.bank = ParticleBank(config.bank_size, config.projection_size)
+        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._moved: Tensor | None = None
+
+    @abstractmethod
+    def draw_noise(self, generator: torch.Generator) -> Tensor:
+        """Return the noise (M, P) of one move."""
+
+    def start(self, draw: Draw) -> None:
+        """Fill the bank with projections of training views, as the untrained network makes them."""
+        if self.config.bank_init == "from_features":
+            # copies, so that batch norm uses the statistics of the views and keeps none of them
+            network = nn.Sequential(copy.deepcopy(self.encoder), copy.deepcopy(self.head)).train()
+            generator = torch.Generator(self.bank.particles.device).manual_seed(self._fill_seed)
+            self.bank.fill(network, draw, generator)
+
+    @torch.no_grad()
+    def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
+        """Let all particles make ``num_steps`` moves among the queries (B, P), on every rank the same."""
+        with torch.autocast(query.device.type, enabled=False):
+            sampler = self.sampler()
+            state = sampler.init(self.bank.particles)
+            for _ in range(self.config.num_steps):
+                state, _ = sampler.step(state, query, self.draw_noise(generator))
+            self._moved = state.position
+            return Negatives(state.position, self._measure_bank(query, state.position) if self.diagnosing else {})
+
+    def after_step(self, progress: Progress) -> None:
+        """Keep the moved particles, and do what ``Vem`` does."""
+        super().after_step(progress)
+        if self._moved is not None:
+            self.bank.store(self._moved)
+            self._moved = None
+
+    def _measure_bank(self, query: Tensor, moved: Tensor) -> dict[str, Tensor]:
+        chord = (moved - self.bank.particles).norm(dim=1)  # (M,)
+        return {
+            "bank_movement": (2 * torch.asin(chord.div(2).clamp_max(1))).mean(),
+            "bank_cosine": (moved @ query.T).amax(dim=1).mean(),
+            "bank_effective_rank": effective_rank(moved),
+        }
+
+
+@dataclass(frozen=True)
+class VemLangevinConfig(VemBankConfig):
+    """Settings of VEM with Langevin dynamics."""
+
+    step_size: float = setting(
+        0.01, "Length of the first move of a training step, in units of its direction.", above=0.0, symbol="alpha"
+    )
+    noise_intensity: float = setting(
+        0.03, "Scales the noise of a move: the bank's temperature is its square.", minimum=0.0, symbol="epsilon"
+    )
+    noise_schedule: Literal["step", "constant"] = setting(
+        "step", "Standard deviation of the noise of move i. step: epsilon sqrt(2 alpha_i); constant: epsilon."
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.update == "printed" and self.noise_schedule != "step":
+            return [f"noise_schedule: has no effect on update=printed, got {self.noise_schedule}; leave it out"]
+        return []
+
+
+class VemLangevin(VemBank):
+    """VEM whose bank of unit vectors moves by Langevin dynamics among the queries.
+
+    See ``Vem``, ``VemBank`` and ``feature_langevin``.
+
+    Source: VEM, algorithm 1.
+    Departs from the paper: see ``feature_langevin`` for the update. Its step size is 0.01 and not 1: the listing's
+    drift has a factor 1/N, which at a batch of N = 256 makes 0.004 of 1.
+    """
+
+    Config = VemLangevinConfig
+    config: VemLangevinConfig
+
+    def new_sampler(self) -> Sampler:
+        """Return Langevin dynamics with the method's settings; its context is the queries (B, P)."""
+        return feature_langevin(
+            temperature=self.config.bank_temperature,
+            step_size=self.config.step_size * self.step_scale,
+            step_schedule=self.config.step_schedule,
+            noise_intensity=self.config.noise_intensity,
+            noise_schedule=self.config.noise_schedule,
+            update=self.config.update,
+        )
+
+    def draw_noise(self, generator: torch.Generator) -> Tensor:
+        """Return standard normal numbers (M, P)."""
+        particles = self.bank.particles
+        noise = torch.randn(particles.shape, generator=generator, device=generator.device, dtype=particles.dtype)
+        return noise.to(particles.device)
+
+
+@dataclass(frozen=True)
+class VemSvgdConfig(VemBankConfig):
+    """Settings of VEM with Stein variational gradient descent."""
+
+    bank_size: int = setting(
+        1024,
+        "Particles of the bank, the negatives of every query; the rbf kernel's time grows with the square.",
+        unit="particles",
+        minimum=2,
+    )
+    kernel: Literal["rbf", "linear"] = setting(
+        "rbf", "How particles share gradients. rbf: they repel each other; linear: the listing's, faster, no repulsion."
+    )
+
+
+class VemSvgd(VemBank):
+    """VEM whose bank of unit vectors moves by Stein variational gradient descent among the queries.
+
+    See ``Vem``, ``VemBank`` and ``svgd``.
+
+    Source: VEM, algorithm 2 and eq. 9.
+    Departs from the paper: see ``svgd`` for the update. The default kernel is eq. 9's and not the listing's, with which
+    the particles gather on one line; the default bank has 1,024 particles and not 4,096.
+    """
+
+    Config = VemSvgdConfig
+    config: VemSvgdConfig
+
+    def new_sampler(self) -> Sampler:
+        """Return Stein variational gradient descent with the method's settings; its context is the queries (B, P)."""
+        return svgd(
+            temperature=self.config.bank_temperature,
+            step_size=self.config.step_size * self.step_scale,
+            step_schedule=self.config.step_schedule,
+            kernel=self.config.kernel,
+            update=self.config.update,
+        )
+
+    def draw_noise(self, generator: torch.Generator) -> Tensor:
+        """Return the particles: the sampler has no use for noise."""
+        return self.bank.particles

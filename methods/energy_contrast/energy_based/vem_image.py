@@ -1,0 +1,150 @@
+"""VEM whose bank holds images: Langevin chains in pixel space, encoded into negatives.
+
+Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, P projection size, M images of the bank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
+from energy_contrast.chains.energy import ChainEnergy, warn_of_batch_norm
+from energy_contrast.chains.restarts import Restarts
+from energy_contrast.chains.trace import trace_chains
+from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
+from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
+from energy_contrast.method import Batch, ChainTrace, Draw, Progress
+from energy_contrast.networks.heads import unit
+from energy_contrast.parallel import gather
+from energy_contrast.samplers import Sampler, Staged, proximal_sgld
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class VemImageConfig(VemConfig):
+    """Settings of VEM with a bank of images."""
+
+    bank_size: int = setting(
+        4096, "Images of the bank, of which as many as the batch has move in a step.", unit="images", minimum=2
+    )
+    bank_init: Literal["views", "uniform"] = setting(
+        "views", "What the bank and new chains begin with. views: views of training images; uniform: uniform pixels."
+    )
+    reinit_rate: float = setting(
+        0.0, "Share of a step's chains that start anew.", minimum=0.0, maximum=1.0, symbol="rho"
+    )
+    step_size: float = setting(0.05, "Multiplies the clamped gradient of the energy.", above=0.0, symbol="alpha")
+    gradient_clamp: float = setting(
+        1.0, "Largest absolute value of a pixel's gradient.", unit="1/pixel value", above=0.0, symbol="delta"
+    )
+    noise_std: float = setting(
+        0.01, "Standard deviation of the noise of a move.", unit="pixel values", minimum=0.0, symbol="sigma"
+    )
+
+
+class VemImage(Vem):
+    """VEM with a bank of M images, B of which move and are encoded in a step.
+
+    The energy of an image is that of its direction, ``E(x) = -log sum_i exp(<u(x), q_i> / tau_bank)`` with
+    ``u = g'(f'(x)) / |g'(f'(x))|`` of the key network, and a move ``x <- x - alpha clamp(grad E(x), -delta, delta)
+    + sigma n``. The negatives are the B vectors u(x) at the chains' ends.
+
+    Metrics beside those of ``Vem``, while ``diagnosing``: ``bank_cosine`` (mean over the negatives of the largest
+    cosine with a query) and what ``measure_chains`` returns.
+
+    Source: VEM, its comparison with sampling in image space; the moves are EBCLR's (arXiv:2202.04933), eq. 21.
+    Departs from the paper: it reports this form's time and gives no listing. Energy, bank and negatives are what
+    algorithm 1 becomes when a particle is an image; everything else about them is ours. The ends of the chains are
+    constants, as the bank is in algorithm 1: no gradient reaches the network through them.
+    """
+
+    Config = VemImageConfig
+    config: VemImageConfig
+
+    def __init__(self, config: VemImageConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        self.bank = ReplayBuffer(config.bank_size)
+        self.memories = {"bank": self.bank}
+        uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
+        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=0)
+        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._moved: Chains | None = None
+        if config.key_encoder == "shared":
+            warn_of_batch_norm(
+                encoder,
+                "vem-image: the encoder has batch norm and makes the chains' vectors too, so that running statistics "
+                "mix images with chains; set key_encoder=momentum or encoder.batch_norm=none",
+            )
+
+    def num_proposals(self, batch_size: int) -> int:
+        """Return how many views of other training images a global batch needs for chains that start anew."""
+        return self._restarts.num_proposals(batch_size)
+
+    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
+        """Return the bytes of the bank, if they fit where the network is."""
+        device = next(self.parameters()).device
+        needed, available = self.bank.num_bytes(shape), available_bytes(device)
+        if needed > available:
+            raise ValueError(
+                f"bank_size: {self.bank.size} images of {'x'.join(map(str, shape))} do not fit on {device}, got "
+                f"{needed / 1e9:,.2f} GB needed and {available / 1e9:,.2f} GB available; use fewer"
+            )
+        return needed
+
+    def start(self, draw: Draw) -> None:
+        """Fill the bank with views of training images, or uniform pixels."""
+        generator = torch.Generator().manual_seed(self._fill_seed)
+        self._restarts.fill(self.bank, draw, generator, next(self.parameters()).device, self.pixel_range)
+
+    def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
+        """Let chains from the bank move towards the queries (B, P), and encode where they end."""
+        self.bank.to(query.device)
+        chains = start_chains(
+            self.bank, self._restarts, batch.proposals, generator, self.pixel_range, like=batch.views[0]
+        )
+        chains, infos = move_chains(
+            self.sampler(), chains, lambda step, position: query, generator, num_steps=self.config.num_steps
+        )
+        self._moved = gather_chains(chains)
+        encoder, head = self.key_networks()
+        with torch.no_grad():
+            vectors = gather(unit(head(encoder(chains.position))))  # (B, P)
+        if not self.diagnosing:
+            return Negatives(vectors, {})
+        cosine = (vectors @ query.T).amax(dim=1).mean()
+        return Negatives(vectors, {"bank_cosine": cosine} | measure_chains(self.bank, chains, infos, self.pixel_range))
+
+    def after_step(self, progress: Progress) -> None:
+        """Write the step's chains to the bank, and do what ``Vem`` does."""
+        super().after_step(progress)
+        if self._moved is not None:
+            store_chains(self.bank, self._moved)
+            self._moved = None
+
+    @torch.no_grad()
+    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
+        """Let chains start from the first views of ``batch`` and move towards its queries."""
+        query = unit(self.head(self.encoder(batch.views[0])))
+        return trace_chains(self.new_sampler(), self._chain_energy(), batch.views[0], query, generator, num_steps)
+
+    def _chain_energy(self) -> ChainEnergy:
+        # On unit vectors |u - q|^2 / (2 tau) = (1 - <u, q>) / tau.
+        return ChainEnergy(*self.key_networks(), temperature=2 * self.config.bank_temperature)
+
+    def new_sampler(self) -> Sampler:
+        """Return clamped Langevin dynamics towards queries; its context is a ``Staged`` around them (B, P)."""
+        energy = self._chain_energy()
+
+        def energy_of_chains(position: Tensor, staged: Staged) -> Tensor:
+            return energy(position, staged.context)
+
+        return proximal_sgld(
+            energy_of_chains,
+            step_size=self.config.step_size * self.step_scale,
+            gradient_clamp=self.config.gradient_clamp,
+            noise_std=self.config.noise_std,
+        )

@@ -1,0 +1,90 @@
+"""SimSiam: a view predicts the other view's projection, which is held still; no negatives, no average of weights.
+
+Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.method import Batch, Method, StepOutput
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.parallel import gather
+from energy_contrast.predictive.prediction import measure_pairs, predict_across
+from energy_contrast.settings import FORBID_UNKNOWN, setting
+
+
+@dataclass(frozen=True)
+class SimsiamConfig:
+    """Settings of SimSiam; defaults are those of the released code for ImageNet."""
+
+    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    projection_size: int = setting(2048, "Size of what is predicted.", unit="dimensions", minimum=1)
+    projection_hidden_size: int = setting(
+        0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0
+    )
+    projection_num_layers: int = setting(
+        3, "Linear layers of the projection head; 2 in the paper's CIFAR-10 runs.", unit="layers", minimum=1
+    )
+    prediction_hidden_size: int = setting(
+        512,
+        "Size of the predictor's hidden layer; the paper wants a quarter of its input.",
+        unit="dimensions",
+        minimum=1,
+    )
+
+
+class Simsiam(Method):
+    """SimSiam.
+
+    ``L = 1/2 D(p_1, stopgrad(z_2)) + 1/2 D(p_2, stopgrad(z_1))`` with projections ``z = g(f(x))``, predictions
+    ``p = h(z)`` and ``D(p, z) = -<p, z> / (|p| |z|)``, averaged over images.
+
+    Args:
+        config: Shapes of the projection head and of the predictor.
+        encoder: f, with ``embedding_size``.
+
+    Metrics: ``prediction_similarity``, the mean cosine of predictions and targets (minus the loss), and ``info_nce`` of
+    the projections at temperature 0.2; while ``diagnosing`` also what ``diagnose`` returns, of the projections.
+
+    Source: SimSiam (arXiv:2011.10566), algorithm 1, eq. 1 to 4, section 3.
+    Departs from the paper: batch norm uses the whole global batch of a view, not what each GPU holds; the predictor's
+    learning rate follows the schedule of all weights, while the released code keeps it constant.
+    """
+
+    Config = SimsiamConfig
+    config: SimsiamConfig
+
+    def __init__(self, config: SimsiamConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        size = config.projection_size
+        self.head = ProjectionHead(
+            cast(int, encoder.embedding_size),
+            config.projection_hidden_size or size,
+            size,
+            num_layers=config.projection_num_layers,
+            batch_norm=True,
+            output_batch_norm=True,
+        )
+        self.predictor = ProjectionHead(size, config.prediction_hidden_size, size, batch_norm=True)
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; draws nothing from ``generator``."""
+        # 1. z = g(f(x)), p = h(z): each view in a pass of its own, so that batch norm sees one view at a time
+        projection, prediction = (torch.stack(both) for both in zip(*map(self._predict, batch.views), strict=True))
+        # 2. those of all ranks: from here on, B counts the images of the global batch
+        projection, prediction = gather(projection, dim=1), gather(prediction, dim=1)  # (2, B, P) each
+        with torch.autocast(projection.device.type, enabled=False):
+            # 3. D(p_1, stopgrad(z_2)) and D(p_2, stopgrad(z_1))
+            loss = predict_across(prediction, projection)
+            metrics = {"prediction_similarity": -loss.detach()}
+            return StepOutput(loss, metrics | measure_pairs(self, projection))
+
+    def _predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return projections and predictions (b, P) of a view of this rank's images."""
+        projection = at_least_float32(self.head(self.encoder(images)))
+        return projection, at_least_float32(self.predictor(projection))

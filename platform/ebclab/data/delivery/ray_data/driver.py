@@ -1,0 +1,135 @@
+"""What the driver does before a stream starts: choose the rows, look at the images where it must, keep some of them.
+
+The work on images is done by tasks on the cluster; the driver opens the index alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
+from ebclab.data.delivery.ray_data.worker import user_error_in
+from ebclab.data.holdout import held_out, limited
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.sources.decode import Decoded, Reading
+from ebclab.data.sources.image_source import (
+    ImageSource,
+    RowIndex,
+    Statistics,
+    read_rows,
+    report_skipped,
+    statistics_rows,
+)
+from ebclab.data.sources.load import open_source
+
+_PART_BYTES = 64 << 20  # of decoded images that one task reads
+
+_log = logging.getLogger("ebclab.data")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream that is ready to be built, and the few images that selection needs in memory.
+
+    Attributes:
+        plan: What is delivered.
+        bank: Training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN.
+        holdout: Held-out images, at most as many.
+    """
+
+    plan: StreamPlan
+    bank: ImageSet
+    holdout: ImageSet
+
+
+def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
+    """Return the stream that ``config`` describes; Ray must be running.
+
+    The rows trained on and held out are those of resident delivery. Images are decoded here only for the statistics
+    (where the set does not tell its own), for the bank and the held-out images and, with ``data.skip_corrupt``, to
+    find the damaged ones: then all of them, once.
+
+    Args:
+        config: Resolved settings.
+        num_views: Views of each image that the method wants.
+
+    Raises:
+        DataError: The dataset cannot be read or streamed.
+    """
+    source = open_source(config.data.name, "train", Reading.of(config.data))
+    source_ref = ray.put(source)
+    statistics = source.statistics or _statistics(source_ref, source)
+    everything = _sound_rows(source_ref, source) if config.data.skip_corrupt else source.index
+    chosen = everything.at(limited(everything.keys, config.data.train_limit))
+    held = held_out(chosen.keys, config.data.holdout_rate)
+    train = chosen.at(~held)
+    count = config.evaluation.knn_bank_limit
+    bank, holdout = (
+        _load(source_ref, source, index.at(limited(index.keys, count)), statistics)
+        for index in (train, chosen.at(held))
+    )
+    settings = ViewSettings(
+        config.views,
+        preprocessing_for(config.views, bank),
+        config.seed,
+        config.training.batch_size,
+        num_views,
+        on_pipeline=config.data.views_on == "pipeline",
+    )
+    rows_per_block = usual_rows_per_block(len(train), _image_bytes(source))
+    return Stream(StreamPlan(source, train, settings, rows_per_block), bank, holdout)
+
+
+def _statistics(source_ref: Any, source: ImageSource) -> Statistics:
+    chosen = source.index.at(statistics_rows(source.index.keys))
+    return Statistics(*channel_statistics(_read(source_ref, source, chosen).images))
+
+
+def _sound_rows(source_ref: Any, source: ImageSource) -> RowIndex:
+    """Return the rows whose images can be decoded; the others are reported."""
+    _log.info("%s: decoding all %s images once, to leave out damaged ones", source.name, f"{len(source.index):,}")
+    decoded = _read(source_ref, source, source.index, keep_images=False)
+    report_skipped(decoded.complaints, len(source.index))
+    return source.index.at(decoded.good)
+
+
+def _load(source_ref: Any, source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
+    images = _read(source_ref, source, index).images
+    return ImageSet(source.name, images, index.labels, index.keys, source.class_names, statistics.mean, statistics.std)
+
+
+def _read(source_ref: Any, source: ImageSource, index: RowIndex, *, keep_images: bool = True) -> Decoded:
+    """Return the images of ``index``, read by tasks."""
+    rows_per_part = max(1, _PART_BYTES // _image_bytes(source))
+    parts = torch.split(torch.arange(len(index)), rows_per_part)
+    try:
+        read: list[Decoded] = ray.get(
+            [_read_part.remote(source_ref, index.at(rows), keep_images) for rows in parts if len(rows)]
+        )
+    except ray.exceptions.RayTaskError as error:
+        raise user_error_in(error) or error from error
+    empty = torch.empty(0, *source.example.shape, dtype=torch.uint8)
+    return Decoded(
+        torch.cat([empty, *(part.images for part in read)]),
+        torch.cat([torch.zeros(0, dtype=torch.bool), *(part.good for part in read)]),
+        [complaint for part in read for complaint in part.complaints],
+    )
+
+
+@ray.remote
+def _read_part(source: ImageSource, index: RowIndex, keep_images: bool) -> Decoded:
+    torch.set_num_threads(1)
+    decoded = read_rows(source, index)
+    return decoded if keep_images else decoded._replace(images=decoded.images[:0])
+
+
+def _image_bytes(source: ImageSource) -> int:
+    return math.prod(source.example.shape)

@@ -1,0 +1,87 @@
+"""The Ray Data side of a stream: read, decode and perhaps make views, in tasks anywhere in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+import torch
+from ray.data import Dataset, ExecutionOptions
+from ray.data.context import DataContext
+
+from ebclab.data.delivery.ray_data.plan import StreamPlan
+from ebclab.data.sources.image_source import read_rows
+from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch
+
+EPOCH, ROW, LABEL, KEY, IMAGE, VIEWS = "epoch", "row", "label", "key", "image", "views"
+"""Columns of a block: IMAGE (C, H, W) bytes or, where views are made in the pipeline, VIEWS (V, C, h, w) floats."""
+
+
+def build_dataset(plan: StreamPlan, *, first_epoch: int) -> Dataset:
+    """Return the dataset that delivers ``plan``, one epoch an execution.
+
+    Hand it to ``streaming_split(workers, equal=True)`` or to Ray Train, with ``execution_options()`` in either case.
+    A launch that starts again, after a failure or with another number of workers, needs a new dataset.
+
+    Args:
+        plan: What is delivered; it goes into the object store once.
+        first_epoch: The epoch that the first execution delivers.
+    """
+    blocks = ray.data.range(plan.num_blocks, override_num_blocks=plan.num_blocks)
+    dataset = blocks.map_batches(
+        _block_maker(ray.put(plan), first_epoch), batch_size=None, batch_format="numpy", zero_copy_batch=True
+    )
+    dataset.context.execution_options = execution_options()
+    dataset.context.enable_progress_bars = False
+    dataset.context.print_on_execution_start = False
+    return dataset
+
+
+def execution_options() -> ExecutionOptions:
+    """Return how the dataset is executed: blocks keep their order, so that equal runs get equal batches."""
+    return ExecutionOptions(preserve_order=True)
+
+
+def _block_maker(plan_ref: Any, first_epoch: int) -> Callable[[dict[str, np.ndarray]], pa.Table]:
+    """Return the task of one block; what it closes over is small."""
+
+    def make_block(numbers: dict[str, np.ndarray]) -> pa.Table:
+        torch.set_num_threads(1)  # tasks share the machine with each other and with the workers
+        # Ray Data tells a task the number of its execution nowhere else; the worker checks the epoch of every batch.
+        epoch = first_epoch + DataContext.get_current()._execution_idx
+        plan: StreamPlan = ray.get(plan_ref)
+        return pa.concat_tables([_block(plan, epoch, int(number)) for number in numbers["id"]])
+
+    return make_block
+
+
+def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:
+    rows = plan.block_rows(epoch, number)
+    index = plan.train.at(rows)
+    images = read_rows(plan.source, index).images
+    columns = {
+        EPOCH: np.full(len(rows), epoch),
+        ROW: rows.numpy(),
+        LABEL: index.labels.numpy(),
+        KEY: index.keys.numpy(),
+    }
+    if not plan.settings.on_pipeline:
+        return pa.table({**columns, IMAGE: pa.FixedShapeTensorArray.from_numpy_ndarray(images.numpy())})
+    settings = plan.settings
+    views = make_views(
+        images,
+        index.keys,
+        settings.views,
+        settings.preprocessing,
+        seed=settings.seed,
+        epoch=epoch,
+        num_views=settings.num_views,
+        # No task knows a row's batch: settings that would need it are refused before.
+        shared=words_of_batch(settings.views, rows, position=-1, batch_size=settings.batch_size),
+    )
+    by_image = views.transpose(0, 1).contiguous()  # (R, V, C, h, w)
+    return pa.table({**columns, VIEWS: pa.FixedShapeTensorArray.from_numpy_ndarray(by_image.numpy())})

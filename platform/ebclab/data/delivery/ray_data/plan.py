@@ -1,0 +1,117 @@
+"""What a stream delivers, known before it runs: which rows, in which blocks, in which order of each epoch.
+
+Shapes: n training images, G groups of rows that are read together, R rows of a block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.hashing import hash_words
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.image_source import ImageSource, RowIndex
+
+_GROUP_SALT = 0x67726F757073  # names the uses of a hash, so that the order of groups and of rows are independent
+_ROW_SALT = 0x726F7773
+_BLOCK_ROWS = 4096  # enough to shuffle in, few enough that an epoch of a small set still has blocks for every worker
+_BLOCK_BYTES = 16 << 20  # two float views are eight times as large, and Ray Data cuts blocks above 128 MiB
+_FEWEST_BLOCKS = 12
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """What the views of a stream depend on.
+
+    Attributes:
+        views: How views are drawn.
+        preprocessing: Size and normalisation of the views.
+        seed: Seed of the run.
+        batch_size: Global batch size, images; what a batch or a chunk is where images share a draw.
+        num_views: Views of each image.
+        on_pipeline: Views are made in Ray Data's tasks, not in the worker.
+    """
+
+    views: ViewsConfig
+    preprocessing: Preprocessing
+    seed: int
+    batch_size: int
+    num_views: int = 2
+    on_pipeline: bool = False
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """Everything that the tasks of a stream need to know.
+
+    Attributes:
+        source: Where the images lie.
+        train: Index of the rows that are trained on, sorted by group.
+        settings: What the views depend on.
+        rows_per_block: About how many rows a block has.
+    """
+
+    source: ImageSource
+    train: RowIndex
+    settings: ViewSettings
+    rows_per_block: int
+
+    @cached_property
+    def group_sizes(self) -> Tensor:
+        """Rows that are trained on in each group that has any, (G,) int64."""
+        sizes: Tensor = torch.unique_consecutive(self.train.groups, return_counts=True)[1]
+        return sizes
+
+    @property
+    def groups_per_block(self) -> int:
+        """How many groups are read, mixed and delivered together."""
+        rows_per_group = len(self.train) / len(self.group_sizes)
+        return max(1, round(self.rows_per_block / rows_per_group))
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of an epoch."""
+        return math.ceil(len(self.group_sizes) / self.groups_per_block)
+
+    @cached_property
+    def digest(self) -> str:
+        """A short hash of the training keys and labels, to notice data that changed under a run."""
+        digest = hashlib.sha256(self.train.keys.numpy().tobytes())
+        digest.update(self.train.labels.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def block_rows(self, epoch: int, number: int) -> Tensor:
+        """Return the training rows (R,) of a block of an epoch, in the order in which they are delivered.
+
+        The groups come in the order of a hash of (seed, epoch, group); a block takes the next few of them and orders
+        their rows by a hash of (seed, epoch, key).
+
+        Args:
+            epoch: Epoch, from 0.
+            number: Number of the block within the epoch, in [0, num_blocks).
+        """
+        seed = self.settings.seed
+        groups = torch.arange(len(self.group_sizes))
+        order = torch.argsort(hash_words(_GROUP_SALT, seed, epoch, groups), stable=True)
+        chosen = order[number * self.groups_per_block : (number + 1) * self.groups_per_block]
+        sizes = self.group_sizes[chosen]
+        first = (self.group_sizes.cumsum(0) - self.group_sizes)[chosen]
+        within = torch.arange(int(sizes.sum())) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        rows = torch.repeat_interleave(first, sizes) + within
+        return rows[torch.argsort(hash_words(_ROW_SALT, seed, epoch, self.train.keys[rows]), stable=True)]
+
+
+def usual_rows_per_block(num_rows: int, image_bytes: int) -> int:
+    """Return about how many rows a block should have.
+
+    Args:
+        num_rows: Rows of an epoch.
+        image_bytes: Bytes of one image.
+    """
+    return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // image_bytes, math.ceil(num_rows / _FEWEST_BLOCKS)))

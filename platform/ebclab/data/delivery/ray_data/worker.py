@@ -1,0 +1,194 @@
+"""The worker's side of a stream: blocks become batches, in order, and every batch is checked.
+
+Shapes: V views, B images of this rank, C channels, H x W stored pixels, h x w view pixels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import torch
+from ray.data import DataIterator
+from ray.exceptions import RayError
+from torch import Tensor
+
+from ebclab import errors
+from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
+from ebclab.data.delivery.ray_data.plan import ViewSettings
+from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch
+from ebclab.errors import DataError, EbclabError, UserError
+from energy_contrast.method import Batch
+
+_PREFETCHED_BATCHES = 4
+
+
+class StreamedData:
+    """Batches of one rank from its shard of a stream; they must be asked for in order.
+
+    Every rank gets exactly ``num_batches`` batches of equal size in every epoch. The views are those, bit for bit,
+    that resident delivery makes of the same images in the same epoch. A launch may begin within an epoch: what comes
+    before is read and dropped, and with as many ranks as before the batches are those that would have come.
+
+    Args:
+        iterator: This rank's shard of ``build_dataset``.
+        settings: What the views depend on; the plan's.
+        num_images: Training images of the plan.
+        batch_size: Global batch size, images; an incomplete last batch is dropped.
+        first_epoch: What ``build_dataset`` was given.
+        device: Where batches are wanted.
+        channels_last: Give views in NHWC memory order.
+        world_size: How many ranks share the stream.
+
+    Attributes:
+        num_batches: Batches in an epoch.
+
+    Raises:
+        DataError: The set is smaller than a batch.
+        UserError: ``world_size`` does not divide the batch.
+    """
+
+    def __init__(
+        self,
+        iterator: DataIterator,
+        settings: ViewSettings,
+        *,
+        num_images: int,
+        batch_size: int,
+        first_epoch: int = 0,
+        device: torch.device | str = "cpu",
+        channels_last: bool = False,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size > num_images:
+            raise DataError(
+                f"training.batch_size: larger than the training set, got {batch_size} for {num_images} images; "
+                f"use at most {num_images}"
+            )
+        if batch_size % world_size:
+            raise UserError(
+                f"training.batch_size: must split evenly over {world_size} workers, got {batch_size}; "
+                "change either number"
+            )
+        self.num_batches = num_images // batch_size
+        self._iterator, self._settings = iterator, settings
+        self._share = batch_size // world_size
+        self._device, self._channels_last = torch.device(device), channels_last
+        self._tables: Iterator[pa.Table] = iter(())
+        self._first_epoch = first_epoch
+        self._next: tuple[int, int] | None = None
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        """Return this rank's part of the next batch.
+
+        Args:
+            epoch: Epoch, counted from 0; the first one asked for must be ``first_epoch``.
+            position: Number of the batch within the epoch, in [0, num_batches); the first one asked for may be any.
+
+        Raises:
+            IndexError: It is not the batch whose turn it is.
+            DataError: An image or a file of the stream cannot be read.
+        """
+        expected = self._next or (self._first_epoch, position)
+        if (epoch, position) != expected or not 0 <= position < self.num_batches:
+            raise IndexError(
+                f"a stream gives its batches in order: epoch {expected[0]}, position {expected[1]} of "
+                f"{self.num_batches} is next, got {epoch}, {position}"
+            )
+        if position == 0 or self._next is None:
+            self._tables = self._start()
+            for passed in range(position):
+                self._take(epoch, passed)
+        table = self._take(epoch, position)
+        last = position + 1 == self.num_batches
+        self._next = (epoch + 1, 0) if last else (epoch, position + 1)
+        if last:
+            self.close()
+        return self._make_batch(table, epoch, position)
+
+    def close(self) -> None:
+        """Give up the rest of the epoch, so that Ray Data frees what it holds."""
+        if isinstance(self._tables, Generator):
+            self._tables.close()
+
+    def _start(self) -> Iterator[pa.Table]:
+        """Execute the dataset once more; all ranks wait for each other here."""
+        batches: Any = self._iterator.iter_batches(
+            batch_size=self._share, batch_format="pyarrow", drop_last=True, prefetch_batches=_PREFETCHED_BATCHES
+        )
+        return iter(batches)
+
+    def _take(self, epoch: int, position: int) -> pa.Table:
+        """Return the next rows of the stream, which must be of ``epoch``."""
+        try:
+            table = next(self._tables, None)
+        except RayError as error:
+            raise user_error_in(error) or error from error
+        if table is None:
+            raise DataError(
+                f"epoch {epoch}: the stream ended early, got {position} of {self.num_batches} batches; "
+                "the files have changed since the run began"
+            )
+        found = pa.compute.min_max(table.column(EPOCH)).as_py()
+        if found != {"min": epoch, "max": epoch}:
+            raise DataError(
+                f"epoch {epoch}: the stream delivered views of another epoch, got {found['min']} to {found['max']}; "
+                "each launch needs a dataset of its own"
+            )
+        return table
+
+    def _make_batch(self, table: pa.Table, epoch: int, position: int) -> Batch:
+        rows, labels, keys = (_vector(table, name).to(self._device) for name in (ROW, LABEL, KEY))
+        settings = self._settings
+        if settings.on_pipeline:
+            views = _views(_array(table, VIEWS), self._channels_last).to(self._device)
+        else:
+            views = make_views(
+                torch.from_numpy(_array(table, IMAGE).copy()).to(self._device),
+                keys,
+                settings.views,
+                settings.preprocessing,
+                seed=settings.seed,
+                epoch=epoch,
+                num_views=settings.num_views,
+                channels_last=self._channels_last,
+                shared=words_of_batch(settings.views, rows, position=position, batch_size=settings.batch_size),
+            )
+        return Batch(views, labels, rows, views.new_empty(0, *views.shape[2:]))
+
+
+def user_error_in(error: RayError) -> EbclabError | None:
+    """Return the error of ebclab that made a task of the stream fail, or None when it was another.
+
+    Ray Data puts an exception of its own around that of a task and loses the inner one on the way to the worker; what
+    arrives is the text of both.
+    """
+    found = re.search(rf"^{errors.__name__}\.(\w+): (.*)$", str(error), re.MULTILINE)
+    if found is None:
+        return None
+    kind: type[EbclabError] = getattr(errors, found[1])
+    return kind(found[2])
+
+
+def _views(by_image: np.ndarray, channels_last: bool) -> Tensor:
+    """Return views (V, B, C, h, w), laid out as wanted, of an array (B, V, C, h, w)."""
+    if not channels_last:
+        return torch.from_numpy(np.ascontiguousarray(by_image.swapaxes(0, 1)))
+    return torch.from_numpy(np.ascontiguousarray(by_image.transpose(1, 0, 3, 4, 2))).permute(0, 1, 4, 2, 3)
+
+
+def _vector(table: pa.Table, name: str) -> Tensor:
+    vector: Tensor = torch.from_numpy(table.column(name).to_numpy().copy())
+    return vector
+
+
+def _array(table: pa.Table, name: str) -> np.ndarray:
+    """Return a column of fixed-shape tensors, which nobody may write to; not copied where it lies in one piece."""
+    column = table.column(name)
+    array: np.ndarray = (column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()).to_numpy_ndarray()
+    return array

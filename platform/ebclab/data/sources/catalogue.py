@@ -1,0 +1,215 @@
+"""The datasets that ebclab can read: what each is, which files it needs and which copies of them are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ebclab.data.sources.cifar import read_cifar_split
+from ebclab.data.sources.digits import read_digits
+from ebclab.data.sources.idx import read_idx_split
+
+Split = Literal["train", "test"]
+Read = Callable[[Split, Sequence[Path]], tuple[Tensor, Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published copy of a dataset's files, recognised by checksum.
+
+    Attributes:
+        name: What to call the copy.
+        md5: The md5 sums of each file as stored: plain and, where known, compressed.
+        mean: Channel means over the training split, in [0, 1]; None when they must be computed from the files.
+        std: Channel standard deviations over the training split, in [0, 1]; None as for ``mean``.
+    """
+
+    name: str
+    md5: Mapping[str, tuple[str, ...]]
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One entry of the catalogue.
+
+    Attributes:
+        name: What the user calls it.
+        shape: Channels, height and width, pixels.
+        num_images: How many images each split of the published dataset has.
+        class_names: Names of the classes, by label.
+        licence: Terms of use and whom to cite, one line.
+        read: Returns images, labels and keys of a split, given the paths of ``files[split]`` in that order.
+        folder: Where its files lie below the data root; empty for an embedded dataset.
+        files: Names of the files of each split, without compression suffix.
+        releases: Known copies of the files.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    num_images: Mapping[Split, int]
+    class_names: tuple[str, ...]
+    licence: str
+    read: Read
+    folder: str = ""
+    files: Mapping[Split, tuple[str, ...]] = field(default_factory=lambda: {"train": (), "test": ()})
+    releases: tuple[Release, ...] = ()
+
+
+def _keys_are_rows(read: Callable[[Sequence[Path]], tuple[Tensor, Tensor]]) -> Read:
+    """Make a reader of files into one that also returns keys: the rows in the order of the files."""
+
+    def read_split(split: Split, paths: Sequence[Path]) -> tuple[Tensor, Tensor, Tensor]:
+        images, labels = read(paths)
+        return images, labels, torch.arange(len(labels))
+
+    return read_split
+
+
+_IDX_FILES: Mapping[Split, tuple[str, ...]] = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+_DIGITS = Dataset(
+    name="digits",
+    shape=(1, 8, 8),
+    num_images={"train": 1442, "test": 355},
+    class_names=tuple("0123456789"),
+    licence="CC BY 4.0; Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI 1998",
+    read=lambda split, paths: read_digits(split),
+)
+
+_MNIST = Dataset(
+    name="mnist",
+    shape=(1, 28, 28),
+    num_images={"train": 60_000, "test": 10_000},
+    class_names=tuple("0123456789"),
+    licence="usually given as CC BY-SA 3.0; LeCun, Cortes & Burges, The MNIST database of handwritten digits",
+    read=_keys_are_rows(read_idx_split),
+    folder="MNIST/raw",
+    files=_IDX_FILES,
+    releases=(
+        Release(
+            name="official",
+            md5={
+                "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+                "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+                "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
+            },
+            mean=(0.13066047627384286,),
+            std=(0.3081078038564627,),
+        ),
+    ),
+)
+
+_FASHION_MNIST = Dataset(
+    name="fashion-mnist",
+    shape=(1, 28, 28),
+    num_images={"train": 60_000, "test": 10_000},
+    class_names=(
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+    licence="MIT (Zalando SE); Xiao, Rasul & Vollgraf, Fashion-MNIST, 2017",
+    read=_keys_are_rows(read_idx_split),
+    folder="FashionMNIST/raw",
+    files=_IDX_FILES,
+    releases=(
+        Release(
+            name="official",
+            md5={
+                "train-images-idx3-ubyte": ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+                "train-labels-idx1-ubyte": ("9018921c3c673c538a1fc5bad174d6f9", "25c81989df183df01b3e8a0aad5dffbe"),
+                "t10k-images-idx3-ubyte": ("8181f5470baa50b63fa0f6fddb340f0a", "bef4ecab320f06d8554ea6380940ec79"),
+                "t10k-labels-idx1-ubyte": ("15d484375f8d13e6eb1aabb0c3f46965", "bb300cfdad3c16e7a12a480ee83cd310"),
+            },
+            mean=(0.2860405969887955,),
+            std=(0.3530242445149226,),
+        ),
+    ),
+)
+
+_CIFAR10 = Dataset(
+    name="cifar10",
+    shape=(3, 32, 32),
+    num_images={"train": 50_000, "test": 10_000},
+    class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
+    read=_keys_are_rows(read_cifar_split),
+    folder="cifar-10-batches-py",
+    files={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
+    releases=(
+        Release(
+            name="official",
+            md5={
+                "data_batch_1": ("c99cafc152244af753f735de768cd75f",),
+                "data_batch_2": ("d4bba439e000b95fd0a9bffe97cbabec",),
+                "data_batch_3": ("54ebc095f3ab1f0389bbae665268c751",),
+                "data_batch_4": ("634d18415352ddfa80567beed471001a",),
+                "data_batch_5": ("482c414d41f54cd18b22e5b47cb7c3cb",),
+                "test_batch": ("40351d587109b95175f43aff81a1287e",),
+            },
+        ),
+        Release(
+            name="rebuilt (116 images from JPEG copies, own order of the test images)",
+            md5={
+                "data_batch_1": ("a84f1b7bd35e56dbc7e760107775174b", "f72973b9dc884b194bec8517d320c02c"),
+                "data_batch_2": ("3e67801f90a94b91a342f02954dc0458", "5b8bcf54e00c53c9ccf0c4048801dcd4"),
+                "data_batch_3": ("0abbb35ca3b3bd05d0efb6a6834218a9", "a97fe60a5cb73ef5bfa81f21a7838428"),
+                "data_batch_4": ("09f41990057c7a2518c501d409e6bb56", "25d17563fd4c86f8ae3742599eac2b28"),
+                "data_batch_5": ("6d68f85cfda34629f49ab8ffb496465b", "f300c4b06c3dade4100ab9a1a8c2770c"),
+                "test_batch": ("0809ab9a8b9d8ae39f0b091b40ebadd1", "70445ab489c88ba9ce7266c84ad32ca9"),
+            },
+            mean=(0.49139969998468136, 0.48215826248468135, 0.44653079082414215),
+            std=(0.2470291852413566, 0.24348435361975437, 0.26158689440843597),
+        ),
+    ),
+)
+
+_CIFAR100_CLASSES = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel "
+    "can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur "
+    "dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion "
+    "lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree "
+    "pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea "
+    "seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table "
+    "tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman "
+    "worm"
+)
+
+_CIFAR100 = Dataset(
+    name="cifar100",
+    shape=(3, 32, 32),
+    num_images={"train": 50_000, "test": 10_000},
+    class_names=tuple(_CIFAR100_CLASSES.split()),
+    licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
+    read=_keys_are_rows(partial(read_cifar_split, labels_key="fine_labels")),
+    folder="cifar-100-python",
+    files={"train": ("train",), "test": ("test",)},
+    releases=(
+        Release(
+            name="official",
+            md5={"train": ("16019d7e3df5f24257cddd939b257f8d",), "test": ("f0ef6b0ae62326f3e7ffdfab6717acfc",)},
+        ),
+    ),
+)
+
+DATASETS: dict[str, Dataset] = {entry.name: entry for entry in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR100)}
+"""Every dataset by name."""

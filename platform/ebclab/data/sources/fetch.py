@@ -1,0 +1,76 @@
+"""Downloads a dataset's files, only when asked, through torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlparse
+
+from ebclab.data.sources.catalogue import Dataset
+from ebclab.data.sources.load import data_root, dataset_named, missing_files
+from ebclab.errors import DataError
+
+
+def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) -> None:
+    """Download the files of the dataset ``name`` below ``root``, unless they are there or none are needed.
+
+    Args:
+        name: Dataset name.
+        root: Folder that holds datasets; None means $EBCLAB_DATA, then ~/.cache/ebclab.
+        progress: Called with one line a stage; torchvision draws its own bar on stderr.
+
+    Raises:
+        DataError: No such dataset, the folder cannot be written, or the download failed.
+    """
+    dataset = dataset_named(name)
+    folder = data_root(root) / dataset.folder
+    if not dataset.folder:
+        progress(f"{name}: comes with scikit-learn, nothing to download")
+        return
+    if not _missing(dataset, root):
+        progress(f"{name}: all files are in {folder}; delete them to fetch them again")
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"data.root: cannot create {folder}, got {error.strerror or error}; give another folder with --data-root"
+        ) from error
+    _download(dataset, root, progress)
+    if still := _missing(dataset, root):
+        raise DataError(f"{folder}: incomplete after the download, got no {', '.join(still)}; fetch again")
+    progress(f"{name}: done, files in {folder}; terms of use: {dataset.licence}")
+
+
+def _download(dataset: Dataset, root: str | None, progress: Callable[[str], None]) -> None:
+    source = _sources()[dataset.name]
+    hosts = ", ".join(str(urlparse(url).hostname) for url in getattr(source, "mirrors", None) or [source.url])
+    progress(f"{dataset.name}: downloading from {hosts}")
+    try:
+        source(str(data_root(root)), download=True)
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # URLError and timeouts are OSErrors; torchvision wraps some in RuntimeError
+        folder = data_root(root) / dataset.folder
+        reason = str(error).strip().splitlines()[-1]
+        raise DataError(
+            f"data fetch: could not download {dataset.name} from {hosts}, got {reason}; check the network (a proxy is "
+            f"read from HTTPS_PROXY) or copy {', '.join(_missing(dataset, root))} into {folder} (plain, .gz or .xz)"
+        ) from error
+
+
+def _missing(dataset: Dataset, root: str | None) -> list[str]:
+    return missing_files(dataset, root, "train") + missing_files(dataset, root, "test")
+
+
+def _sources() -> dict[str, Any]:
+    """Return torchvision's class for each dataset that can be downloaded; importing it takes seconds."""
+    from torchvision import datasets
+
+    return {
+        "mnist": datasets.MNIST,
+        "fashion-mnist": datasets.FashionMNIST,
+        "cifar10": datasets.CIFAR10,
+        "cifar100": datasets.CIFAR100,
+    }

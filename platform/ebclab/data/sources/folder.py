@@ -1,0 +1,88 @@
+"""Image folders: every sub-folder is a class, every image's key is the hash of its path within the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
+from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.location import files_of_split, hash_of_path
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import Place
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+"""Endings of files that are taken for images."""
+
+
+class FolderSource:
+    """One split of an image folder; satisfies ``ImageSource``, with one image a group.
+
+    Images in sub-folders get the first sub-folder's number among all in alphabetical order, others the label -1.
+
+    Args:
+        name: Dataset name.
+        path: The folder, local or in an object store; may hold sub-folders train and test.
+        split: Which part. The classes are those of the training part.
+        reading: How images are read.
+
+    Raises:
+        DataError: There is no such folder, it holds no images, or the first of them does not decode.
+    """
+
+    suffixes = SUFFIXES
+    by_file_name = False
+    statistics: Statistics | None = None
+
+    def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
+        self.name, self.reading = name, reading
+        self._place = Place(path)
+        everything = self._place.files(SUFFIXES)
+        if not everything:
+            endings = ", ".join(SUFFIXES)
+            raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
+        chosen = files_of_split(everything, split, name, by_file_name=self.by_file_name)
+        training = files_of_split(everything, "train", name, by_file_name=self.by_file_name)
+        self._files = list(chosen)
+        self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))
+        self.index = self._make_index(list(chosen.values()))
+        self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        """Return the image of file number ``group``, once for each of ``places``.
+
+        Raises:
+            DataError: It cannot be read or decoded.
+        """
+        return decode_images(self._contents([group] * len(places)), self.reading, self.example)
+
+    def _contents(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
+        for number in numbers:
+            file = self._files[number]
+            yield f"{self._place.path}/{file}", self._place.read(file)
+
+    def _make_index(self, paths: list[str]) -> RowIndex:
+        """Return the index of images by their paths within the split."""
+        classes = [_class_of(path) for path in paths]
+        numbers = {name: number for number, name in enumerate(self.class_names)} | {"": -1}
+        if unknown := set(classes) - set(numbers):
+            raise DataError(
+                f"data.name: {self.name} has test classes without training images, got {', '.join(sorted(unknown))}; "
+                f"known are {', '.join(self.class_names)}"
+            )
+        groups = torch.arange(len(paths))
+        return RowIndex(
+            keys=torch.tensor([hash_of_path(path) for path in paths]),
+            labels=torch.tensor([numbers[name] for name in classes]),
+            groups=groups,
+            places=torch.zeros_like(groups),
+        )
+
+
+def _class_of(path: str) -> str:
+    """Return the first sub-folder of a path within its split; empty when the image lies in no sub-folder."""
+    folder, slash, _ = path.partition("/")
+    return folder if slash else ""

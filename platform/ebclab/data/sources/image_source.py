@@ -1,0 +1,139 @@
+"""Sources that can be read in parts: what every row is called is known before any image is decoded.
+
+Shapes: n rows of the source, k rows that are read, C channels, H x W pixels.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ebclab.data.hashing import hash_words
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.sources.decode import Decoded, Example, Reading
+from ebclab.errors import DataError
+
+STATISTICS_LIMIT = 4096
+"""Images, chosen by hash, from which a source's channel means and deviations are computed when it does not tell."""
+
+_STATISTICS_SALT = 0x7374617473  # names this use of the keys
+_NAMES_SHOWN = 5
+
+_log = logging.getLogger("ebclab.data")
+
+
+@dataclass(frozen=True)
+class RowIndex:
+    """All rows of a source, in its order.
+
+    Attributes:
+        keys: (n,) int64 sample keys.
+        labels: (n,) int64; -1 where unknown.
+        groups: (n,) int64, never decreasing; the group of rows that are read together.
+        places: (n,) int64; which row of its group each row is.
+    """
+
+    keys: Tensor
+    labels: Tensor
+    groups: Tensor
+    places: Tensor
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def at(self, rows: Tensor) -> RowIndex:
+        """Return the index of ``rows`` ((k,) int64 or (n,) bool) alone."""
+        return RowIndex(self.keys[rows], self.labels[rows], self.groups[rows], self.places[rows])
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Channel means and standard deviations of a training split, in [0, 1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class ImageSource(Protocol):
+    """One split of a dataset that lies in files.
+
+    Attributes:
+        name: Dataset name.
+        class_names: Names of the classes, by label; empty when unknown.
+        reading: How images are read.
+        example: One of its images; all have its shape.
+        index: Its rows.
+        statistics: What the set says of itself, or None.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    reading: Reading
+    example: Example
+    index: RowIndex
+    statistics: Statistics | None
+
+    def read(self, group: int, places: Tensor) -> Decoded: ...
+
+
+def read_rows(source: ImageSource, index: RowIndex) -> Decoded:
+    """Return the images of some rows, in the order of ``index``; each group is read once.
+
+    Args:
+        source: Where they lie.
+        index: The rows, in any order.
+
+    Raises:
+        DataError: A file cannot be read or an image cannot be decoded.
+    """
+    images = torch.empty(len(index), *source.example.shape, dtype=torch.uint8)
+    good = torch.zeros(len(index), dtype=torch.bool)
+    complaints = []
+    order = torch.argsort(index.groups, stable=True)
+    for rows in torch.split(order, torch.unique(index.groups, return_counts=True)[1].tolist()):
+        part = source.read(int(index.groups[rows[0]]), index.places[rows])
+        images[rows[part.good]] = part.images
+        good[rows] = part.good
+        complaints += part.complaints
+    return Decoded(images if bool(good.all()) else images[good], good, complaints)
+
+
+def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
+    """Return some rows of ``source`` as a set in memory, without those that cannot be decoded where that is allowed."""
+    decoded = read_rows(source, index)
+    report_skipped(decoded.complaints, len(index))
+    kept = index.at(decoded.good)
+    return ImageSet(
+        source.name, decoded.images, kept.labels, kept.keys, source.class_names, statistics.mean, statistics.std
+    )
+
+
+def training_statistics(training: ImageSource) -> Statistics:
+    """Return what a training split says of its channels, else the statistics of ``statistics_rows``."""
+    if training.statistics is not None:
+        return training.statistics
+    chosen = training.index.at(statistics_rows(training.index.keys))
+    return Statistics(*channel_statistics(read_rows(training, chosen).images))
+
+
+def statistics_rows(keys: Tensor) -> Tensor:
+    """Return the rows, at most STATISTICS_LIMIT and chosen by hash, that statistics are computed from."""
+    return torch.argsort(hash_words(_STATISTICS_SALT, keys), stable=True)[:STATISTICS_LIMIT]
+
+
+def report_skipped(complaints: list[str], count: int) -> None:
+    """Log how many of ``count`` images were left out, and the first of them.
+
+    Raises:
+        DataError: All were left out.
+    """
+    if not complaints:
+        return
+    shown = "; ".join(complaints[:_NAMES_SHOWN]) + ("; ..." if len(complaints) > _NAMES_SHOWN else "")
+    if len(complaints) == count:
+        raise DataError(f"data.skip_corrupt: no image is left, got {count} damaged ones: {shown}; replace the files")
+    _log.warning("%d of %d images left out: %s", len(complaints), count, shown)

@@ -1,0 +1,179 @@
+"""From a dataset's name to its images: find the files, say which copy they are, read and check them."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from pathlib import Path
+
+from torch import Tensor
+
+from ebclab.config.addresses import folder_problem
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.sources.archives import find_stored, md5_of
+from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.folder import FolderSource
+from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
+from ebclab.data.sources.location import location_of, splits_among
+from ebclab.data.sources.parquet import ParquetSource
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import Place
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Split",
+    "data_root",
+    "dataset_named",
+    "load_split",
+    "missing_files",
+    "open_source",
+    "splits_of",
+]
+
+_log = logging.getLogger("ebclab.data")
+
+
+_AS_STORED = Reading()
+
+
+def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS_STORED) -> ImageSet:
+    """Return one split of the dataset ``name``, in the order of its files.
+
+    Args:
+        name: A key of ``DATASETS``, ``folder:PATH`` or ``parquet:PATH``.
+        root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
+        split: "train" or "test". The statistics are the training split's in both cases.
+        reading: How the images of a folder or Parquet set are read.
+
+    Raises:
+        DataError: No such dataset; files are missing, damaged or do not fit together.
+    """
+    if location_of(name) is not None:
+        source = open_source(name, split, reading)
+        training = source if split == "train" else open_source(name, "train", reading)
+        return load_images(source, source.index, training_statistics(training))
+    dataset = dataset_named(name)
+    paths = _require_files(dataset, root, split)
+    train_paths = paths if split == "train" else _require_files(dataset, root, "train")
+    images, labels, keys = _read(dataset, split, paths)
+    release = _release_of(dataset, paths)
+    _report(dataset, split, paths, release)
+    train_release = release if split == "train" else _release_of(dataset, train_paths)
+    if train_release is not None and train_release.mean is not None and train_release.std is not None:
+        mean, std = train_release.mean, train_release.std
+    else:
+        mean, std = channel_statistics(images if split == "train" else _read(dataset, "train", train_paths)[0])
+    return ImageSet(dataset.name, images, labels, keys, dataset.class_names, mean, std)
+
+
+def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
+    """Return one split of a dataset that is named by its place, with its index but no image read.
+
+    Args:
+        name: ``folder:PATH`` or ``parquet:PATH``.
+        split: Which part.
+        reading: How images are read.
+
+    Raises:
+        DataError: ``name`` gives no place, or the files there are no such dataset.
+    """
+    location = location_of(name)
+    if location is None:
+        raise DataError(
+            f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
+            f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
+        )
+    kind = FolderSource if location.kind == "folder" else ParquetSource
+    return kind(name, location.path, split, reading)
+
+
+def splits_of(name: str) -> tuple[Split, ...]:
+    """Return which splits the dataset ``name`` has.
+
+    Raises:
+        DataError: ``name`` gives a place without images.
+    """
+    location = location_of(name)
+    if location is None:
+        return ("train", "test")
+    kind = FolderSource if location.kind == "folder" else ParquetSource
+    return splits_among(Place(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
+
+
+def dataset_named(name: str) -> Dataset:
+    """Return the catalogue's entry for ``name``.
+
+    Raises:
+        DataError: There is none.
+    """
+    if name in DATASETS:
+        return DATASETS[name]
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), DATASETS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH"
+    raise DataError(f"data.name: no such dataset, got {name!r}; {hint}")
+
+
+def data_root(root: str | None) -> Path:
+    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab.
+
+    Raises:
+        DataError: It is no folder on a disk.
+    """
+    found = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
+    if problem := folder_problem(found):
+        raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
+    return Path(found).expanduser().absolute()
+
+
+def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:
+    """Return which files of ``split`` lie below ``root`` neither plain nor compressed; empty when it can be read."""
+    folder = data_root(root) / dataset.folder
+    return [name for name in dataset.files[split] if find_stored(folder, name) is None]
+
+
+def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Path]:
+    folder = data_root(root) / dataset.folder
+    found = {name: find_stored(folder, name) for name in dataset.files[split]}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        raise DataError(
+            f"data.root: {dataset.name} is not complete in {folder}, got no {', '.join(missing)} (plain, .gz or .xz); "
+            f"run `ebclab data fetch {dataset.name} --data-root {data_root(root)}`"
+        )
+    return [path for path in found.values() if path is not None]
+
+
+def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:
+    images, labels, keys = dataset.read(split, paths)
+    where = f"{paths[0].parent if paths else dataset.name} ({split})"
+    if len(images) != len(labels):
+        raise DataError(f"{where}: images and labels must be as many, got {len(images)} and {len(labels)}")
+    low, high, last = int(labels.min()), int(labels.max()), len(dataset.class_names) - 1
+    if low < 0 or high > last:
+        raise DataError(f"{where}: labels must name classes, got {low} to {high}; expected 0 to {last}")
+    return images, labels, keys
+
+
+def _release_of(dataset: Dataset, paths: list[Path]) -> Release | None:
+    """Return the release that all of ``paths`` belong to, or None."""
+    sums = {path: md5_of(path) for path in paths}
+    for release in dataset.releases:
+        if all(sums[path] in release.md5[_plain_name(path)] for path in paths):
+            return release
+    return None
+
+
+def _plain_name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".xz")
+
+
+def _report(dataset: Dataset, split: Split, paths: list[Path], release: Release | None) -> None:
+    """Say in one line which copy was read; an embedded dataset has no files to speak of."""
+    if release is not None:
+        _log.info("%s %s: known checksums, copy: %s", dataset.name, split, release.name)
+    elif paths:
+        folder, names = paths[0].parent, ", ".join(path.name for path in paths)
+        _log.warning("%s %s: checksums not known, accepted as they are: %s in %s", dataset.name, split, names, folder)

@@ -1,0 +1,97 @@
+"""Datasets named by where they lie, ``folder:PATH`` and ``parquet:PATH``, and which of their files are which split."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal, NamedTuple
+
+from ebclab.data.sources.catalogue import Split
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import is_address
+
+_KINDS = ("folder", "parquet")
+_WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
+
+
+class Location(NamedTuple):
+    """A dataset that is named by its place."""
+
+    kind: Literal["folder", "parquet"]
+    path: str
+
+
+def location_of(name: str) -> Location | None:
+    """Return the place that a dataset's name gives, or None when it is the name of the catalogue.
+
+    Args:
+        name: What the setting ``data.name`` says.
+
+    Raises:
+        DataError: A kind without a path.
+    """
+    kind, colon, path = name.partition(":")
+    if kind not in _KINDS:
+        return None
+    if not colon or not path.strip():
+        raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")
+    return Location("folder" if kind == "folder" else "parquet", path)
+
+
+def short_name(name: str) -> str:
+    """Return a dataset's name as it may stand in the name of a file: ``folder:/data/birds`` becomes folder-birds."""
+    location = location_of(name)
+    if location is None:
+        return name
+    path = location.path.partition("?")[0] if is_address(location.path) else location.path
+    return f"{location.kind}-{re.split('[/:]+', path.rstrip('/'))[-1]}"
+
+
+def files_of_split(files: list[str], split: Split, name: str, *, by_file_name: bool) -> dict[str, str]:
+    """Return those of ``files`` that belong to a split, each with its path within the split.
+
+    A split is a sub-folder called train, test, val, valid or validation or, where ``by_file_name``, the first word of
+    the files' names. Where nothing is called train, all is the training split and there is no test split. Of several
+    test splits the first in the order above is taken.
+
+    Args:
+        files: Paths relative to the dataset's place.
+        split: Which part.
+        name: Dataset name, for the message.
+        by_file_name: Whether the names of files tell, too.
+
+    Raises:
+        DataError: There is no test split.
+    """
+    if split == "train" and not _has_parts(files, by_file_name):
+        return {file: file for file in files}
+    if split in splits_among(files, by_file_name=by_file_name):
+        words = {file: _first_word(file, by_file_name) for file in files}
+        word = next(word for word in _WORDS[split] if word in words.values())
+        return {file: file.partition("/")[2] or file for file in files if words[file] == word}
+    raise DataError(
+        f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
+        "put the images into PATH/train and PATH/test"
+    )
+
+
+def splits_among(files: list[str], *, by_file_name: bool) -> tuple[Split, ...]:
+    """Return which splits ``files`` hold, by the rule of ``files_of_split``."""
+    words = {_first_word(file, by_file_name) for file in files}
+    return ("train", "test") if "train" in words and words & set(_WORDS["test"]) else ("train",)
+
+
+def hash_of_path(path: str) -> int:
+    """Return 64 bits (signed) that stand for a relative path, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _has_parts(files: list[str], by_file_name: bool) -> bool:
+    return any(_first_word(file, by_file_name) == "train" for file in files)
+
+
+def _first_word(file: str, by_file_name: bool) -> str:
+    folder, slash, _ = file.partition("/")
+    if slash:
+        return folder.lower()
+    return re.split(r"[-_.]", file, maxsplit=1)[0].lower() if by_file_name else ""

@@ -1,0 +1,220 @@
+"""Parquet sets: encoded images or tensors of fixed shape in one column, perhaps labels and an index in others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from ebclab.data.hashing import hash_words
+from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
+from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.location import files_of_split, hash_of_path
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import Place
+
+DESCRIPTION = "dataset.json"
+"""File beside the splits in which a prepared set tells its class names and statistics."""
+
+CHECKSUMS = "checksums.json"
+"""File in which a prepared set lists its shards with sizes and SHA-256 sums."""
+
+INDEX_COLUMN = "index"
+
+_INDEX_THREADS = 8  # they wait for storage
+
+
+class _File(NamedTuple):
+    """What is known of one file without reading its images."""
+
+    name: str
+    rows_of_group: list[int]
+    keys: Tensor
+    labels: Tensor
+
+
+class ParquetSource:
+    """One split of a Parquet set; satisfies ``ImageSource``, with one row group a group.
+
+    The image column holds encoded images (as bytes, or as a struct with a field ``bytes``) or fixed-shape tensors of
+    unsigned bytes (C, H, W). An integer column ``index`` is the sample key, else the key is the hash of file and row.
+
+    Args:
+        name: Dataset name.
+        path: A file or a folder, local or in an object store; may hold parts train and test.
+        split: Which part.
+        reading: How images are read; names the columns.
+
+    Raises:
+        DataError: There is no such set, a file is damaged or missing, a column is missing or of the wrong kind.
+    """
+
+    suffixes = (".parquet",)
+    by_file_name = True
+
+    def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
+        self.name, self.reading = name, reading
+        self._place = Place(path)
+        files = self._place.files(self.suffixes)
+        if not files:
+            raise DataError(f"data.name: no Parquet files in {self._place.path}, got no file that ends in .parquet")
+        self._require_all_shards()
+        self.class_names, self.statistics = self._describe()
+        paths = files_of_split(files, split, name, by_file_name=self.by_file_name)
+        with ThreadPoolExecutor(_INDEX_THREADS) as pool:
+            read = list(pool.map(self._read_file_index, paths, paths.values()))
+        self._groups = [(file.name, number) for file in read for number in range(len(file.rows_of_group))]
+        self.index = self._make_index(read)
+        self.example = self._first_example()
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        """Return rows ``places`` of row group ``group``.
+
+        Raises:
+            DataError: They cannot be read or decoded.
+        """
+        file, number = self._groups[group]
+        column = self._read_columns(file, number, [self.reading.image_column]).column(0).take(pa.array(places.numpy()))
+        if isinstance(column.type, pa.FixedShapeTensorType):
+            if tuple(column.type.shape) != self.example.shape:
+                raise mixed_sizes(Example(self._where(file), tuple(column.type.shape)), self.example)
+            images = _tensor_of(column)
+            return Decoded(images, torch.ones(len(images), dtype=torch.bool), [])
+        return decode_images(self._encoded(file, number, places.tolist(), column), self.reading, self.example)
+
+    def _encoded(
+        self, file: str, group: int, places: list[int], column: pa.ChunkedArray
+    ) -> Iterator[tuple[str, bytes]]:
+        values = column if not pa.types.is_struct(column.type) else pa.compute.struct_field(column, "bytes")
+        for place, content in zip(places, values, strict=True):
+            yield f"{self._where(file)}, row {place} of row group {group}", content.as_py() or b""
+
+    def _where(self, file: str) -> str:
+        return f"{self._place.path}/{file}" if file else self._place.path
+
+    def _unreadable(self, file: str, error: Exception) -> DataError:
+        return self._place.storage_error(error, file) or _damaged(self._where(file), error)
+
+    def _read_columns(self, file: str, group: int, columns: list[str]) -> pa.Table:
+        try:
+            with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
+                opened = pq.ParquetFile(handle, page_checksum_verification=True)
+                return opened.read_row_group(group, columns=columns, use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(file, error) from error
+
+    def _read_file_index(self, file: str, path_in_split: str) -> _File:
+        try:
+            with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
+                opened = pq.ParquetFile(handle, page_checksum_verification=True)
+                self._require_image_column(file, opened.schema_arrow)
+                known = set(opened.schema_arrow.names) & {INDEX_COLUMN, self.reading.label_column}
+                table = opened.read(columns=sorted(known), use_threads=False)
+                rows_of_group = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(file, error) from error
+        count = sum(rows_of_group)
+        labels = self._integers(file, table, self.reading.label_column, "data.label_column")
+        keys = self._integers(file, table, INDEX_COLUMN, "data.name")
+        if keys is None:
+            keys = hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))
+        return _File(file, rows_of_group, keys, torch.full((count,), -1) if labels is None else labels)
+
+    def _integers(self, file: str, table: pa.Table, name: str, setting: str) -> Tensor | None:
+        """Return a column of integers, or None where there is none; missing labels are -1."""
+        if name not in table.column_names:
+            return None
+        column = table.column(name)
+        if not pa.types.is_integer(column.type) or (name == INDEX_COLUMN and column.null_count):
+            raise DataError(
+                f"{setting}: column {name} of {self._where(file)} must hold whole numbers, got {column.type} "
+                f"with {column.null_count} empty; convert it, rename it or leave it out"
+            )
+        values: Tensor = torch.from_numpy(column.fill_null(-1).cast(pa.int64()).to_numpy().copy())
+        return values
+
+    def _require_image_column(self, file: str, schema: pa.Schema) -> None:
+        name = self.reading.image_column
+        if name not in schema.names:
+            raise DataError(
+                f"data.image_column: {self._where(file)} has no column {name}, got columns {', '.join(schema.names)}; "
+                "name the one that holds the images"
+            )
+        kind = schema.field(name).type
+        is_tensor = isinstance(kind, pa.FixedShapeTensorType) and kind.value_type == pa.uint8() and len(kind.shape) == 3
+        if not is_tensor and not _holds_bytes(kind):
+            raise DataError(
+                f"data.image_column: {name} of {self._where(file)} holds no images, got {kind}; "
+                "expected encoded images as bytes, or fixed-shape tensors of unsigned bytes (C, H, W)"
+            )
+        if is_tensor and self.reading.resize:
+            raise DataError(
+                f"data.resize: the images of {self._where(file)} are tensors and keep their size, "
+                f"got {self.reading.resize}; leave it out, views.image_size sets the size of views"
+            )
+
+    def _require_all_shards(self) -> None:
+        """Compare the files with the list that a prepared set has, by name and size."""
+        if self._place.size(CHECKSUMS) is None:
+            return
+        for name, expected in json.loads(self._place.read(CHECKSUMS)).items():
+            size = self._place.size(name)
+            if size != expected["bytes"]:
+                state = "is missing" if size is None else f"has {size} bytes instead of {expected['bytes']}"
+                raise DataError(f"{self._where(name)}: the set is not complete, the file {state}; copy it again")
+
+    def _describe(self) -> tuple[tuple[str, ...], Statistics | None]:
+        """Return class names and statistics that a prepared set tells of itself."""
+        if self._place.size(DESCRIPTION) is None:
+            return (), None
+        told = json.loads(self._place.read(DESCRIPTION))
+        return tuple(told["class_names"]), Statistics(tuple(told["mean"]), tuple(told["std"]))
+
+    def _make_index(self, files: list[_File]) -> RowIndex:
+        keys, labels = (torch.cat([getattr(file, name) for file in files]) for name in ("keys", "labels"))
+        if len(keys) == 0:
+            raise DataError(f"data.name: {self.name} holds no rows, got {len(files)} empty files in {self._place.path}")
+        counts = torch.tensor([count for file in files for count in file.rows_of_group])
+        groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        places = torch.arange(len(keys)) - (counts.cumsum(0) - counts)[groups]
+        unique, times = torch.unique(keys, return_counts=True)
+        if len(unique) < len(keys):
+            raise DataError(
+                f"data.name: the column {INDEX_COLUMN} of {self._place.path} must differ in every row, "
+                f"got {int(unique[times.argmax()])} {int(times.max())} times; number the rows, or leave it out"
+            )
+        return RowIndex(keys, labels, groups, places)
+
+    def _first_example(self) -> Example:
+        group = int(self.index.groups[0])
+        file, number = self._groups[group]
+        column = self._read_columns(file, number, [self.reading.image_column]).column(0)
+        if isinstance(column.type, pa.FixedShapeTensorType):
+            channels, height, width = column.type.shape
+            return Example(self._where(file), (channels, height, width))
+        encoded = self._encoded(file, number, list(range(len(column))), column)
+        return first_example(encoded, self.reading, self._where(file))
+
+
+def _tensor_of(column: pa.ChunkedArray) -> Tensor:
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return torch.from_numpy(array.to_numpy_ndarray().copy())
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.get_field_index("bytes") >= 0 and _holds_bytes(kind.field("bytes").type)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _damaged(where: str, error: Exception) -> DataError:
+    reason = str(error).strip().splitlines()[0]
+    return DataError(f"{where}: not a readable Parquet file, got {reason}; replace it with a good copy")

@@ -1,0 +1,106 @@
+"""A folder of runs or of sweeps, on a disk or in an object store, as far as a list needs it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ebclab.errors import RunError, UserError
+from ebclab.storage.lease import held_by
+from ebclab.storage.lock import is_running
+from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
+from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.remote import Home, home_at
+
+_LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
+"""Files of runs and sweeps that a list is made of."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Runs or sweeps beside each other.
+
+    Attributes:
+        path: Their folder, or the copy of it on this machine.
+        home: Where it lives, when that is a store.
+        there: What the store holds below it.
+    """
+
+    path: Path
+    home: Home | None = None
+    there: dict[str, Stored] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is, as the user names it."""
+        return self.home.address if self.home else str(self.path)
+
+    def num_bytes(self, name: str) -> int | None:
+        """Return the size of one of them in the store; None on a disk."""
+        if self.there is None:
+            return None
+        return sum(info.num_bytes for file, info in self.there.items() if file.startswith(f"{name}/"))
+
+    def changed(self, name: str, file: str) -> float | None:
+        """Return when a file of one of them was written, in seconds since 1970; None when there is no such file."""
+        if self.there is None:
+            path = self.path / name / file
+            return path.stat().st_mtime if path.exists() else None
+        found = self.there.get(f"{name}/{file}")
+        return found.changed.timestamp() if found is not None and found.changed is not None else None
+
+    def newest_manifest(self, name: str) -> dict[str, Any] | None:
+        """Return what the newest whole checkpoint of a run in the store says of itself; None without one."""
+        if self.home is None or self.there is None:
+            return None
+        own = [file for file in self.there if file.startswith(f"{name}/{CHECKPOINTS}/")]
+        for folder in whole_checkpoints(own, "last"):
+            try:
+                found: dict[str, Any] = json.loads(Store(self.home / name / CHECKPOINTS / folder).read(MANIFEST))
+            except FileNotFoundError:
+                continue  # replaced since it was listed
+            return found
+        return None
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a process works in one of them."""
+        return bool(held_by(self.home / name)) if self.home else is_running(self.path / name)
+
+
+def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
+    """Return the folder that the user named, or the usual one; of one in a store, what a list needs is brought here.
+
+    Raises:
+        UserError: A named folder does not exist, or the store cannot be read.
+    """
+    home = home_at(place) if place else None
+    if home is None:
+        return Shelf(folder_given(place, usual, option))
+    home = home.of("reader")
+    store = Store(home)
+    there = store.names()
+    wanted = [name for name in there if name.count("/") == 1 and name.endswith(tuple(f"/{file}" for file in _LISTED))]
+    for path in (path for file in _LISTED for path in home.copy.glob(f"*/{file}")):  # of an earlier list
+        path.unlink()
+    at_once(lambda name: bring(store, name, home.copy / name), wanted)
+    return Shelf(home.copy, home, there)
+
+
+def folder_given(place: str | None, usual: str, option: str) -> Path:
+    """Return the folder on this disk that the user named, or the usual one.
+
+    Raises:
+        UserError: A named one does not exist, or is no folder on a disk.
+    """
+    if place is None:
+        return Path(usual)
+    if home_at(place) is not None:
+        raise UserError(
+            f"{option}: only folders on a disk can be cleaned, got {place}; "
+            "delete in a store with its own tool, such as `aws s3 rm --recursive`"
+        )
+    if not Path(place).is_dir():
+        raise RunError(f"{option}: there is no such folder, got {place}")
+    return Path(place)

@@ -1,0 +1,147 @@
+"""How good the encoder of a run is: its probes on the test set, kept beside the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import nn
+
+from ebclab.config import did_you_mean
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split
+from ebclab.data.sources.location import short_name
+from ebclab.errors import DataError, UserError
+from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
+from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.hardware import resolve_device
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.trained_encoder import load_trained_encoder, untrained_encoder
+from ebclab.storage import atomic
+from ebclab.training.threads import set_threads
+from energy_contrast.method import Method
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a run's encoder, and of the references beside it.
+
+    Attributes:
+        dataset: What was measured on.
+        checkpoint: Which checkpoint, "last" or "best".
+        step: Optimizer steps behind it.
+        finished: Whether the run had finished.
+        num_train: Labelled training images behind the probes.
+        num_test: Test images.
+        rows: Probe scores by the features' name: the run's, "raw pixels", "untrained encoder".
+    """
+
+    dataset: str
+    checkpoint: str
+    step: int
+    finished: bool
+    num_train: int
+    num_test: int
+    rows: dict[str, dict[str, Score]]
+
+    @property
+    def title(self) -> str:
+        """One line that says what was measured."""
+        state = "" if self.finished else ", run not finished"
+        return (
+            f"{self.dataset} test set, {self.num_test:,} images ({self.checkpoint} checkpoint, step {self.step}{state})"
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return asdict(self)
+
+
+def evaluate_run(
+    where: str | Path | RunFolder,
+    *,
+    dataset: str | None = None,
+    data_root: str | Path | None = None,
+    only: Sequence[str] = ("knn", "linear"),
+    protocol: str | None = None,
+    checkpoint_kind: str = "last",
+    references: bool = False,
+    images: tuple[ImageSet, ImageSet] | None = None,
+    methods: Mapping[str, type[Method]] | None = None,
+    on_progress: OnProgress = silent,
+) -> Evaluation:
+    """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) beside it.
+
+    The probes train on the whole training set, held-out images included: selection is over by now.
+
+    Args:
+        where: The run: its folder, or its address in an object store.
+        dataset: Dataset to measure on; None means the run's own.
+        data_root: Folder that holds datasets; None means the run's own.
+        only: Probes by name.
+        protocol: Linear probe protocol; None means the run's setting.
+        checkpoint_kind: "last" or "best".
+        references: Also measure raw pixels and the encoder before its first step.
+        images: Own training and test images in place of a dataset.
+        methods: Own methods by name, for runs that were made with one.
+        on_progress: Called with work done, work in all and what it is.
+
+    Raises:
+        UserError: No such run, checkpoint, dataset, probe or protocol.
+    """
+    kind = checkpoint_name(checkpoint_kind)
+    run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
+    trained = load_trained_encoder(run, kind, methods)
+    config = trained.config
+    settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
+    name = dataset or config.data.name
+    train, test = images or _load(name, str(data_root) if data_root else config.data.root, Reading.of(config.data))
+    _check_channels(trained.in_channels, test)
+    device = resolve_device(config.resources.device)
+    set_threads(config.resources.threads)
+    shared: dict[str, Any] = {"device": device, "only": only, "seed": config.seed, "on_progress": on_progress}
+
+    def measure(encoder: nn.Module) -> dict[str, Score]:
+        return evaluate_encoder(encoder.to(device), train, test, trained.preprocessing, settings, **shared)
+
+    rows = {config.method_name: measure(trained.encoder)}
+    if references:
+        rows["untrained encoder"] = measure(
+            untrained_encoder(config, trained.in_channels, trained.preprocessing.image_size)
+        )
+        rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
+    found = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
+    file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
+    atomic.write_json(run.path / file, found.to_mapping())
+    run.send(file)
+    return found
+
+
+def checkpoint_name(name: str) -> checkpoint.Kind:
+    """Return ``name`` as a kind of checkpoint that holds an encoder worth measuring.
+
+    Raises:
+        UserError: It is neither "last" nor "best".
+    """
+    for kind in get_args(checkpoint.Kind):
+        if name == kind and kind != "kept":
+            return kind  # type: ignore[no-any-return]
+    raise UserError(f"--checkpoint: no such checkpoint, got {name!r}; {did_you_mean(name, ['last', 'best'])}")
+
+
+def _load(name: str, root: str | None, reading: Reading) -> tuple[ImageSet, ImageSet]:
+    return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
+
+
+def _check_channels(expected: int, images: ImageSet) -> None:
+    channels = images.images.shape[1]
+    if channels != expected:
+        raise DataError(
+            f"{images.name}: the encoder was trained on images of {expected} channel(s), got {channels}; "
+            "choose a --dataset with as many"
+        )

@@ -1,0 +1,192 @@
+"""The weights that the encoder of a new run starts from: read once, recognised by their digest, loaded bit for bit.
+
+They go in before a method copies its encoder, and only into a run without a checkpoint: whoever continues a run needs
+them no longer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+from ebclab.config import ExperimentConfig
+from ebclab.config.encoder import EncoderConfig, InitConfig
+from ebclab.config.timm_names import TIMM, weights_problem
+from ebclab.encoders import differences, digest_of
+from ebclab.encoders.timm_encoder import adapted, pretrained
+from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
+from ebclab.errors import ConfigError, UserError
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.trained_encoder import encoder_weights
+from ebclab.storage import atomic
+from ebclab.storage.remote import home_at
+
+_LISTED = 3  # differences that a message shows
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """Weights to start from.
+
+    Attributes:
+        source: Where they came from: a folder, or timm/NAME.
+        tensors: By name.
+    """
+
+    source: str
+    tensors: Mapping[str, Tensor]
+
+
+def with_digest(
+    config: ExperimentConfig, recorded: InitConfig | None
+) -> tuple[ExperimentConfig, InitialWeights | None]:
+    """Return ``config`` with the digest of its initial weights, and those weights where they had to be read.
+
+    Args:
+        config: Settings of a launch.
+        recorded: What an earlier launch of the same run or sweep wrote down; None for a new one.
+
+    Raises:
+        UserError: The weights cannot be read, or are not those of the digest.
+    """
+    init = config.init
+    if init.weights is None:
+        return config, None
+    known = init.digest
+    if not known and recorded is not None and recorded.weights == init.weights:
+        known = recorded.digest
+        if known and not Path(init.weights).exists():  # gone, or never a folder: the record stands for them
+            return _digested(config, known), None
+    if init.digest and recorded is not None:
+        return config, None
+    weights = read_initial_weights(init.weights, known)
+    return _digested(config, digest_of(weights.tensors)), weights
+
+
+def _digested(config: ExperimentConfig, digest: str) -> ExperimentConfig:
+    return replace(config, init=replace(config.init, digest=digest))
+
+
+def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
+    """Return the weights of an exported encoder, of a finished run (its newest checkpoint), or of timm.
+
+    Args:
+        source: Folder, or timm/NAME.
+        digest: What they must be; empty where that is not known.
+
+    Raises:
+        UserError: There are none, or others.
+    """
+    weights = InitialWeights(source, _tensors_of(source))
+    found = digest_of(weights.tensors)
+    if digest and found != digest:
+        raise UserError(
+            f"init.weights: other weights than those of init.digest lie in {source} now, got {found[:12]}..., "
+            f"expected {digest[:12]}...; restore them, or start another run (--resume goes on without them)"
+        )
+    return weights
+
+
+def _tensors_of(source: str) -> dict[str, Tensor]:
+    if source.startswith(TIMM):
+        return _of_timm(source.removeprefix(TIMM))
+    run = (RunFolder(Path(source)) if home_at(source) is None else RunFolder.at(source)).of("reader").pull(("last",))
+    if (run.path / DESCRIPTION).is_file() and (run.path / WEIGHTS).is_file():
+        return _load(run.path / WEIGHTS, "export the encoder again", f"{run.address}: {WEIGHTS}")
+    if not run.config_path.is_file():
+        raise UserError(
+            f"init.weights: neither an exported encoder nor a run, got {source}; "
+            f"name a folder that `ebclab export` made, a finished run, or {TIMM}NAME"
+        )
+    if not run.result_path.is_file():
+        raise UserError(
+            f"init.weights: the run has not finished, got {source}; finish it, or export it as it is and name that"
+        )
+    found = run.load()
+    if found is None:
+        raise UserError(f"init.weights: the run's weights are gone, got no checkpoint in {run.address}")
+    return encoder_weights(found)
+
+
+def _of_timm(name: str) -> dict[str, Tensor]:
+    if problem := weights_problem(name):
+        raise ConfigError([f"init.weights: {problem}"])
+    try:
+        return pretrained(name)
+    except ValueError as error:
+        raise ConfigError([f"init.weights: {TIMM}{name}: {error}"]) from error
+
+
+def _load(path: Path, advice: str, where: str = "") -> dict[str, Tensor]:
+    try:
+        weights: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"init.weights: {where or path} is damaged ({error}); {advice}") from error
+    return weights
+
+
+def keep_weights(path: Path, weights: InitialWeights) -> None:
+    """Write initial weights beside what starts from them, unless they are there."""
+    if not path.exists():
+        atomic.write_bytes(path, serialise({name: tensor.contiguous() for name, tensor in weights.tensors.items()}))
+
+
+def kept_weights(path: Path, init: InitConfig) -> InitialWeights:
+    """Return what ``keep_weights`` wrote.
+
+    Raises:
+        UserError: The file is missing or damaged, or holds other weights than those of the digest.
+    """
+    tensors = _load(path, "restore it, or start anew")
+    if init.digest and digest_of(tensors) != init.digest:
+        raise UserError(f"{path}: not the weights of init.digest, got other ones; restore it, or start anew")
+    return InitialWeights(init.weights or str(path), tensors)
+
+
+def start_from(
+    encoder: nn.Module, config: EncoderConfig, weights: InitialWeights, in_channels: int, image_size: int
+) -> None:
+    """Load initial weights into a new encoder.
+
+    Args:
+        encoder: What ``new_encoder`` made of ``config``, ``in_channels`` and ``image_size``.
+        config: Which network it is.
+        weights: Its start.
+        in_channels: Channels of the images.
+        image_size: Side of the images, pixels; 0 where it is not known yet.
+
+    Raises:
+        ConfigError: Names or shapes do not fit; the first few are listed.
+    """
+    tensors, source = weights.tensors, weights.source
+    same_network = bool(config.timm_name) and source.removeprefix(TIMM).partition(".")[0] == config.timm_name
+    if source.startswith(TIMM) and same_network and differences(encoder.state_dict(), tensors):
+        try:
+            tensors = adapted(config.timm_name, tensors, in_channels, image_size)
+        except ValueError as error:
+            raise ConfigError([f"init.weights: {source}: {error}"]) from error
+    if found := differences(encoder.state_dict(), tensors):
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        raise ConfigError(
+            [
+                f"init.weights: weights of {_named(source)} do not fit {config.name} for {in_channels} channels, got "
+                f"{'; '.join(found[:_LISTED])}{more}; set the encoder section to what the weights were made for"
+            ]
+        )
+    encoder.load_state_dict(dict(tensors))
+
+
+def _named(source: str) -> str:
+    """Return ``source`` with the network that lies there, where an export tells."""
+    try:
+        content = json.loads((Path(source) / DESCRIPTION).read_text(encoding="utf-8"))
+        return f"{source} ({content['architecture']['name']} for {content['in_channels']} channels)"
+    except (OSError, ValueError, KeyError, TypeError):
+        return source

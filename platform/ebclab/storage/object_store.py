@@ -1,0 +1,192 @@
+"""The files of one folder in an object store; every request is repeated while the store does not answer."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from pyarrow import NativeFile, fs
+
+from ebclab.errors import DataError, RunError, UserError
+from ebclab.storage.filesystem import Place
+from ebclab.storage.remote import Home, home_at
+from ebclab.storage.retry import patiently
+
+_COPIED_BYTES = 8 << 20  # at once
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a store says of a file.
+
+    Attributes:
+        num_bytes: Its size.
+        changed: When it was written, by the store's clock.
+    """
+
+    num_bytes: int
+    changed: datetime | None
+
+
+class Store:
+    """The folder of ``home`` in its store.
+
+    Args:
+        home: The folder.
+        seconds: For how long a request is repeated; None means what the environment says.
+
+    Raises:
+        DataError: The address is of no kind that can be opened.
+    """
+
+    def __init__(self, home: Home, *, seconds: float | None = None) -> None:
+        self._place, self._home, self._seconds = _opened(home.root, seconds), home, seconds
+
+    @property
+    def address(self) -> str:
+        """The folder's address."""
+        return self._home.address
+
+    def names(self) -> dict[str, Stored]:
+        """Return every file by its path below the folder; nothing when there is no such folder."""
+        inside = self._inner("")
+        selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
+        found = patiently(
+            lambda: self._place.filesystem.get_file_info(selector), self._home.address, seconds=self._seconds
+        )
+        files = (info for info in found if info.type == fs.FileType.File and not info.path.endswith("/"))
+        return {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
+
+    def stored(self, name: str) -> Stored | None:
+        """Return what the store says of the file ``name``, or None when there is none."""
+        info = patiently(
+            lambda: self._place.filesystem.get_file_info(self._inner(name)), self._where(name), seconds=self._seconds
+        )
+        return Stored(info.size, info.mtime) if info.type == fs.FileType.File else None
+
+    def read(self, name: str) -> bytes:
+        """Return the content of the file ``name``.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+
+        def read() -> bytes:
+            with self._place.filesystem.open_input_stream(self._inner(name), compression=None) as file:
+                return bytes(file.read())
+
+        return patiently(read, self._where(name), seconds=self._seconds)
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy the file ``name`` to ``target``, which appears whole."""
+
+        def download(aside: Path) -> None:
+            with (
+                self._place.filesystem.open_input_stream(self._inner(name), compression=None) as source,
+                aside.open("wb") as file,
+            ):
+                shutil.copyfileobj(source, file, _COPIED_BYTES)
+
+        self._make(target, download, name)
+
+    def keep(self, name: str, content: bytes, target: Path) -> None:
+        """Make ``content``, which the file ``name`` stands for, the local file ``target``, which appears whole."""
+        self._make(target, lambda aside: aside.write_bytes(content), name)
+
+    def _make(self, target: Path, write: Callable[[Path], object], name: str) -> None:
+        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            patiently(lambda: write(aside), self._where(name), seconds=self._seconds)
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def upload(self, source: Path, name: str) -> None:
+        """Copy a local file into the file ``name``."""
+
+        def upload() -> None:
+            with source.open("rb") as file, self._opened(name) as target:
+                shutil.copyfileobj(file, target, _COPIED_BYTES)
+
+        patiently(upload, self._where(name), seconds=self._seconds)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Make ``content`` the file ``name``."""
+
+        def write() -> None:
+            with self._opened(name) as target:
+                target.write(content)
+
+        patiently(write, self._where(name), seconds=self._seconds)
+
+    def delete(self, name: str) -> None:
+        """Delete the file ``name``, if there is one."""
+        try:
+            patiently(
+                lambda: self._place.filesystem.delete_file(self._inner(name)), self._where(name), seconds=self._seconds
+            )
+        except FileNotFoundError:
+            return
+
+    def _opened(self, name: str) -> NativeFile:
+        """Return the file ``name``, open to be written; only disks (file:///) know folders that must be made first."""
+        if isinstance(self._place.filesystem, fs.LocalFileSystem):
+            self._place.filesystem.create_dir(self._inner(name).rpartition("/")[0], recursive=True)
+        return self._place.filesystem.open_output_stream(self._inner(name))
+
+    def _inner(self, name: str) -> str:
+        return self._place.inner_path(f"{self._home.inside}/{name}" if name else self._home.inside)
+
+    def _where(self, name: str) -> str:
+        return (self._home / name).address if name and not name.startswith(".") else self._home.address
+
+
+def send(home: Home, *names: str) -> None:
+    """Upload files of this process's copy of ``home``."""
+    for name in names:
+        Store(home).upload(home.copy / name, name)
+
+
+def fetched(file: str) -> Path:
+    """Return a local path of a file that the user named by path or by address.
+
+    Raises:
+        RunError: There is no such file in the store, or it cannot be read.
+        UserError: The address is that of a whole bucket.
+    """
+    home = home_at(file)
+    if home is None:
+        return Path(file)
+    if not home.inside:
+        raise UserError(f"{file}: a whole bucket, not a file; name a file in it")
+    try:
+        Store(home).download("", home.copy)
+    except FileNotFoundError as error:
+        raise RunError(f"{file}: there is no such file in the store") from error
+    return home.copy
+
+
+def _opened(root: str, seconds: float | None) -> Place:
+    return patiently(lambda: _place(root), root, seconds=seconds)
+
+
+@lru_cache(maxsize=16)
+def _place(root: str) -> Place:
+    """Return the opened root: opening asks the store for its region.
+
+    Raises:
+        DataError: The address is of no kind that can be opened.
+        OSError: The store does not answer.
+    """
+    try:
+        return Place(root, "storage")
+    except DataError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from error
+        raise

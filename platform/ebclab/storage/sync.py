@@ -1,0 +1,172 @@
+"""Keeps a home up to date while its copy is worked in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from ebclab.storage.lease import LIFETIME, Lease, require_not_lost
+from ebclab.storage.mirror import Mirror
+from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.remote import Home
+
+_PAUSE = 5.0  # seconds between looks at what is to be done
+_LOOK = 2.0  # seconds between looks at what others have written
+_RENEWED = LIFETIME / 4  # seconds between signs of life
+_log = logging.getLogger("ebclab.storage")
+
+
+class Keeper(Protocol):
+    """Whoever writes into a run or sweep folder tells it when something may be lost."""
+
+    def push(self) -> None:
+        """Return when everything written so far is where it belongs."""
+
+    def push_soon(self) -> None:
+        """See to it within some seconds that it gets there."""
+
+
+class NoKeeper:
+    """For folders that are where they belong already."""
+
+    def push(self) -> None:
+        """Nothing."""
+
+    def push_soon(self) -> None:
+        """Nothing."""
+
+
+class StoreKeeper:
+    """Uploads at once when told to, and in a thread of its own otherwise.
+
+    Args:
+        mirror: Of the folder.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._wanted = threading.Event()
+
+    def push(self) -> None:
+        """Upload what has changed.
+
+        Raises:
+            RunError: The store refuses, or has not answered for long.
+        """
+        self._wanted.clear()
+        require_not_lost(self._mirror.home)
+        self._mirror.push()
+
+    def push_soon(self) -> None:
+        """Upload within some seconds; what goes wrong then is tried again."""
+        self._wanted.set()
+
+    def push_if_wanted(self) -> None:
+        """Upload when somebody has asked for it."""
+        if not self._wanted.is_set():
+            return
+        try:
+            self.push()
+        except BaseException:
+            self._wanted.set()
+            raise
+
+
+@contextmanager
+def kept(home: Home | None, kinds: tuple[str, ...] = (), *, without: tuple[str, ...] = ()) -> Iterator[Keeper]:
+    """Pull ``home``, then yield what keeps it up to date, also at the end, whatever that is.
+
+    Args:
+        home: The folder; None for one on a disk, where nothing is to be done.
+        kinds: Kinds of the checkpoints to pull. Those that are not pulled stay in the store, whatever happens here.
+        without: Names of folders within that other processes look after.
+
+    Raises:
+        RunError: The store refuses, or has not answered for long.
+    """
+    if home is None:
+        yield NoKeeper()
+        return
+    mirror = Mirror(home, without=without)
+    mirror.pull(kinds)
+    keeper = StoreKeeper(mirror)
+    with repeating(keeper.push_if_wanted, _PAUSE):
+        try:
+            yield keeper
+        finally:
+            keeper.push()
+
+
+@contextmanager
+def leased(home: Home | None, busy: str) -> Iterator[None]:
+    """Hold ``home`` for this process; a folder on a disk is held otherwise.
+
+    Raises:
+        RunError: Another process holds it, or the store refuses.
+    """
+    if home is None:
+        yield
+        return
+    lease = Lease(home, busy)
+    lease.take()
+    try:
+        with repeating(lease.renew, _RENEWED):
+            yield
+    finally:
+        with logged():
+            lease.give_back()
+
+
+@contextmanager
+def watched(home: Home | None, name: str) -> Iterator[None]:
+    """Bring the copy of the file ``name`` up to date every few seconds, and the whole copy at the end.
+
+    Args:
+        home: The folder, in which others write; None for one on a disk.
+        name: The file.
+    """
+    if home is None:
+        yield
+        return
+    store, seen = Store(home, seconds=0), [Stored(-1, None)]
+
+    def look() -> None:
+        found = store.stored(name)
+        if found is not None and found != seen[0]:
+            store.download(name, home.copy / name)
+            seen[0] = found
+
+    with repeating(look, _LOOK):
+        yield
+    Mirror(home).pull()
+
+
+@contextmanager
+def repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do ``work`` every so many seconds in a thread; what goes wrong then is logged and tried again."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            with logged():
+                work()
+
+    thread = threading.Thread(target=repeat, daemon=True, name="ebclab-repeating")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Log what goes wrong with something that will be tried again, or may be left out."""
+    try:
+        yield
+    except Exception as error:
+        _log.warning("%s", error)

@@ -1,0 +1,238 @@
+"""What a person sees while a sweep runs: a live table in a terminal, quiet lines elsewhere, and a table at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from ebclab.sweeps.display.trial_table import (
+    TrialTable,
+    best_trial,
+    counts,
+    epochs_of,
+    plain,
+    short,
+    short_names,
+    value,
+)
+from ebclab.sweeps.trial import State, Trial
+from ebclab.training.display import clock
+
+_DRAW_SECONDS = 0.25
+_LINE_SECONDS = 10.0
+_STATES: tuple[State, ...] = ("finished", "stopped", "diverged", "failed", "interrupted", "running", "waiting")
+
+
+class SweepDisplay(Protocol):
+    """Told about a sweep as it goes."""
+
+    def start(self, name: str, objective: str, num_trials: int) -> None: ...
+
+    def show(self, trials: Sequence[Trial]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class SilentSweepDisplay:
+    """Shows nothing."""
+
+    def start(self, name: str, objective: str, num_trials: int) -> None:
+        """Nothing."""
+
+    def show(self, trials: Sequence[Trial]) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
+    """Return a live table when ``stream`` (default: standard error) is a terminal, else plain lines."""
+    stream = stream or sys.stderr
+    console = Console(file=stream)
+    return TableDisplay(console) if stream.isatty() and not console.is_dumb_terminal else LineDisplay(stream)
+
+
+def final_table(trials: Sequence[Trial], objective: str, top: int) -> TrialTable:
+    """Return the best ``top`` trials as something that rich prints: finished ones, then those that came furthest."""
+
+    def merit(trial: Trial) -> tuple[bool, int, float]:
+        return trial.state == "finished", trial.epochs_done, value(trial)
+
+    ranked = sorted(filter(counts, trials), key=merit, reverse=True)
+    return TrialTable(trials, ranked[:top], objective, ranked[0] if ranked else None)
+
+
+@dataclass
+class Standing:
+    """How far a sweep has come.
+
+    Attributes:
+        name: Of the sweep.
+        objective: What it maximises.
+        num_trials: How many trials are planned.
+        trials: Those proposed so far, None before the first look.
+        started: Of this launch, in seconds of the monotonic clock.
+        done_before: Trials' worth of work that earlier launches did.
+    """
+
+    name: str = ""
+    objective: str = ""
+    num_trials: int = 0
+    trials: Sequence[Trial] | None = None
+    started: float = 0.0
+    done_before: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Trials in all, as far as is known."""
+        return max(self.num_trials, len(self.trials or ()))
+
+    @property
+    def done(self) -> float:
+        """Trials that are over, and the others by their share of epochs."""
+        return sum(1.0 if trial.is_over else trial.epochs_done / trial.epochs for trial in self.trials or ())
+
+    def update(self, trials: Sequence[Trial]) -> None:
+        """Take the trials as they are now; what the first look shows was done before."""
+        is_first, self.trials = self.trials is None, trials
+        if is_first:
+            self.done_before = self.done
+
+    def states(self) -> str:
+        """Return how many trials are in which state."""
+        found = Counter(trial.state for trial in self.trials or ())
+        found["waiting"] += self.total - found.total()
+        return " · ".join(f"{found[state]} {state}" for state in _STATES if found[state]) or "no trials"
+
+    def facts(self) -> str:
+        """Return the best so far, the time since the start and, once a trial's worth is done, the time left."""
+        best = best_trial(self.trials or ())
+        parts = [f"best {self.objective} {value(best):.4f} by {best.id}"] if best else []
+        elapsed = time.monotonic() - self.started
+        parts.append(f"{clock(elapsed)} so far")
+        done_now, left = self.done - self.done_before, self.total - self.done
+        if done_now >= 1 and left > 0:
+            parts.append(f"about {clock(elapsed / done_now * left)} left")
+        return plain(" · ".join(parts))
+
+
+class LineDisplay:
+    """One plain line when a trial starts or ends, and one about the sweep every ten seconds, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._standing = Standing()
+        self._known: dict[str, State] = {}
+        self._written = 0.0
+
+    def start(self, name: str, objective: str, num_trials: int) -> None:
+        """Begin."""
+        self._standing = Standing(name, objective, num_trials, started=time.monotonic())
+        self._written = self._standing.started
+        self.note(_opening(self._standing))
+
+    def show(self, trials: Sequence[Trial]) -> None:
+        """Print what has changed, and how the sweep stands when the last such line is old enough."""
+        if self._standing.trials is None:  # trials that were over before this launch are no news
+            self._known = {trial.id: trial.state for trial in trials if trial.is_over}
+        self._standing.update(trials)
+        for trial in trials:
+            if trial.state != self._known.get(trial.id):
+                self._known[trial.id] = trial.state
+                self._tell(trial)
+        now = time.monotonic()
+        if now - self._written >= _LINE_SECONDS:
+            self._written = now
+            self.note(f"{self._standing.states()} · {self._standing.facts()}")
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        print(plain(text), file=self._stream, flush=True)
+
+    def stop(self) -> None:
+        """Nothing: every line is already out."""
+
+    def _tell(self, trial: Trial) -> None:
+        done = epochs_of(trial)
+        if trial.state == "running":
+            names = short_names(list(trial.settings))
+            settings = ", ".join(f"{names[key]} {short(setting)}" for key, setting in trial.settings.items())
+            self.note(f"trial {trial.id} {f'goes on after epoch {done}' if trial.curve else 'starts'}: {settings}")
+        elif trial.state != "waiting":
+            score = f", {self._standing.objective} {value(trial):.4f}" if trial.curve else ""
+            reason = f": {trial.reason}" if trial.reason else ""
+            self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
+
+
+class TableDisplay:
+    """A table under two lines of heading, drawn anew up to four times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._standing = Standing()
+        self._drawn = 0.0
+
+    def start(self, name: str, objective: str, num_trials: int) -> None:
+        """Begin, or begin anew after a stop."""
+        self._standing = Standing(name, objective, num_trials, started=time.monotonic())
+        self._drawn = 0.0
+        self.note(_opening(self._standing))
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def show(self, trials: Sequence[Trial]) -> None:
+        """Draw ``trials``, unless the last drawing is fresh."""
+        self._standing.update(trials)
+        if self._live is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
+            self._draw(self._live)
+
+    def note(self, text: str) -> None:
+        """Print one line above the table."""
+        self._console.print(Text(plain(text)))
+
+    def stop(self) -> None:
+        """Leave the table as the sweep stands."""
+        if self._live is not None:
+            self._draw(self._live)
+            self._live.stop()
+            self._live = None
+
+    def _draw(self, live: Live) -> None:
+        self._drawn = time.monotonic()
+        standing, trials = self._standing, self._standing.trials or ()
+        heading = [Text(line, no_wrap=True, overflow="ellipsis") for line in (standing.states(), standing.facts())]
+        height = self._console.height - len(heading) - 1  # the cursor's line stays free
+        table = TrialTable(trials, _by_interest(trials), standing.objective, best_trial(trials), height)
+        live.update(Group(*heading, table), refresh=True)
+
+
+def _opening(standing: Standing) -> str:
+    return f"{standing.name}: {standing.num_trials} trials, objective {standing.objective}"
+
+
+def _by_interest(trials: Sequence[Trial]) -> list[Trial]:
+    """Return running trials, those that will go on, finished ones and the others from the best down, and the rest."""
+
+    def place(trial: Trial) -> tuple[int, float, int]:
+        if not trial.is_over:
+            return (0 if trial.state == "running" else 1 if trial.curve else 5, 0.0, trial.number)
+        if not counts(trial):
+            return (4, 0.0, trial.number)
+        return (2 if trial.state == "finished" else 3, -value(trial), trial.number)
+
+    return sorted(trials, key=place)

@@ -1,0 +1,120 @@
+"""Population based training (Jaderberg et al. 2017): bad trials go on from good ones' weights with changed settings.
+
+Decisions are pure functions of what the trial log tells; chance is a hash of seed, trial and epoch. So a resumed sweep
+clones the same trials from the same donors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.sweeps.space.parameter import Parameter, rounded
+from ebclab.sweeps.space.space import Space
+from ebclab.sweeps.trial import State, Trial
+
+_NO_DONORS: tuple[State, ...] = ("stopped", "diverged", "failed")
+_END_OF_TEXT = 256  # no byte
+
+
+def must_wait(trial: Trial, population: Sequence[Trial], interval_epochs: int) -> bool:
+    """Return whether ``trial`` stands at the end of an interval that others, not over yet, have still to reach.
+
+    Args:
+        trial: The trial that has just told an epoch.
+        population: The trials of the sweep.
+        interval_epochs: Epochs from one exchange to the next.
+    """
+    return _at_exchange(trial, interval_epochs) and any(
+        other.epochs_done < trial.epochs_done and not other.is_over for other in population if other.kind == "search"
+    )
+
+
+def exploit(trial: Trial, population: Sequence[Trial], *, interval_epochs: int, quantile: float) -> Trial | None:
+    """Return the trial whose weights and settings ``trial`` should go on from after its newest epoch, or None.
+
+    At the end of an interval, all that ever reached it are ranked by what they measured in this very epoch; one in the
+    lowest ``quantile`` takes after one in the highest, drawn by hash. A trial that was stopped, diverged or failed
+    keeps its rank, so that what becomes of it later changes nobody else's, but gives nothing; nor does one that is
+    past this epoch, whose weights are others by now.
+
+    Args:
+        trial: The trial that has just told an epoch.
+        population: The trials of the sweep; ``trial`` itself may be among them.
+        interval_epochs: Epochs from one exchange to the next.
+        quantile: Share of the population at either end, up to a half; rounded up to whole trials, but never so that
+            the ends overlap.
+    """
+    if not _at_exchange(trial, interval_epochs):
+        return None
+    epoch = trial.epochs_done
+    reached = {other.id: other for other in [*population, trial] if other.kind == "search" and epoch in other.curve}
+    ranked = sorted(reached.values(), key=lambda other: (_value(other, epoch), other.id))
+    size = min(math.ceil(len(ranked) * quantile), len(ranked) // 2)
+    if trial.id not in [other.id for other in ranked[:size]]:
+        return None
+    donors = [other for other in ranked[-size:] if other.state not in _NO_DONORS and other.epochs_done == epoch]
+    better = [other for other in donors if _value(other, epoch) > _value(trial, epoch)]
+    return better[int(next(_draws(trial.seed, trial.id, epoch, "donor")) * len(better))] if better else None
+
+
+def explore(
+    point: Mapping[str, Any],
+    space: Space,
+    *,
+    seed: int,
+    trial_id: str,
+    epoch: int,
+    resample_rate: float,
+    factors: tuple[float, float] = (0.8, 1.25),
+) -> dict[str, Any]:
+    """Return a point near the donor's: each coordinate times one of ``factors``, or drawn anew from its range.
+
+    Coordinates that are not continuous stay as they are: the weights would not fit another value.
+
+    Args:
+        point: The donor's point.
+        space: Ranges, which the new point keeps.
+        seed: Seed of the draws.
+        trial_id: The trial that goes on from the donor.
+        epoch: Epochs done.
+        resample_rate: How often a coordinate is drawn anew, in [0, 1].
+        factors: What a coordinate is multiplied by, both alike often.
+    """
+    changed = dict(point)
+    for parameter in space.parameters:
+        if parameter.kind in ("uniform", "loguniform"):
+            draws = _draws(seed, trial_id, epoch, parameter.name)
+            old = point[parameter.name]
+            changed[parameter.name] = _changed(old, parameter, draws, resample_rate, factors)
+    return changed
+
+
+def _changed(
+    value: float, parameter: Parameter, draws: Iterator[float], resample_rate: float, factors: tuple[float, float]
+) -> float:
+    if next(draws) < resample_rate:
+        return float(parameter.at(next(draws)))
+    factor = factors[0] if next(draws) < 0.5 else factors[1]
+    return min(max(rounded(value * factor), parameter.low), parameter.high)
+
+
+def _at_exchange(trial: Trial, interval_epochs: int) -> bool:
+    return 0 < trial.epochs_done < trial.epochs and trial.epochs_done % interval_epochs == 0
+
+
+def _value(trial: Trial, epoch: int) -> float:
+    """Return the objective after ``epoch``; what is no number counts as the worst."""
+    value = trial.curve[epoch].objective
+    return -math.inf if math.isnan(value) else value
+
+
+def _draws(seed: int, trial_id: str, epoch: int, purpose: str) -> Iterator[float]:
+    """Yield numbers in [0, 1) that follow from the arguments alone."""
+    words = (seed, epoch, *trial_id.encode(), _END_OF_TEXT, *purpose.encode(), _END_OF_TEXT)
+    number = 0
+    while True:
+        yield unit_interval(hash_words(*words, number)).item()
+        number += 1

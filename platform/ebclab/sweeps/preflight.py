@@ -1,0 +1,95 @@
+"""What must hold before a sweep starts, so that trials do not all fail in the night for the same reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.holdout import Split
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.errors import ConfigError, UserError
+from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.runs.initial_weights import InitialWeights
+from ebclab.sweeps.plan import SweepPlan, trial_config
+from ebclab.sweeps.space.check import own_settings
+from ebclab.training.setup import build_method
+from energy_contrast.method import Method
+from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
+
+
+def require_judgeable(plan: SweepPlan, split: Split) -> None:
+    """Refuse images that cannot give the objective.
+
+    Raises:
+        UserError: Nothing is held out, or labels are missing.
+    """
+    objective = plan.config.evaluation.objective
+    if len(split.holdout) == 0:
+        raise UserError(
+            f"data.holdout_rate: a sweep chooses by held-out images, got none of {len(split.train):,}; "
+            "hold a larger share out"
+        )
+    unlabelled = int((split.train.labels < 0).sum() + (split.holdout.labels < 0).sum())
+    if objective in NEED_LABELS and unlabelled:
+        raise UserError(
+            f"evaluation.objective: {objective} needs labels, got {unlabelled:,} images without; "
+            "use effective_rank or alignment_uniformity"
+        )
+
+
+def require_trainable(
+    plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]], weights: InitialWeights | None = None
+) -> None:
+    """Refuse ends of the space, and budgets, that no trial could be trained with.
+
+    Each setting is tried at both ends with all others at the run's own values: the method is built, and its batches
+    must fit the images, the batch norms' groups and the method's memories; so must the weights that trials start from.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    method_class = methods[plan.config.method_name]
+    own: list[str] = []  # wrong wherever one looks, and told once
+    problems: dict[str, None] = {}  # ordered, each line once
+    for settings in _one_at_a_time(plan):
+        named = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the run's own settings"
+        try:
+            for epochs in {plan.epochs, plan.config.training.epochs}:
+                config = trial_config(plan.config, settings, seed=plan.config.seed, epochs=epochs)
+            _require_batches(config, method_class, split, weights)
+        except (ConfigError, ValueError) as error:
+            lines = error.problems if isinstance(error, ConfigError) else [str(error)]
+            problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in lines if line not in own)
+            own = own if settings else lines
+    if problems:
+        raise ConfigError(list(problems))
+
+
+def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
+    yield {}
+    own = plan.space.point_of(own_settings(plan.space, plan.config))
+    if own is None:
+        return
+    for parameter in plan.space.parameters:
+        for end in parameter.ends:
+            moved = plan.space.settings({**own, parameter.name: end})
+            yield {name: value for name, value in moved.items() if value != own_settings(plan.space, plan.config)[name]}
+
+
+def _require_batches(
+    config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
+) -> None:
+    """Build the method and ask it for its batches, without any images."""
+    batch_size, images = config.training.batch_size, len(split.train)
+    if batch_size > images:
+        raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")
+    channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
+    method = build_method(config, method_class, channels, torch.device("cpu"), size, weights)
+    if batch_size + method.num_proposals(batch_size) > images:
+        raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
+    workers = max(1, config.resources.workers)
+    for groups in {module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)}:
+        check_groups(groups, batch_size, workers)

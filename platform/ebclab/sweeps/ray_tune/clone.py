@@ -1,0 +1,81 @@
+"""Population based training on disk: a run that begins where another one stands, with settings of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ebclab.config import to_yaml
+from ebclab.errors import RunError
+from ebclab.runs.folder import RunFolder
+from ebclab.storage import atomic
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import SweepPlan, trial_config
+from ebclab.sweeps.policies.population import explore
+from ebclab.sweeps.trial import Trial
+
+
+def clone_run(
+    folder: SweepFolder, plan: SweepPlan, trial: Trial, donor: Trial
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make the next run folder of ``trial`` from the newest checkpoint of ``donor``, near the donor's settings.
+
+    The checkpoint's files are linked, not copied, where the file system can: checkpoints are never written to, and
+    the donor may delete its own names for them.
+
+    Args:
+        folder: The sweep's folder.
+        plan: What the sweep is.
+        trial: Who goes on.
+        donor: Whose weights it takes.
+
+    Returns:
+        The trial's new point and settings.
+
+    Raises:
+        RunError: The donor has no checkpoint.
+    """
+    epoch = trial.epochs_done
+    rate = plan.population.resample_rate
+    point = explore(donor.point, plan.space, seed=plan.config.seed, trial_id=trial.id, epoch=epoch, resample_rate=rate)
+    settings = plan.space.settings(point)
+    source = _checkpoint_at(epoch, folder.run(donor.run_name).pull(("last",)))
+    run = folder.run(f"{trial.id}-g{trial.generation + 1}")
+    if run.path.exists():  # of a sweep that was killed before it had written this down
+        shutil.rmtree(run.path)
+    run.clear_store()
+    run.checkpoints.mkdir(parents=True)
+    config = trial_config(plan.config, settings, seed=trial.seed, epochs=trial.epochs)
+    atomic.write_text(run.config_path, to_yaml(config))
+    with atomic.new_folder(run.checkpoints / source.name) as aside:
+        for file in source.iterdir():
+            _link(file, aside / file.name)
+    run.send()
+    return point, settings
+
+
+def _checkpoint_at(epoch: int, run: RunFolder) -> Path:
+    """Return the checkpoint of ``run`` at the end of ``epoch``, or its newest: it may have gone on."""
+    paths = sorted(run.checkpoints.glob("last-*"))
+    if not paths:
+        raise RunError(f"{run.path}: has no checkpoint to go on from; restore its folder")
+    return next((path for path in paths if _epochs_done(path) == epoch), paths[-1])
+
+
+def _epochs_done(path: Path) -> int | None:
+    """Return how many epochs a checkpoint has behind it, or None when it cannot be read."""
+    try:
+        done: int = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["facts"]["epochs_done"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return done
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)

@@ -1,0 +1,100 @@
+"""A sweep on Ray: search, confirm the best with other seeds, read the test set once, write down what was found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from ebclab.cluster.join import cluster_size, joined
+from ebclab.cluster.same_versions import require_same_versions
+from ebclab.cluster.versions import Origin
+from ebclab.runs import environment
+from ebclab.runs.initial_weights import keep_weights
+from ebclab.sweeps.conclude import conclude
+from ebclab.sweeps.folder import claim_sweep
+from ebclab.sweeps.limits import Launch, Limits
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
+from ebclab.sweeps.ray_tune.phase import Phase
+from ebclab.sweeps.ray_tune.shared_images import SharedImages
+from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
+from ebclab.sweeps.resources import Slots, share_out
+
+
+def launch_sweep(launch: Launch) -> dict[str, Any]:
+    """Train all trials, confirm, test, and return what result.json says.
+
+    An instance of Ray that this process has joined already is used and left running.
+
+    Args:
+        launch: The sweep.
+
+    Raises:
+        UserError: The cluster cannot be reached, lacks what the sweep needs or runs other versions, or another process
+            works on the sweep.
+        TrainingError: No trial measured anything.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    folder, plan, display = launch.folder, launch.plan, launch.display
+    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
+        require_same_versions()
+        slots = slots_of(plan, launch.limits)
+        with claim_sweep(folder, plan) as keeper:
+            if launch.weights is not None:
+                keep_weights(folder.initial_weights, launch.weights)
+                keeper.push()
+            log = folder.read_log(keeper)
+            _write_start(log, launch, slots)
+            display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.address}")
+            setup = TrialSetup(
+                folder=folder,
+                config=plan.config,
+                methods=launch.methods,
+                images=None if plan.config.resources.workers else SharedImages.of(launch.split),
+                threads=slots.threads,
+                gpus=slots.gpus,
+                command=tuple(sys.argv),
+                weights=folder.initial_weights if launch.weights is not None else None,
+                origin=Origin.here(),
+            )
+            search = SearchProposals(plan, launch.earlier)
+            Phase(folder, plan, log, setup, slots, display, search, launch.limits.seconds).run()
+            confirmed = ConfirmProposals(plan, log)
+            Phase(folder, plan, log, setup, slots, display, confirmed).run()
+            return conclude(folder, plan, log, confirmed, launch.methods, display)
+
+
+def _write_start(log: SweepLog, launch: Launch, slots: Slots) -> None:
+    """Write down that the sweep begins or goes on, and on what."""
+    log.append(
+        "started" if not log.trials else "resumed",
+        trials=launch.plan.trials,
+        concurrent=slots.concurrent,
+        gpus_per_trial=slots.gpus,
+        warm_start=launch.warm_start,
+        environment=environment.describe_environment(torch.device("cpu"), slots.threads, 1, sys.argv),
+    )
+
+
+def slots_of(plan: SweepPlan, limits: Limits) -> Slots:
+    """Return how trials share the cluster that this process has joined."""
+    resources = plan.config.resources
+    cpus, gpus = cluster_size()
+    wants_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
+    per_trial = (
+        limits.gpus_per_trial if limits.gpus_per_trial is not None else float(wants_gpu * max(1, resources.workers))
+    )
+    return share_out(
+        cpus=cpus,
+        gpus=gpus,
+        num_trials=max(plan.trials, plan.seeds * (plan.top + plan.baseline)),
+        threads=resources.threads,
+        workers=resources.workers,
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_trial=per_trial,
+        concurrent=limits.concurrent,
+    )

@@ -1,0 +1,117 @@
+"""A phase of a sweep while it trains: search or confirmation, shown, timed, and stopped when somebody asks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from ebclab.cluster.draining import Notices
+from ebclab.errors import InterruptedRunError, VersionError
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.stop_request import StopFlag, stop_on_signals
+from ebclab.storage.sync import logged
+from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
+from ebclab.sweeps.ray_tune.clone import clone_run
+from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
+from ebclab.sweeps.ray_tune.tuner import run_course
+from ebclab.sweeps.resources import Slots
+from ebclab.sweeps.scheduler import Course
+
+
+@dataclass
+class Phase:
+    """Trials that are trained together.
+
+    Attributes:
+        folder: The sweep's folder.
+        plan: What the sweep is.
+        log: Its log.
+        setup: What all trials share.
+        slots: What each of them gets.
+        display: Where progress is shown.
+        proposals: Where the trials come from.
+        seconds: Time for the phase; None means no limit.
+    """
+
+    folder: SweepFolder
+    plan: SweepPlan
+    log: SweepLog
+    setup: TrialSetup
+    slots: Slots
+    display: SweepDisplay
+    proposals: SearchProposals | ConfirmProposals
+    seconds: float | None = None
+
+    def run(self) -> None:
+        """Train all that is left to train.
+
+        Raises:
+            InterruptedRunError: Somebody asked to stop.
+            VersionError: A machine that came runs other versions; everything is saved.
+        """
+        self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
+        self._notices, self._asked = Notices(), set[str]()
+        self._course = course = Course(
+            self.log,
+            self.proposals,
+            self.plan.rules,
+            self.plan.population,
+            concurrent=self.slots.concurrent,
+            failures_allowed=self.plan.config.resources.max_failures,
+            stop=self._stop,
+            clone=partial(clone_run, self.folder, self.plan),
+        )
+        if course.is_over:
+            return
+        for trial in course.trials:
+            if not trial.is_over:
+                self._run(trial.id).stop.clear()
+        total = len(course.trials) + self.proposals.left(course.trials)
+        name = f"{self.folder.path.name}, {self.proposals.kind}"
+        self.display.start(name, self.plan.config.evaluation.objective, total)
+        try:
+            with stop_on_signals(self._stop):
+                run_course(course, self.setup, self.slots, self.folder.path / ".ray", self._on_step)
+        finally:
+            self.display.show(course.trials)
+            self.display.stop()
+        if self.log.failure is not None:
+            raise self.log.failure
+        if course.refusal:
+            raise VersionError(course.refusal)
+        if self._stop.is_set and not self._over_time:
+            left = sum(not trial.is_over for trial in course.trials) + self.proposals.left(course.trials)
+            raise InterruptedRunError(
+                f"stopped with {left} trials to go; everything is saved in {self.folder.address}; "
+                "the same command goes on from there"
+            )
+
+    def _on_step(self) -> None:
+        self.display.show(self._course.trials)
+        if machines := self._notices.new():
+            self.display.note(
+                f"{', '.join(machines)} will be taken away: trials that train now save at their next log step"
+            )
+            for trial_id in self._course.active:
+                with logged():
+                    self._run(trial_id).save_now.set()
+        elapsed = time.monotonic() - self._started
+        if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
+            self._over_time = True
+            self.display.note("the time for the search is over: trials that train now save and stop")
+            self._stop.set()
+        if self.log.failure is not None:
+            self._stop.set()
+        if self._stop.is_set:
+            for trial_id in set(self._course.active) - self._asked:
+                with logged():
+                    self._run(trial_id).stop.set()
+                    self._asked.add(trial_id)
+
+    def _run(self, trial_id: str) -> RunFolder:
+        return self.folder.run(self.log.trials[trial_id].run_name)

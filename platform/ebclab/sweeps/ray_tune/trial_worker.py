@@ -1,0 +1,225 @@
+"""One turn of a trial in a process that Ray Tune keeps warm: an ordinary run whose display reports to the sweep."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+
+from ebclab.cluster.versions import Origin
+from ebclab.config import ExperimentConfig
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
+from ebclab.hardware import resolve_device
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.initial_weights import kept_weights
+from ebclab.runs.resume import claim, find
+from ebclab.storage import atomic
+from ebclab.storage.lease import LIFETIME
+from ebclab.storage.object_store import Store
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import trial_config
+from ebclab.sweeps.ray_tune.shared_images import SharedImages
+from ebclab.sweeps.scheduler import Order
+from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.setup import prepare
+from ebclab.training.threads import set_threads
+from energy_contrast.method import Method
+
+ERROR = "error.txt"
+"""Where a failed trial keeps its traceback."""
+
+_LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder for a moment longer
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What all trials of a sweep have in common.
+
+    Attributes:
+        folder: The sweep's folder.
+        config: Settings that are not searched.
+        methods: Methods by name.
+        images: Images of all trials; None where workers of a trial load their own.
+        threads: CPU threads of a trial.
+        gpus: Share of a GPU that a trial has.
+        command: What the user ran.
+        origin: Where the sweep was launched; every machine must run the same versions.
+        weights: File of what the encoders of all trials start from; None means random weights.
+    """
+
+    folder: SweepFolder
+    config: ExperimentConfig
+    methods: Mapping[str, type[Method]]
+    images: SharedImages | None
+    threads: int
+    gpus: float
+    command: tuple[str, ...]
+    origin: Origin
+    weights: Path | None = None
+
+
+def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
+    """Train one trial until it is over or told to end its turn; its end is the last thing it reports.
+
+    Args:
+        config: {"order": an ``Order`` as JSON}.
+        setup: What all trials share.
+    """
+    order = Order.from_json(config["order"])
+    run = setup.folder.run(order.run_name, "user" if setup.config.resources.workers else "worker")
+    state, reason = "finished", ""
+    try:
+        setup.origin.require_same_here()
+        _train(run, order, setup)
+    except InterruptedRunError as error:
+        state, reason = "interrupted", str(error)
+    except VersionError as error:
+        state, reason = "refused", str(error)
+    except StoreError:  # none of the trial's doing: Tune tells of a death, and the trial goes on later
+        raise
+    except DivergedError as error:
+        state, reason = "diverged", str(error).splitlines()[0]
+    except Exception as error:  # recorded, so that it ends this trial alone
+        state, reason = "failed", _reason(error)
+        _keep_traceback(run)
+    finally:
+        if run.home is not None:  # all is in the store; a node's disk cannot hold the runs of a sweep
+            shutil.rmtree(run.path, ignore_errors=True)
+    tune.report({"outcome": state, "reason": reason})
+
+
+def _train(run: RunFolder, order: Order, setup: TrialSetup) -> None:
+    config = trial_config(setup.config, order.settings, seed=order.seed, epochs=order.epochs)
+    run, state = find(run.home or run.path, config, setup.methods, resume=False)
+    report = TurnReport(run, config.evaluation.objective)
+    if state == "finished":
+        report.replay()
+        return
+    weights = None
+    if setup.weights is not None and state == "new":
+        weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
+    job = Job(run, config, setup.methods[config.method_name], None, setup.command, weights)
+    with ExitStack() as stack:
+        stack.enter_context(_no_warnings())
+        _claim_patiently(stack, run, config)
+        if config.resources.workers:
+            from ebclab.training.ray_train.launch import launch
+
+            launch(job, report)
+            return
+        device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
+        if device.type == "cuda" and 0 < setup.gpus < 1:
+            torch.cuda.set_per_process_memory_fraction(setup.gpus)
+        place = Place(device, set_threads(setup.threads))
+        images = setup.images.split() if setup.images else None
+        job = replace(job, images=images)
+        prepared = prepare(config, device, images, job.method_class, weights=weights)
+        train_rank(job, prepared, place, report, run.stop)
+
+
+def _at_hand(weights: Path, folder: SweepFolder) -> Path:
+    """Return where this machine has the initial weights, which a store may hold."""
+    if folder.home is None:
+        return weights
+    copy, store = folder.home.of("worker").copy / weights.name, Store(folder.home)
+    there = store.stored(weights.name)
+    changed = there.changed.timestamp() if there is not None and there.changed is not None else math.inf
+    if not copy.exists() or changed > copy.stat().st_mtime:
+        store.download(weights.name, copy)
+    return copy
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Keep warnings off the console: what a trial warns of is in its run folder."""
+    log = logging.getLogger("ebclab")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig) -> None:
+    """Hold the run folder, waiting for a moment while a dying process still does."""
+    give_up = time.monotonic() + (_LOCK_SECONDS if run.home is None else LIFETIME + _LOCK_SECONDS)
+    while True:
+        try:
+            stack.enter_context(claim(run, config))
+            return
+        except RunError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.2 if run.home is None else 3.0)
+
+
+class TurnReport:
+    """The display of a trial: shows nothing, and tells the sweep the scores of every epoch.
+
+    Reporting is where a turn may end: Tune raises SystemExit there. All that an epoch leaves is on disk by then.
+
+    Args:
+        run: The trial's run folder.
+        objective: Name of the score that the sweep maximises.
+    """
+
+    def __init__(self, run: RunFolder, objective: str) -> None:
+        self._run, self._objective = run, objective
+        self._told = 0
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None:
+        """Tell what earlier turns measured: the sweep may have died before it heard of it."""
+        self.replay()
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Report an epoch's end; all other measurements stay in the run folder."""
+        if self._objective in metrics and epoch > self._told:
+            self._told = epoch
+            tune.report({"epoch": epoch, "objective": metrics[self._objective], "metrics": metrics})
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+    def replay(self) -> None:
+        """Report every epoch that the run's log holds."""
+        metrics: dict[str, float] = {}
+        for record in self._run.metrics.records():
+            measured = {name: float(value) for name, value in record.items() if _is_measured(value)}
+            if record["kind"] == "train":
+                metrics = measured
+            elif record["kind"] == "epoch":
+                self.update(record["step"], record["epoch"], metrics | measured)
+
+
+def _is_measured(value: Any) -> bool:
+    """Return whether a log's value is a measurement; those that JSON cannot hold are written as text."""
+    return isinstance(value, float) or value in ("nan", "inf", "-inf")
+
+
+def _reason(error: Exception) -> str:
+    """Return in one line why a trial failed."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else "no text"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in text or "can't allocate" in text:
+        return f"out of memory: {text}"
+    return text if isinstance(error, EbclabError) else f"{type(error).__name__}: {text}"
+
+
+def _keep_traceback(run: RunFolder) -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(run.path / ERROR, traceback.format_exc())
+    with suppress(RunError):  # a store may be what failed; the reason is in the sweep's log
+        run.send(ERROR)

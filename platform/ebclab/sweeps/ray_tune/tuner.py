@@ -1,0 +1,149 @@
+"""A course on Ray Tune: Tune starts processes, keeps them warm and tells what happens in them; the course decides.
+
+Each turn of a trial is a trial of Tune's. Tune keeps nothing that matters: its searcher, its scheduler and its
+callback here pass on what they hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.tune.experiment import Trial as Turn
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
+from ebclab.sweeps.resources import Slots
+from ebclab.sweeps.scheduler import Course, Order
+
+
+def run_course(course: Course, setup: TrialSetup, slots: Slots, storage: Path, on_step: Callable[[], None]) -> None:
+    """Train all trials of a course, on the cluster that this process has joined.
+
+    Args:
+        course: What to train.
+        setup: What all trials share.
+        slots: What a trial reserves.
+        storage: Where Tune may write; of no use to a resume.
+        on_step: Called several times a second.
+    """
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(slots)),
+        tune_config=tune.TuneConfig(
+            num_samples=-1,
+            max_concurrent_trials=slots.concurrent,  # as many may wait for a process at once; Tune's default is one
+            search_alg=_Orders(course),
+            scheduler=_Judge(course),
+            reuse_actors=True,
+            trial_name_creator=_name,
+            trial_dirname_creator=_name,
+        ),
+        run_config=tune.RunConfig(name="tune", storage_path=str(storage), verbose=0, callbacks=[_Heartbeat(on_step)]),
+    )
+    tuner.fit()
+
+
+def _resources(slots: Slots) -> dict[str, float]:
+    """Return what Ray reserves for a turn; one whose workers reserve for themselves gets a place on the head node."""
+    if slots.cpus or slots.gpus:
+        return {"cpu": slots.cpus, "gpu": slots.gpus}
+    return {"cpu": 0, "node:__internal_head__": 0.001}  # Tune wants a reservation, and this one takes nothing away
+
+
+def _name(turn: Turn) -> str:
+    return f"{_order(turn).run_name}-{turn.trial_id}"
+
+
+def _order(turn: Turn) -> Order:
+    return Order.from_json(turn.config["order"])
+
+
+class _Unsaved:
+    """Tune pickles what it is given, for a restore of its own that is never asked for; a display cannot be pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Orders(_Unsaved, Searcher):
+    """Tune asks for the next trial; the course gives its next order."""
+
+    def __init__(self, course: Course) -> None:
+        super().__init__()
+        self._course = course
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        if self._course.is_over:
+            return str(Searcher.FINISHED)
+        order = self._course.next_order()
+        return {"order": order.to_json()} if order else None
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        pass
+
+    def save(self, checkpoint_path: str) -> None:
+        pass
+
+    def restore(self, checkpoint_path: str) -> None:
+        pass
+
+
+class _Judge(_Unsaved, FIFOScheduler):
+    """Tune tells what a trial reports; the course says whether it goes on."""
+
+    def __init__(self, course: Course) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._course = course
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Turn | None:
+        """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits.
+
+        Turns that still wait for a place when the sweep is to end are not given one.
+        """
+        if self._course.stop.is_set:
+            for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == Turn.PENDING]:
+                tune_controller.stop_trial(turn)
+        return None
+
+    def on_trial_result(self, tune_controller: Any, trial: Turn, result: dict[str, Any]) -> str:
+        order, seconds = _order(trial), float(result["time_total_s"])
+        if "outcome" in result:
+            self._course.on_outcome(order.trial, result["outcome"], result["reason"], seconds)
+            return str(TrialScheduler.STOP)
+        metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
+        ends = self._course.on_epoch(order.trial, result["epoch"], result["objective"], seconds, metrics)
+        return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Turn, result: dict[str, Any]) -> None:
+        self._course.on_turn_over(_order(trial).trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Turn) -> None:
+        self._course.on_outcome(_order(trial).trial, "interrupted", "stopped before it had a place", 0.0)
+        self._course.on_turn_over(_order(trial).trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Turn) -> None:
+        error = trial.get_pickled_error()  # none when there was nobody left to raise one
+        lines = str(error).strip().splitlines() if error else []
+        self._course.on_death(_order(trial).trial, lines[-1] if lines else "its process died")
+        self._course.on_turn_over(_order(trial).trial)
+
+
+class _Heartbeat(_Unsaved, TrialProgressCallback):
+    """Tune's loop, felt several times a second; in the place of Tune's own lines about trials."""
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_step = on_step
+
+    def on_step_end(self, iteration: int, trials: list[Turn], **info: Any) -> None:
+        self._on_step()
+
+    def on_trial_complete(self, iteration: int, trials: list[Turn], trial: Turn, **info: Any) -> None:
+        pass
+
+    def log_result(self, trial: Turn, result: dict[str, Any], error: bool = False) -> None:
+        pass

@@ -1,0 +1,215 @@
+"""Whether a search space fits a run: settings exist, may be searched, and are valid together at every corner."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast, get_type_hints
+
+from ebclab.config import ExperimentConfig, parse_experiment, to_mapping
+from ebclab.config.check import shown, value_problem
+from ebclab.config.experiment import SECTIONS, settings_of
+from ebclab.config.overrides import merge
+from ebclab.config.parse import Methods
+from ebclab.config.unknown_settings import Known, unknown_setting
+from ebclab.errors import ConfigError
+from ebclab.sweeps.space.parameter import Parameter
+from ebclab.sweeps.space.space import Space
+
+MOST_CORNERS = 4096  # beyond, corners are tried one setting at a time
+
+OTHER_IMAGES = "scores on different images cannot be compared; set it for the whole sweep"
+OTHER_MEASURE = "scores measured in different ways cannot be compared; set it for the whole sweep"
+NOTHING_LEARNT = "it changes nothing that is learnt; set it for the whole sweep"
+NOT_SEARCHED: Mapping[str, str] = {
+    "data": OTHER_IMAGES,
+    "evaluation": OTHER_MEASURE,
+    "resources": NOTHING_LEARNT,
+    "seed": "the best of several seeds is luck; --seeds repeats the best settings with several",
+    "init": "trials that start from other weights cannot be compared; sweep each start by itself",
+    "method.name": "a sweep is of one method; sweep each method and compare the best",
+    "training.epochs": "it is the budget that all trials share; write --epochs",
+    "training.log_every": NOTHING_LEARNT,
+    "training.checkpoint_every": NOTHING_LEARNT,
+    "training.keep_every": NOTHING_LEARNT,
+    "training.channels_last": NOTHING_LEARNT,
+    "training.compile": NOTHING_LEARNT,
+}
+"""Settings, and sections, that a sweep must not search, and why."""
+
+LIVE_SECTIONS = ("optimizer", "method", "views")
+
+
+def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> None:
+    """Refuse a space that does not fit a run.
+
+    Args:
+        space: What a sweep would search.
+        config: Settings of the run; those that are searched must lie within their ranges.
+        searched_live_only: Settings change in mid-run: only numbers that move smoothly and change no shape may.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    known = {"method": settings_of(type(config.method)), **{name: settings_of(SECTIONS[name]) for name in SECTIONS}}
+    found: list[tuple[str, str]] = []  # name of a parameter, and a line about it
+    for name in space.by_name:
+        if line := _refusal(name, known, config.method_name):
+            found.append((name, line))
+    named = space.without({name for name, _ in found})
+    if searched_live_only:
+        found += [(p.name, line) for p in named.parameters if (line := why_not_live(p, config))]
+    wrong = list(_wrong_values(named, config))
+    found += wrong
+    typed = named.without({name for name, _ in wrong})
+    found += _defaults_outside(typed, config)
+    lines = [f"{space.where}, {line}" for _, line in found] + list(_broken_corners(typed, config))
+    if lines:
+        raise ConfigError(lines)
+
+
+def own_settings(space: Space, config: ExperimentConfig) -> dict[str, Any]:
+    """Return the values that ``config`` itself has of the settings in ``space``: the defaults of the sweep."""
+    mapping = to_mapping(config)
+    return {name: mapping[section][key] for name in space.by_name for section, _, key in [name.partition(".")]}
+
+
+def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> ExperimentConfig:
+    """Return ``config`` with other values of ``settings``.
+
+    Another ``views.recipe`` replaces all view settings but those in ``settings``; its own one changes nothing.
+
+    Args:
+        config: Settings of a run.
+        settings: Values by dotted key, ``section.name``.
+
+    Raises:
+        ConfigError: With every problem found in the result.
+    """
+    layer = _by_section(settings)
+    if layer.get("views", {}).get("recipe") == config.views.recipe:
+        del layer["views"]["recipe"]
+    own_catalogue = {config.method_name: SimpleNamespace(Config=type(config.method))}  # also of a method of the user's
+    return parse_experiment(merge(to_mapping(config), layer), cast(Methods, own_catalogue))
+
+
+def _by_section(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    layer: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        section, _, key = name.partition(".")
+        layer.setdefault(section, {})[key] = value
+    return layer
+
+
+def _refusal(name: str, known: Known, method_name: str) -> str | None:
+    """Return why ``name`` cannot be searched at all, or None."""
+    section, _, key = name.partition(".")
+    if reason := NOT_SEARCHED.get(name):
+        return f"{name}: not for a sweep: {reason}"
+    if section in known and not key:
+        return f"{name}: a section, not a setting; settings of {section}: {', '.join(known[section])}"
+    if section not in known:  # written without its section, or with a wrong one
+        return f"{name}:{unknown_setting('', key or name, known, method_name).partition(':')[2]}"
+    if key not in known[section]:
+        return unknown_setting(section, key, known, method_name)
+    return f"{name}: not for a sweep: {NOT_SEARCHED[section]}" if section in NOT_SEARCHED else None
+
+
+def _field_and_type(name: str, config: ExperimentConfig) -> tuple[Any, Any]:
+    section, _, key = name.partition(".")
+    config_type = type(getattr(config, section))
+    return settings_of(config_type)[key], get_type_hints(config_type)[key]
+
+
+def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
+    """Return why ``parameter`` cannot change in mid-run, or None."""
+    name, (_, hint) = parameter.name, _field_and_type(parameter.name, config)
+    if name == "training.batch_size":
+        reason = "the batch size sets the number of steps"
+    elif name.partition(".")[0] not in LIVE_SECTIONS:
+        reason = f"only settings of {', '.join(LIVE_SECTIONS)} can change then"
+    elif hint is not float:
+        reason = "only numbers with fractions move smoothly; others may change shapes"
+    elif parameter.kind in ("int", "choice"):
+        reason = f"{parameter.kind} does not move smoothly: write uniform, loguniform or quantised"
+    else:
+        return None
+    return f"{name}: cannot change in mid-run, as population based training needs: {reason}"
+
+
+def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yield each setting that would get a value of wrong type or out of range, and a line about it."""
+    corners = list(_corners(space, config))
+    for parameter in space.parameters:
+        field, hint = _field_and_type(parameter.name, config)
+        values = [corner[parameter.name] for corner in corners]
+        ends = parameter.ends if parameter.times is None else (min(values), max(values))
+        for value in ends:
+            if problem := value_problem(value, field, hint):
+                yield parameter.name, f"{parameter.name}: {problem}"
+                if problem.startswith("wrong type"):
+                    break  # so are all others
+
+
+def _defaults_outside(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    own = own_settings(space, config)
+    for parameter in space.parameters:
+        value = space.coordinate(parameter, own)
+        if parameter.find(value) is None:
+            got = shown(own[parameter.name]) + (
+                f", which is {shown(value)} times {parameter.times}" if parameter.times else ""
+            )
+            line = f"the run's own value is outside the range, got {got}; the range is {parameter.in_words()}"
+            yield parameter.name, f"{parameter.name}: {line}: widen it, or set the value with --set"
+
+
+def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]:
+    """Yield the settings at the corners; of a box with too many, all lowest, all highest, and one end at a time."""
+    if space.num_corners <= MOST_CORNERS:
+        yield from map(space.settings, space.corners())
+        return
+    lowest = {parameter.name: parameter.ends[0] for parameter in space.parameters}
+    highest = {parameter.name: parameter.ends[-1] for parameter in space.parameters}
+    middle = space.point_of(own_settings(space, config)) or lowest
+    yield from map(space.settings, (lowest, highest))
+    for name, end in itertools.chain.from_iterable(((p.name, end) for end in p.ends) for p in space.parameters):
+        yield space.settings({**middle, name: end})
+
+
+def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
+    """Yield a line for each combination of values that breaks a rule, as few values as break it."""
+    guilty: list[dict[str, Any]] = []
+    for corner in _corners(space, config):
+        if any(values.items() <= corner.items() for values in guilty) or not _broken_rules(config, corner):
+            continue
+        guilty.append(_fewest(config, corner))
+        values = ", ".join(f"{name}={shown(value)}" for name, value in guilty[-1].items())
+        yield f"{space.where}, corner {values}: {'; '.join(_broken_rules(config, guilty[-1]))}"
+
+
+def _fewest(config: ExperimentConfig, corner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of ``corner`` that a rule cannot do without to be broken; the others get ``config``'s own."""
+    guilty = dict(corner)
+    for name in corner:
+        others = {key: value for key, value in guilty.items() if key != name}
+        if _broken_rules(config, others):
+            guilty = others
+    return guilty
+
+
+def _broken_rules(config: ExperimentConfig, settings: Mapping[str, Any]) -> Iterable[str]:
+    """Return the rules across settings that ``config`` breaks with ``settings``, each value valid by itself."""
+    layer = _by_section(settings)
+    if "recipe" in layer.get("views", {}):
+        try:
+            apply_settings(config, settings)
+        except ConfigError as error:
+            return error.problems
+        return []
+    sections = {section: replace(getattr(config, section), **values) for section, values in layer.items()}
+    checked = {section: part.problems() for section, part in sections.items() if hasattr(part, "problems")}
+    own = [f"{section}.{line}" for section, lines in checked.items() for line in lines]
+    return own + replace(config, **sections).problems()

@@ -1,0 +1,192 @@
+"""What a sweep may try: a box of ranges, read from YAML, whose derived settings keep it flat for every search."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ebclab.config import did_you_mean, load_yaml_file
+from ebclab.config.check import shown
+from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.errors import ConfigError
+from ebclab.sweeps.space.parameter import Parameter, is_number, parse_parameter, rounded
+
+
+@dataclass(frozen=True)
+class Space:
+    """The settings that a sweep searches, each with its range.
+
+    A *point* holds one value a parameter, each free within its own range. The *settings* at a point are what a run is
+    given: with ``times: other``, the point holds a factor and the setting is that factor times the other setting.
+
+    Attributes:
+        parameters: In the order written.
+        where: What messages call the space, such as the path of its file.
+    """
+
+    parameters: tuple[Parameter, ...]
+    where: str
+
+    @cached_property
+    def by_name(self) -> dict[str, Parameter]:
+        """The parameters by dotted key."""
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    @cached_property
+    def _in_order(self) -> list[Parameter]:
+        """The parameters, each after the one that it is a multiple of."""
+        return sorted(self.parameters, key=lambda parameter: len(self._chain(parameter)))
+
+    @property
+    def num_corners(self) -> int:
+        """How many corners the box has."""
+        return math.prod(len(parameter.ends) for parameter in self.parameters)
+
+    @property
+    def grid_size(self) -> int:
+        """How many points the grid has."""
+        return math.prod(len(parameter.grid) for parameter in self.parameters)
+
+    def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of every setting at ``point``, derived ones worked out."""
+        values: dict[str, Any] = {}
+        for parameter in self._in_order:
+            value = point[parameter.name]
+            values[parameter.name] = value if parameter.times is None else rounded(value * values[parameter.times])
+        return {parameter.name: values[parameter.name] for parameter in self.parameters}
+
+    def point_of(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the point with these ``settings``, or None when one is missing or outside its range."""
+        point = {parameter.name: parameter.find(self.coordinate(parameter, settings)) for parameter in self.parameters}
+        return None if None in point.values() else point
+
+    def coordinate(self, parameter: Parameter, settings: Mapping[str, Any]) -> Any:
+        """Return the value of ``parameter`` in ``settings``, of a derived one the factor; None when there is none."""
+        value = settings.get(parameter.name)
+        if parameter.times is None:
+            return value
+        other = settings.get(parameter.times)
+        return rounded(value / other) if is_number(value) and is_number(other) and other != 0 else None
+
+    def corners(self) -> Iterator[dict[str, Any]]:
+        """Yield the points at the corners of the box: every combination of ends of ranges and of choices."""
+        names = list(self.by_name)
+        for values in itertools.product(*(parameter.ends for parameter in self.parameters)):
+            yield dict(zip(names, values, strict=True))
+
+    def grid(self) -> list[dict[str, Any]]:
+        """Return the points of the grid; the last parameter changes fastest."""
+        return [self.grid_point(number) for number in range(self.grid_size)]
+
+    def grid_point(self, number: int) -> dict[str, Any]:
+        """Return one point of the grid.
+
+        Args:
+            number: Its place, from 0 to ``grid_size - 1``.
+
+        Raises:
+            IndexError: The grid has no such place.
+        """
+        if not 0 <= number < self.grid_size:
+            raise IndexError(f"the grid of {self.where} has {self.grid_size} points, got number {number}")
+        point = {}
+        for parameter in reversed(self.parameters):
+            number, place = divmod(number, len(parameter.grid))
+            point[parameter.name] = parameter.grid[place]
+        return {name: point[name] for name in self.by_name}
+
+    def without(self, names: set[str]) -> Space:
+        """Return the space without the parameters ``names`` and those that are multiples of them."""
+        kept = [parameter for parameter in self.parameters if names.isdisjoint(self._chain(parameter))]
+        return Space(tuple(kept), self.where)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the space as plain values that ``parse_space`` takes back unchanged."""
+        return {"parameters": {parameter.name: parameter.to_mapping() for parameter in self.parameters}}
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across parameters, one line each, empty when all is well."""
+        found = []
+        for name, other in [(parameter.name, parameter.times) for parameter in self.parameters if parameter.times]:
+            chain = self._chain(self.by_name[name])
+            if other not in self.by_name:
+                found.append(f"{name}: times: no such parameter, got {other}; {did_you_mean(other, self.by_name)}")
+            elif not self.by_name[other].is_numeric:
+                found.append(f"{name}: times: must name a parameter with numbers, got {other}; leave times out")
+            elif chain[-1] == name == min(chain):
+                found.append(f"{name}: times: a circle, got {' -> '.join(chain)}; let one of them stand alone")
+        return [f"{self.where}, {line}" for line in found]
+
+    def _chain(self, parameter: Parameter) -> list[str]:
+        """Return its name, that of the parameter it is a multiple of, and so on; a circle ends where it closes."""
+        chain = [parameter.name]
+        while parameter.times in self.by_name and chain.count(chain[-1]) == 1:
+            parameter = self.by_name[parameter.times]
+            chain.append(parameter.name)
+        return chain
+
+
+def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
+    """Return the space in ``mapping``.
+
+    Args:
+        mapping: Plain values in the form of the YAML files: ``parameters`` by dotted key.
+        where: What messages call it, such as a path.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    problems = [
+        f"{where}: no such entry, got {key}; write parameters: and the settings indented below it"
+        for key in mapping
+        if key != "parameters"
+    ]
+    given = mapping.get("parameters")
+    if not isinstance(given, Mapping) or not given:
+        problems.append(f"{where}: no parameters, got {shown(given)}; write parameters: and a setting with its range")
+        raise ConfigError(problems)
+    parameters = []
+    for name, entry in given.items():
+        parameter, found = parse_parameter(str(name), entry)
+        problems += [f"{where}, {name}: {line}" for line in found]
+        parameters.append(parameter or Parameter(str(name), "uniform"))  # so that references to it are known
+    space = Space(tuple(parameters), where)
+    problems += space.problems()
+    if problems:
+        raise ConfigError(problems)
+    return space
+
+
+def load_space(name_or_path: str | Path | None, method: str) -> Space:
+    """Return a search space shipped with the package, or that of a user's file.
+
+    Args:
+        name_or_path: Path of a YAML file, or the method whose shipped space is wanted; None means that of ``method``.
+        method: The method that is swept.
+
+    Raises:
+        ConfigError: There is no such space, or with every problem found in it.
+    """
+    shipped = list_spaces()
+    name = method if name_or_path is None else str(name_or_path)
+    if name in shipped:
+        text = files("ebclab").joinpath("search_spaces", f"{name}.yaml").read_text(encoding="utf-8")
+        where = f"search space {name}"
+        return parse_space(mapping_from_yaml(text, where), where)
+    if name_or_path is None:
+        raise ConfigError([f"--space: none is shipped for {method}; write your own. Shipped: {', '.join(shipped)}"])
+    if not Path(name).exists():
+        raise ConfigError([f"--space: no such file, got {name!r}; {did_you_mean(name, shipped)}"])
+    return parse_space(load_yaml_file(Path(name)), name)
+
+
+def list_spaces() -> list[str]:
+    """Return the methods for which a search space is shipped."""
+    names = [entry.name for entry in files("ebclab").joinpath("search_spaces").iterdir()]
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))

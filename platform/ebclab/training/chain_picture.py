@@ -1,0 +1,76 @@
+"""What the chains of a finished or unfinished run do: a picture beside the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import RunError, UserError
+from ebclab.evaluation.chain_picture import draw_chains
+from ebclab.hardware import resolve_device
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.training.setup import prepare
+from ebclab.training.threads import set_threads
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Method, SamplingMethod
+
+FILE = "chains.png"
+_NUM_CHAINS = 8
+_NUM_STEPS = 40
+
+
+def picture_chains(
+    where: str | Path,
+    *,
+    checkpoint_kind: checkpoint.Kind = "last",
+    data_root: str | Path | None = None,
+    images: ImageSet | None = None,
+    methods: Mapping[str, type[Method]] | None = None,
+) -> str:
+    """Draw chains from views of training images, moved by the run's own sampler, and return where the picture is.
+
+    Args:
+        where: The run: its folder, or its address in an object store.
+        checkpoint_kind: "last" or "best".
+        data_root: Folder that holds datasets; None means the run's own.
+        images: The run's own training images in place of its dataset.
+        methods: Own methods by name, for runs that were made with one.
+
+    Raises:
+        UserError: There is no such run or checkpoint, or its method moves no images.
+    """
+    run, known = RunFolder.at(where).of("reader").pull((checkpoint_kind,)), {**METHODS, **(methods or {})}
+    config = run.read_config(known)
+    if data_root is not None:
+        config = replace(config, data=replace(config.data, root=str(data_root)))
+    method_class = known[config.method_name]
+    if not _moves_images(method_class):
+        able = ", ".join(name for name, each in known.items() if _moves_images(each))
+        raise UserError(f"--only: chains of images are drawn for {able}, got a run of {config.method_name}")
+    found = run.load(checkpoint_kind)
+    if found is None:
+        raise RunError(f"{run.address}: the run has no {checkpoint_kind} checkpoint yet; train it first")
+    device = resolve_device(config.resources.device)
+    set_threads(config.resources.threads)
+    training = prepare(config, device, images, method_class).training
+    method = training.method
+    method.load_state_dict(found.model)
+    generator = torch.Generator(device=device).manual_seed(config.seed)
+    pixels = method.pixel_range
+    batch = training.data.batch(0, 0)
+    trace = method.eval().trace_chains(batch, generator, _NUM_STEPS) if isinstance(method, SamplingMethod) else None
+    if trace is None or pixels is None:
+        raise UserError(f"--only: no image moves in this run, got method {config.method_name}")
+    few = trace._replace(positions=trace.positions[:, :_NUM_CHAINS], energies=trace.energies[:, :_NUM_CHAINS])
+    draw_chains(few, pixels).save(run.path / FILE)
+    run.send(FILE)
+    return str(run.path / FILE) if run.home is None else (run.home / FILE).address
+
+
+def _moves_images(method_class: type[Method]) -> bool:
+    return issubclass(method_class, SamplingMethod) and method_class.trace_chains is not SamplingMethod.trace_chains

@@ -1,0 +1,233 @@
+"""One rank's part of a run, the same in the user's own process and in a worker on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.holdout import Split
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DivergedError, InterruptedRunError
+from ebclab.evaluation.monitor import holdout_scores
+from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.runs import checkpoint, environment
+from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.initial_weights import InitialWeights
+from ebclab.runs.stop_request import Stop, stop_on_signals
+from ebclab.storage import atomic
+from ebclab.storage.sync import Keeper, kept
+from ebclab.training.display import Display
+from ebclab.training.loop import train
+from ebclab.training.rank_observer import RankObserver
+from ebclab.training.recorder import Recorder
+from ebclab.training.restore import continue_or_start, write_start
+from ebclab.training.rollback import Healer, record_of
+from ebclab.training.setup import Prepared, memory_of
+from energy_contrast.method import Method, SamplingMethod
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, and where it is written down.
+
+    Attributes:
+        run: The run folder, held by whoever launched the run.
+        config: Resolved settings.
+        method_class: The method to train.
+        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
+        command: What the user ran.
+        weights: What the encoder of a new run starts from; None means random weights.
+    """
+
+    run: RunFolder
+    config: ExperimentConfig
+    method_class: type[Method]
+    images: ImageSet | Split | None
+    command: tuple[str, ...]
+    weights: InitialWeights | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank trains.
+
+    Attributes:
+        device: Where the network and the images live.
+        threads: CPU threads of torch.
+    """
+
+    device: torch.device
+    threads: int
+
+
+def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop) -> dict[str, Any]:
+    """Start or continue a run on this rank and train to its end.
+
+    Args:
+        job: The run.
+        prepared: What ``prepare`` built for this rank.
+        place: Where it is.
+        display: Where progress is shown; only rank 0 shows any.
+        stop: Whether somebody asked the run to stop; only rank 0 looks.
+
+    Returns:
+        What result.json says; on ranks other than 0 nothing.
+
+    Raises:
+        UserError: The run cannot go on from what lies in its folder.
+        DivergedError: Numbers stopped being finite.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    ranks = prepared.training.ranks
+    home = job.run.home if ranks.rank == 0 else None
+    with ExitStack() as stack:
+        keeper = ranks.together(lambda: stack.enter_context(kept(home, NEEDED)))
+        if ranks.rank == 0:
+            return _lead(job, prepared, place, display, stop, keeper)
+        _train(job, prepared, None, _healer(job, prepared, None, continue_or_start(job.run, prepared)))
+        return {}
+
+
+def _lead(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, keeper: Keeper) -> dict[str, Any]:
+    """Train as rank 0, which writes the run folder."""
+    training = prepared.training
+    with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
+        recorder = _recorder(job, prepared, place, display, stop, writer)
+        recorder.keeper = keeper
+        recorder.save_now = job.run.save_now
+        _note_memory(prepared, display)
+        found = continue_or_start(job.run, prepared)
+        write_start(
+            recorder,
+            found,
+            environment.describe_environment(place.device, place.threads, training.ranks.world_size, job.command),
+        )
+        healer = _healer(job, prepared, recorder, found)
+        display.start(training.step, training.num_steps, job.config.training.epochs)
+        try:
+            with stop_on_signals(stop):
+                _train(job, prepared, recorder, healer)
+        finally:
+            display.stop()
+        result = _result(recorder, prepared)
+        atomic.write_json(job.run.result_path, result)
+        return result
+
+
+def _note_memory(prepared: Prepared, display: Display) -> None:
+    """Say how much the method keeps beside its network, before it takes it."""
+    needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
+    if needed:
+        display.note(f"the method keeps {needed / 1e6:,.1f} MB of images on each worker")
+
+
+def _recorder(
+    job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, writer: SummaryWriter
+) -> Recorder:
+    return Recorder(
+        run=job.run,
+        config=job.config,
+        training=prepared.training,
+        facts=prepared.facts,
+        score=_monitor(job.config, prepared, place.device),
+        display=display,
+        stop=stop,
+        writer=writer,
+        best={},
+    )
+
+
+def _monitor(
+    config: ExperimentConfig, prepared: Prepared, device: torch.device
+) -> Callable[[], dict[str, float]] | None:
+    """Return what scores the encoder on held-out images, or None when none are held out or their labels are missing."""
+    needs_labels = config.evaluation.objective in NEED_LABELS
+    if len(prepared.holdout) == 0 or (needs_labels and bool((prepared.bank.labels < 0).any())):
+        return None
+
+    def score() -> dict[str, float]:
+        return holdout_scores(
+            prepared.training.method.encoder,
+            prepared.bank,
+            prepared.holdout,
+            prepared.preprocessing,
+            config.evaluation,
+            config.views,
+            device=device,
+        )
+
+    return score
+
+
+def _healer(
+    job: Job, prepared: Prepared, recorder: Recorder | None, found: checkpoint.Checkpoint | None
+) -> Healer | None:
+    """Return what looks after the run's health, or None when the method has no sampler or nobody shall look."""
+    training, mode = prepared.training, job.config.training.health
+    if mode == "none" or not isinstance(training.method, SamplingMethod):
+        return None
+    healer = Healer(job.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
+    healer.begin()
+    return healer
+
+
+def _train(job: Job, prepared: Prepared, recorder: Recorder | None, healer: Healer | None) -> None:
+    """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
+    run, training = job.run, prepared.training
+    observer = RankObserver(training, recorder)
+    try:
+        complete = healer.train(observer) if healer else train(training, observer)
+    except DivergedError as error:
+        if training.ranks.rank == 0:
+            run.metrics.append("event", training.step, event="failed", reason=str(error))
+        raise DivergedError(_advice(run, error, sampling=isinstance(training.method, SamplingMethod))) from error
+    if complete:
+        return
+    if training.ranks.rank == 0:
+        run.metrics.append("event", training.step, event="stopped")
+    raise InterruptedRunError(
+        f"stopped at step {training.step} of {training.num_steps}; everything is saved in {run.address}; "
+        "the same command goes on from there"
+    )
+
+
+def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
+    config, training = recorder.config, prepared.training
+    newest = checkpoint.latest_path(recorder.run.checkpoints)
+    return {
+        "format": 1,
+        "method": config.method_name,
+        "dataset": config.data.name,
+        "seed": config.seed,
+        "epochs": config.training.epochs,
+        "steps": training.step,
+        "batch_size": config.training.batch_size,
+        "train_images": prepared.facts["train_images"],
+        "holdout_images": prepared.facts["holdout_images"],
+        "scores": recorder.last_scores,
+        "best": recorder.best or None,
+        "metrics": recorder.last_metrics,
+        "health": recorder.health.events if recorder.health else [],
+        "images_per_second": training.images_per_second.summary(),
+        "seconds": round(recorder.seconds, 2),
+        "parameters": sum(p.numel() for p in training.method.encoder.parameters()),
+        "checkpoint": str(newest.relative_to(recorder.run.path)) if newest else None,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
+    good = run.newest_checkpoint()
+    kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
+    sampler = "method.step_size (too large), " if sampling else ""
+    return (
+        f"{error}\n{kept}\nlikely settings: {sampler}optimizer.learning_rate (too high), "
+        "optimizer.warmup_epochs (too short), method.temperature (too low), training.precision (bfloat16)"
+    )

@@ -1,0 +1,63 @@
+"""How many workers an elastic run has, and when that may change: asked by Ray Train's controller every second.
+
+Private names of Ray 2.60 are used here; its own policy knows neither batch sizes nor Ray Data's share of the CPUs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ScalingDecision
+from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScalingPolicy
+from ray.train.v2.api.config import ScalingConfig
+
+from ebclab.cluster.placement import Placement
+from ebclab.data.delivery.choose import fed_workers
+from ebclab.errors import StoreError
+from ebclab.runs.folder import RunFolder
+
+_LOOK = 5.0  # seconds between looks into a store
+
+
+class ElasticPolicy(ElasticScalingPolicy):
+    """Ray's elastic policy, kept to numbers that split a batch evenly, and to the moment after a checkpoint.
+
+    Args:
+        scaling_config: What Ray's own policy is made with.
+        placement: Which numbers of workers are allowed, and what each reserves.
+        run: The run, whose checkpoints are watched.
+        streamed: Ray Data delivers the images and needs a CPU that no worker has reserved.
+    """
+
+    def __init__(self, scaling_config: ScalingConfig, placement: Placement, run: RunFolder, streamed: bool) -> None:
+        super().__init__(scaling_config)
+        self._placement, self._run, self._streamed = placement, run, streamed
+        self._seen, self._looked = run.newest_checkpoint(), time.monotonic()
+
+    def _fed(self) -> int:
+        cpus = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+        return fed_workers(cpus, self._placement.cpus, streamed=self._streamed)
+
+    def _count_possible_workers(self, reserved_resources: Any) -> int:
+        return self._placement.largest(min(self._fed(), super()._count_possible_workers(reserved_resources)))
+
+    def _newest(self) -> str:
+        if self._run.home is not None and time.monotonic() - self._looked < _LOOK:
+            return self._seen
+        self._looked = time.monotonic()
+        try:
+            return self._run.newest_checkpoint(seconds=0)
+        except StoreError:  # away; Ray's controller must not wait
+            return self._seen
+
+    def make_decision_for_running_worker_group(
+        self, worker_group_state: Any, worker_group_status: Any
+    ) -> ScalingDecision:
+        """Resize only when a checkpoint has just been written, which loses next to nothing, or when workers starve."""
+        newest = self._newest()
+        if newest == self._seen and worker_group_state.num_workers <= self._fed():
+            return NoopDecision()
+        self._seen = newest
+        return super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)

@@ -1,0 +1,172 @@
+"""A run that other processes train, watched through its log: the same display as in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ebclab.runs.metrics_log import MetricsLog
+from ebclab.runs.stop_request import StopFlag, Wish, stop_on_signals
+from ebclab.storage.sync import logged
+from ebclab.training.display import Display
+from ebclab.training.health.record import in_words
+
+_LAUNCHES = ("started", "resumed")
+_POLL_SECONDS = 0.3
+
+
+def watch(work: Callable[[], Any], follower: RunFollower, stop: Wish) -> Any:
+    """Do ``work`` in a thread while this one shows progress and hears Ctrl-C; return what it returns.
+
+    Args:
+        work: Trains the run in other processes and waits for them.
+        follower: Shows the run.
+        stop: Set by the first Ctrl-C or SIGTERM; a second one aborts.
+
+    Raises:
+        Exception: What ``work`` raised.
+    """
+    stop.clear()
+    ended: list[Any] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            ended.append(work())
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="ebclab-workers")
+    asked, told = StopFlag(), False
+    try:
+        with stop_on_signals(asked):
+            thread.start()
+            while thread.is_alive():
+                thread.join(_POLL_SECONDS)
+                if asked.is_set and not told:
+                    with logged():  # a store may be away: asked again in a moment
+                        stop.set()
+                        told = True
+                follower.poll(stopping=asked.is_set)
+    finally:
+        follower.close()
+        with logged():
+            stop.clear()
+    if failed:
+        raise failed[0]
+    return ended[0]
+
+
+class RunFollower:
+    """Feeds a display with what a run's log tells from now on.
+
+    Workers that start anew rewrite the log without what came after their checkpoint (``MetricsLog.forget_after``).
+    Events are never dropped, so they are told apart by their number; measurements are new when they lie behind the
+    last one shown.
+
+    Args:
+        log: The run's log; it need not exist yet.
+        epochs: Epochs of the run.
+        display: Where progress is shown.
+
+    Attributes:
+        launches: How often workers have begun since this object was made.
+    """
+
+    def __init__(self, log: MetricsLog, epochs: int, display: Display) -> None:
+        self._tail, self._epochs, self._display = _Tail(log.path), epochs, display
+        self.launches = 0
+        self._stopping = False
+        self._last_shown: dict[str, int] = {}
+        self._metrics: dict[str, float] = {}
+        old, _ = self._tail.read()
+        self._events = sum(record["kind"] == "event" for record in old)
+        self._passed = self._events
+        for record in old:
+            self._last_shown[record["kind"]] = record["step"]
+
+    def poll(self, *, stopping: bool = False) -> None:
+        """Show what has been written since the last call, and once that the run is ``stopping``."""
+        if stopping and not self._stopping:
+            self._display.note("asked to stop: the workers save at their next log step; once more aborts")
+        self._stopping = stopping
+        records, replaced = self._tail.read()
+        if replaced:
+            self._passed = 0
+        for record in records:
+            if self._is_new(record):
+                self._show(record)
+
+    def close(self) -> None:
+        """Leave the display as it stands."""
+        self._display.stop()
+
+    def _is_new(self, record: dict[str, Any]) -> bool:
+        kind, step = record["kind"], record["step"]
+        if kind != "event":
+            new: bool = step > self._last_shown.get(kind, 0)
+            self._last_shown[kind] = max(step, self._last_shown.get(kind, 0))
+            return new
+        self._passed += 1
+        if self._passed <= self._events:
+            return False
+        self._events = self._passed
+        if record["event"] in _LAUNCHES or "to_step" in record:
+            step = record.get("to_step", step)
+            self._last_shown = {"train": step, "epoch": step}
+        return True
+
+    def _show(self, record: dict[str, Any]) -> None:
+        if record["kind"] == "event":
+            self._show_event(record)
+            return
+        values = {key: value for key, value in record.items() if isinstance(value, float)}
+        self._metrics = {**self._metrics, **values} if record["kind"] == "epoch" else values
+        self._display.update(record["step"], record["epoch"], self._metrics)
+
+    def _show_event(self, record: dict[str, Any]) -> None:
+        event, step = record["event"], record["step"]
+        if event in _LAUNCHES:
+            ranks = f"{record['ranks']} worker{'s' if record['ranks'] != 1 else ''}"
+            if event == "resumed":
+                self._display.note(f"resuming at step {step} of {record['num_steps']} on {ranks}")
+            elif self.launches:
+                self._display.note(f"starting again on {ranks}")
+            if self.launches:
+                self._display.stop()
+            self._display.start(step, record["num_steps"], self._epochs)
+            self.launches += 1
+        elif event == "health":
+            self._display.note(in_words(record))
+        elif event == "warning":
+            self._display.note(f"warning: {record['text']}")
+
+
+class _Tail:
+    """Whole lines added to a file since they were last read; the file may be replaced by a shorter one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode: int | None = None
+        self._offset = 0
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the new records, and whether the file was replaced and is told from its beginning."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return [], False
+        with file:
+            inode = os.fstat(file.fileno()).st_ino
+            replaced = self._inode is not None and inode != self._inode
+            if inode != self._inode:
+                self._inode, self._offset = inode, 0
+            file.seek(self._offset)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [json.loads(line) for line in whole.splitlines()], replaced

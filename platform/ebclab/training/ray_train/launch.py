@@ -1,0 +1,193 @@
+"""A run on Ray Train: workers are found, started, watched and, when one dies, started again.
+
+Our run folder stays the only truth. Ray keeps what it wants to keep in ``<run>/.ray``; checkpoints, metrics and the
+result are written by rank 0 as in one process, and workers that start anew continue from the run's last checkpoint.
+``ray.train.report`` is never called: it makes all workers wait for each other, and all it would do here is to tell Ray
+what the run folder says already. Whether workers live, Ray sees by asking them every second.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import ray
+import torch
+from ray.data import Dataset
+from ray.exceptions import RayError
+from ray.train import DataConfig
+from ray.train.torch import TorchConfig
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
+from ray.train.v2.torch.torch_trainer import TorchTrainer
+
+from ebclab.cluster.draining import heeded
+from ebclab.cluster.join import cluster_size, joined, nodes
+from ebclab.cluster.placement import Placement, allowed_sizes, even_share
+from ebclab.cluster.same_versions import require_same_versions
+from ebclab.cluster.versions import Origin
+from ebclab.data.delivery.choose import cpu_reservation, require_cpus
+from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
+from ebclab.errors import EbclabError, TrainingError
+from ebclab.hardware import resolve_device
+from ebclab.storage.sync import watched
+from ebclab.training.display import Display
+from ebclab.training.process_group import raised_elsewhere
+from ebclab.training.rank import Job
+from ebclab.training.ray_train.elastic import ElasticPolicy
+from ebclab.training.ray_train.follow import RunFollower, watch
+from ebclab.training.ray_train.streamed import delivery_of
+from ebclab.training.ray_train.worker import REFUSAL, StreamPart, train_on_worker
+from ebclab.training.setup import build_method
+from energy_contrast.method import Method
+from energy_contrast.networks.batch_norm import GlobalBatchNorm
+
+_RESIZE_SECONDS = 60.0  # an elastic run looks this often for CPUs or GPUs that came or went
+
+
+def launch(job: Job, display: Display) -> dict[str, Any]:
+    """Train ``job`` on as many workers as its settings say and return what result.json says.
+
+    An instance of Ray that this process has joined already is used and left running.
+
+    Args:
+        job: The run; its folder exists and is held by this process.
+        display: Where progress is shown.
+
+    Raises:
+        UserError: The cluster cannot be reached or does not suit the run, or the run itself was refused.
+        TrainingError: Numbers stopped being finite, workers died too often, or the head of the cluster was lost.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    resources = job.config.resources
+    method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
+    sizes = _sizes(job, method)
+    here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
+    choice = delivery_of(job.config, lambda: method, job.images, here)
+    display.note(choice.reason)
+    job.run.note(REFUSAL).clear()
+    job.run.save_now.clear()
+    follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
+    with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local", display) as head:
+        require_same_versions()
+        streamed = choice.delivery == "stream"
+        placement = _place(job, sizes, streamed=streamed)
+        stream = plan_stream(job.config, num_views=method.num_views) if streamed else None
+        display.note(f"starting {placement.in_words()}")
+        trainer = _Trainer(job, placement, stream)
+        try:
+            with watched(job.run.home, job.run.metrics.path.name), heeded(partial(_save_now, job, display)):
+                outcome = watch(trainer.fit, follower, job.run.stop).return_value
+        except (TrainingFailedError, RayError) as error:
+            raise (head.lost() or _failure(job, error)) from error
+    if outcome["exit_code"]:
+        raise raised_elsewhere(outcome["exit_code"], outcome["text"])
+    result: dict[str, Any] = outcome["result"]
+    return result
+
+
+def _save_now(job: Job, display: Display, machines: list[str]) -> None:
+    """Have the workers save before machines are taken away."""
+    display.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
+    job.run.save_now.set()
+
+
+def _sizes(job: Job, method: Method) -> tuple[int, ...]:
+    """Return the numbers of workers that this run may have."""
+    config = job.config
+    return allowed_sizes(
+        config.resources.workers,
+        config.resources.max_workers or config.resources.workers,
+        batch_size=config.training.batch_size,
+        groups={module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)},
+    )
+
+
+def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
+    """Return what each worker reserves on the cluster that this process has joined.
+
+    Raises:
+        UserError: The cluster can never hold the run.
+    """
+    resources = job.config.resources
+    cpus, gpus = cluster_size()
+    with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
+    share = resources.cpus_per_worker
+    if not share and streamed:
+        share = cpu_reservation(cpus, sizes[-1], streamed=True)
+    elif not share:
+        share = even_share([node.get("CPU", 0) for node in nodes()], sizes[-1])
+    placement = Placement(sizes, share, int(with_gpu))
+    placement.require_room(cpus, gpus)
+    require_cpus(cpus, sizes[0], share, streamed=streamed)
+    return placement
+
+
+def _train_on_stream(job: Job, placement: Placement, origin: Origin, stream: Any) -> dict[str, Any]:
+    """Train in a worker that takes its shard of a stream; ``stream`` is a reference to it in the object store."""
+    return train_on_worker(job, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
+
+
+class _Trainer(TorchTrainer):
+    """A TorchTrainer whose elastic runs use only the allowed numbers of workers."""
+
+    def __init__(self, job: Job, placement: Placement, stream: Stream | None) -> None:
+        self._job, self._placement = job, placement
+        sizes = placement.sizes
+        origin = Origin.here()
+        work = partial(train_on_worker, job, placement, origin)
+        ingest: dict[str, Any] = {}
+        if stream is not None:
+            work = partial(_train_on_stream, job, placement, origin, ray.put(stream))
+            num_batches = len(stream.plan.train) // job.config.training.batch_size
+
+            def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint
+                step = job.run.of("controller").pull(("last",)).newest_step()
+                return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
+
+            ingest["datasets"] = {"train": dataset}
+            ingest["dataset_config"] = DataConfig(execution_options=execution_options())
+        super().__init__(
+            work,
+            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if placement.gpus else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=(sizes[0], sizes[-1]) if placement.elastic else sizes[0],
+                use_gpu=bool(placement.gpus),
+                resources_per_worker={"CPU": placement.cpus} | ({"GPU": placement.gpus} if placement.gpus else {}),
+                elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
+            ),
+            run_config=RunConfig(
+                name="train",
+                storage_path=str(job.run.ray),
+                failure_config=FailureConfig(max_failures=job.config.resources.max_failures),
+            ),
+            **ingest,
+        )
+
+    def _initialize_and_run_controller(self, **arguments: Any) -> Any:
+        if self._placement.elastic:
+            config = arguments["scaling_policy"].scaling_config
+            arguments["scaling_policy"] = ElasticPolicy(config, self._placement, self._job.run, bool(self.datasets))
+        return super()._initialize_and_run_controller(**arguments)
+
+
+def _failure(job: Job, error: Exception) -> EbclabError:
+    """Return in one sentence why Ray gave up."""
+    good = job.run.newest_checkpoint()
+    kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
+    if not isinstance(error, WorkerGroupError):
+        return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
+    reasons = "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(error.worker_failures.items()))
+    allowed = job.config.resources.max_failures
+    return TrainingError(
+        f"workers failed {allowed + 1} times, resources.max_failures allows {allowed}; the last time {reasons}; {kept}"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what an exception says, without the pages that Ray adds."""
+    inner = getattr(error, "health_check_failure", None)
+    if isinstance(inner, RayError):
+        return "its process died"
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no text'}"

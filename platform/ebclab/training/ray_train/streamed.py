@@ -1,0 +1,118 @@
+"""Streamed delivery in a run: whether it is wanted, and what a worker builds around its shard of the stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.delivery.choose import Choice, choose_delivery
+from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.holdout import Split
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.catalogue import DATASETS
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import open_source
+from ebclab.data.sources.location import location_of
+from ebclab.hardware import free_bytes
+from ebclab.runs.initial_weights import InitialWeights
+from ebclab.training.process_group import Ranks
+from ebclab.training.setup import Prepared, build_method, build_training, describe_data, memory_of, proposals_of
+from energy_contrast.method import Method
+
+if TYPE_CHECKING:
+    from ebclab.data.delivery.ray_data import Stream
+
+
+def delivery_of(
+    config: ExperimentConfig, new_method: Callable[[], Method], images: ImageSet | Split | None, device: torch.device
+) -> Choice:
+    """Return how the images of a run reach its workers, and why.
+
+    Args:
+        config: Resolved settings.
+        new_method: Returns the method to train, which is asked how many proposals it wants when that matters.
+        images: The user's own images, which are always resident.
+        device: Where images would stay.
+
+    Raises:
+        UserError: The images cannot be found, or cannot be delivered as asked.
+    """
+    if images is not None:
+        return Choice("resident", "delivery resident: the images are in memory already")
+    workers = config.resources.workers
+    return choose_delivery(
+        config.data.delivery,
+        name=config.data.name,
+        needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
+        free_bytes=free_bytes(device),
+        workers=workers,
+        num_proposals=lambda: proposals_of(config, new_method()),
+    )
+
+
+def prepare_streamed(
+    config: ExperimentConfig,
+    device: torch.device,
+    method_class: type[Method],
+    ranks: Ranks,
+    stream: Stream,
+    shard: Any,
+    step: int,
+    weights: InitialWeights | None = None,
+) -> Prepared:
+    """Build everything a worker needs whose images come from a stream.
+
+    Args:
+        config: Resolved settings.
+        device: Where the network lives and batches are wanted.
+        method_class: The method to train.
+        ranks: Which worker this is.
+        stream: The plan, and the images that selection needs in memory.
+        shard: This worker's part of the stream, a ``ray.data.DataIterator``.
+        step: Optimizer steps done before this launch.
+        weights: What the encoder starts from; None means random weights.
+    """
+    from ebclab.data.delivery.ray_data import StreamedData
+
+    plan, batch_size = stream.plan, config.training.batch_size
+    settings, channels_last = plan.settings, config.training.channels_last
+    channels, size = stream.bank.images.shape[1], settings.preprocessing.image_size
+    method = build_method(config, method_class, channels, device, size, weights)
+    method.pixel_range = settings.preprocessing.pixel_range
+    memory_of(method, channels, size)
+    data = StreamedData(
+        shard,
+        settings,
+        num_images=len(plan.train),
+        batch_size=batch_size,
+        first_epoch=step // max(1, len(plan.train) // batch_size),
+        device=device,
+        channels_last=channels_last,
+        world_size=ranks.world_size,
+    )
+    bank = ResidentData(
+        stream.bank,
+        config.views,
+        settings.preprocessing,
+        seed=config.seed,
+        batch_size=1,
+        device=device,
+        channels_last=channels_last,
+    )
+    facts = describe_data(stream.bank, settings.preprocessing, plan.digest, len(plan.train), len(stream.holdout))
+    training = build_training(config, method, data, device, ranks)
+    return Prepared(training, bank.draw, stream.bank, stream.holdout, settings.preprocessing, facts, replayable=False)
+
+
+def _bytes_of_images(config: ExperimentConfig) -> int:
+    """Return the bytes of the training images, as they would lie in memory."""
+    name = config.data.name
+    if location_of(name) is None:
+        entry = DATASETS.get(name)
+        return entry.num_images["train"] * math.prod(entry.shape) if entry else 0
+    source = open_source(name, "train", Reading.of(config.data))
+    return len(source.index) * math.prod(source.example.shape)

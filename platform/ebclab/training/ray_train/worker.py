@@ -1,0 +1,107 @@
+"""What a worker on a cluster runs: one rank of a run, whose end is told as a plain value."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ebclab.cluster.placement import Placement
+from ebclab.cluster.versions import Origin
+from ebclab.errors import DataError, EbclabError, UserError
+from ebclab.hardware import resolve_device
+from ebclab.runs.folder import NEEDED
+from ebclab.runs.metrics_log import LogEvents
+from ebclab.storage import atomic
+from ebclab.training.display import SilentDisplay
+from ebclab.training.process_group import Ranks
+from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.ray_train.streamed import prepare_streamed
+from ebclab.training.setup import Prepared, prepare
+from ebclab.training.threads import set_threads
+
+if TYPE_CHECKING:
+    from ebclab.data.delivery.ray_data import Stream
+
+
+REFUSAL = ".refused"
+"""Note that tells workers which are started again why they must not go on."""
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """What a worker gets of a stream.
+
+    Attributes:
+        stream: The plan, and the images that selection needs in memory.
+        shard: The worker's own part, a ``ray.data.DataIterator``.
+    """
+
+    stream: Stream
+    shard: Any
+
+
+def train_on_worker(job: Job, placement: Placement, origin: Origin, part: StreamPart | None = None) -> dict[str, Any]:
+    """Train the share of the rank that torch's process group says this process is.
+
+    Args:
+        job: The run.
+        placement: What this worker has reserved.
+        origin: Where the run was launched; this machine must run the same versions.
+        part: This worker's part of the stream; None where images are resident.
+
+    Returns:
+        An exit code with a result, or with a sentence for the user. What ebclab refuses is returned, not raised:
+        whoever starts workers again when one fails would not change it.
+
+    Raises:
+        RuntimeError: This worker's part of the stream cannot be read, while other workers wait for it. They are
+            started again, find the sentence in the run folder, and return it.
+    """
+    ranks = Ranks.of_process_group()
+    job = replace(job, run=job.run.of("worker"))
+    refusal = job.run.note(REFUSAL)
+    if said := refusal.read():
+        told: dict[str, Any] = json.loads(said)
+        return told
+    try:
+        place, prepared = ranks.together(lambda: _prepared(job, placement, origin, ranks, part))
+        who = {"pid": os.getpid(), "host": socket.gethostname(), "ranks": ranks.world_size, "threads": place.threads}
+        job.run.ray.mkdir(exist_ok=True)
+        atomic.write_json(job.run.ray / f"worker-{ranks.rank}.json", who)
+        with LogEvents(job.run.metrics, active=ranks.rank == 0):
+            result = train_rank(job, prepared, place, SilentDisplay(), job.run.stop)
+    except DataError as error:
+        if part is None or ranks.alone:
+            return _refused(error)
+        refusal.write(json.dumps(_refused(error)).encode())
+        raise RuntimeError(str(error)) from error
+    except EbclabError as error:
+        return _refused(error)
+    return {"exit_code": 0, "result": result}
+
+
+def _refused(error: EbclabError) -> dict[str, Any]:
+    return {"exit_code": error.exit_code, "text": str(error)}
+
+
+def _prepared(
+    job: Job, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None
+) -> tuple[Place, Prepared]:
+    origin.require_same_here()
+    if not job.run.pull(NEEDED).config_path.exists():
+        raise UserError(
+            f"{job.run.path}: the worker on {socket.gethostname()} does not see the run folder; "
+            "put --runs on storage that all nodes share, or into an object store"
+        )
+    resources = job.config.resources
+    device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
+    place = Place(device, set_threads(resources.threads or placement.threads))
+    if part is None:
+        return place, prepare(job.config, device, job.images, job.method_class, ranks, job.weights)
+    step = job.run.newest_step()
+    return place, prepare_streamed(
+        job.config, device, job.method_class, ranks, part.stream, part.shard, step, job.weights
+    )

@@ -1,0 +1,224 @@
+"""From settings to something that can be trained: images, network, method, optimizer, batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.holdout import Split, split_images
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing, preprocessing_for
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split
+from ebclab.encoders import new_encoder
+from ebclab.errors import ConfigError
+from ebclab.optimization.optimizers import build_optimizer
+from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
+from ebclab.runs.initial_weights import InitialWeights, start_from
+from ebclab.training.loop import BatchSource, Training
+from ebclab.training.process_group import ALONE, Ranks
+from energy_contrast.method import Draw, Method
+from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to train.
+
+    Attributes:
+        training: The loop's state.
+        draw: Draws views of training images, for ``Method.start``.
+        bank: Training images that held-out ones are scored against: all of them, or of a stream a part.
+        holdout: Images held out for selection; may be empty.
+        preprocessing: What the encoder expects of images without augmentation.
+        facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
+        replayable: Batches that were given can be had again; a stream gives them once.
+    """
+
+    training: Training
+    draw: Draw
+    bank: ImageSet
+    holdout: ImageSet
+    preprocessing: Preprocessing
+    facts: dict[str, Any]
+    replayable: bool = True
+
+
+def prepare(
+    config: ExperimentConfig,
+    device: torch.device,
+    images: ImageSet | Split | None,
+    method_class: type[Method],
+    ranks: Ranks = ALONE,
+    weights: InitialWeights | None = None,
+) -> Prepared:
+    """Build everything a run with resident images needs on one rank, without a word to the other ranks.
+
+    Args:
+        config: Resolved settings.
+        device: Where the network and the images live.
+        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
+        method_class: The method to train.
+        ranks: Which share of every batch is wanted.
+        weights: What the encoder starts from; None means random weights.
+
+    Raises:
+        UserError: Settings, data and machine do not fit together.
+    """
+    split = images if isinstance(images, Split) else load_images(config, images)
+    preprocessing = preprocessing_for(config.views, split.train)
+    channels, size = split.train.images.shape[1], preprocessing.image_size
+    method = build_method(config, method_class, channels, device, size, weights)
+    method.pixel_range = preprocessing.pixel_range
+    memory_of(method, channels, size)
+    data = ResidentData(
+        split.train,
+        config.views,
+        preprocessing,
+        seed=config.seed,
+        batch_size=config.training.batch_size,
+        num_views=method.num_views,
+        num_proposals=proposals_of(config, method),
+        device=device,
+        channels_last=config.training.channels_last,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+    )
+    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(split.holdout))
+    training = build_training(config, method, data, device, ranks)
+    return Prepared(training, data.draw, split.train, split.holdout, preprocessing, facts)
+
+
+def load_images(config: ExperimentConfig, images: ImageSet | None = None) -> Split:
+    """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says.
+
+    Raises:
+        UserError: There are no such images.
+    """
+    whole = images
+    if whole is None:
+        whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
+    return split_images(whole, train_limit=config.data.train_limit, holdout_rate=config.data.holdout_rate)
+
+
+def describe_data(
+    example: ImageSet, preprocessing: Preprocessing, digest: str, train_images: int, holdout_images: int
+) -> dict[str, Any]:
+    """Return what every checkpoint says about the images of its run."""
+    return {
+        "in_channels": example.images.shape[1],
+        "image_size": preprocessing.image_size,
+        "mean": list(preprocessing.mean),
+        "std": list(preprocessing.std),
+        "data_digest": digest,
+        "train_images": train_images,
+        "holdout_images": holdout_images,
+    }
+
+
+def build_method(
+    config: ExperimentConfig,
+    method_class: type[Method],
+    in_channels: int,
+    device: torch.device,
+    image_size: int = 0,
+    weights: InitialWeights | None = None,
+) -> Method:
+    """Return the method with freshly initialised weights, a pure function of ``config.seed`` and ``weights``.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method.
+        in_channels: Channels of the images.
+        device: Where the method goes.
+        image_size: Side of the views, pixels; 0 where it is not known yet.
+        weights: What the encoder starts from; None means random weights.
+
+    Raises:
+        ConfigError: The encoder, its weights and the method's settings do not fit together.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        encoder = new_encoder(config.encoder, in_channels, image_size)
+        if weights is not None:
+            start_from(encoder, config.encoder, weights, in_channels, image_size)
+        try:
+            method = method_class(config.method, encoder)
+        except ValueError as error:
+            raise ConfigError([f"method.{error}"]) from error
+    memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
+    method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
+    if config.training.compile:
+        method.compile_parts()
+    return method
+
+
+def proposals_of(config: ExperimentConfig, method: Method) -> int:
+    """Return how many views of other images the method wants with each global batch.
+
+    Raises:
+        ConfigError: Its settings do not allow such a batch.
+    """
+    try:
+        return method.num_proposals(config.training.batch_size)
+    except ValueError as error:
+        raise ConfigError([f"method.{error}"]) from error
+
+
+def memory_of(method: Method, in_channels: int, image_size: int) -> int:
+    """Return how many bytes the method keeps beside its network, on each rank.
+
+    Raises:
+        ConfigError: They do not fit on this machine.
+    """
+    try:
+        return method.memory_bytes((in_channels, image_size, image_size))
+    except ValueError as error:
+        raise ConfigError([f"method.{error}"]) from error
+
+
+def _require_groups(method: Method, batch_size: int, world_size: int) -> None:
+    """Refuse a global batch that the method's batch norms cannot cut into their groups."""
+    for groups in {module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)}:
+        try:
+            check_groups(groups, batch_size, world_size)
+        except ValueError as error:
+            raise ConfigError([f"method.{error}"]) from error
+
+
+def build_training(
+    config: ExperimentConfig, method: Method, data: BatchSource, device: torch.device, ranks: Ranks
+) -> Training:
+    """Return the loop's state at step 0: method, optimizer, learning rate, batches.
+
+    Raises:
+        ConfigError: The batch norms of the method cannot cut a global batch into their groups.
+    """
+    _require_groups(method, config.training.batch_size, ranks.world_size)
+    peak = peak_learning_rate(config.optimizer, config.training.batch_size)
+    num_steps = config.training.epochs * data.num_batches
+    warmup_steps = round(config.optimizer.warmup_epochs * data.num_batches)
+
+    def learning_rate(step: int) -> float:
+        return learning_rate_at(
+            step,
+            peak=peak,
+            num_steps=num_steps,
+            warmup_steps=warmup_steps,
+            schedule=config.optimizer.schedule,
+            final_rate=config.optimizer.final_rate,
+        )
+
+    return Training(
+        method=method,
+        optimizer=build_optimizer(config.optimizer, method),
+        generator=torch.Generator(device=device).manual_seed(config.seed),
+        data=data,
+        learning_rate=learning_rate,
+        config=config.training,
+        ranks=ranks,
+    )

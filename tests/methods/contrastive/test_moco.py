@@ -1,0 +1,207 @@
+"""MoCo v2 against the papers' algorithm written out, and against torch's own cross-entropy and batch norm."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.contrastive.moco import Moco, MocoConfig
+from energy_contrast.method import Batch, Progress, StepOutput
+from energy_contrast.networks import build_encoder
+from energy_contrast.networks.batch_norm import set_groups
+
+from .conftest import DIAGNOSTICS
+
+SIZE = 8
+
+
+def build(**settings: object) -> Moco:
+    torch.manual_seed(0)
+    config = MocoConfig(**{"queue_size": 20, "batch_norm_groups": 1, **settings})
+    return Moco(config, build_encoder("small", in_channels=1, width=4)).double()
+
+
+def make_batch(step: int, size: int = SIZE) -> Batch:
+    generator = torch.Generator().manual_seed(step)
+    views = torch.randn(2, size, 1, 8, 8, generator=generator, dtype=torch.float64)
+    return Batch(views, torch.full((size,), -1), torch.arange(size), views.new_empty(0, 1, 8, 8))
+
+
+def take_step(method: Moco, batch: Batch, optimizer: torch.optim.Optimizer, seed: int = 0) -> StepOutput:
+    output = method(batch, torch.Generator().manual_seed(seed))
+    optimizer.zero_grad()
+    output.loss.backward()
+    optimizer.step()
+    method.after_step(Progress(1, 10, 0))
+    return output
+
+
+def optimizer_of(method: Moco, learning_rate: float = 0.1) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=learning_rate, momentum=0.9)
+
+
+class Paper:
+    """Algorithm 1 of the paper, line by line: average, score against the queue, step, enqueue."""
+
+    def __init__(self, method: Moco) -> None:
+        self.query = nn.Sequential(copy.deepcopy(method.encoder), copy.deepcopy(method.head))
+        self.key = copy.deepcopy(self.query)
+        self.rows = list(method.queue.clone())  # the oldest first
+        self.config = method.config
+        self.optimizer = torch.optim.SGD(self.query.parameters(), lr=0.1, momentum=0.9)
+
+    def step(self, batch: Batch) -> Tensor:
+        m = self.config.momentum
+        with torch.no_grad():
+            for weight, averaged in zip(self.query.parameters(), self.key.parameters(), strict=True):
+                averaged.copy_(m * averaged + (1 - m) * weight)
+            key = F.normalize(self.key(batch.views[1]), dim=1)
+        query = F.normalize(self.query(batch.views[0]), dim=1)
+        logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ torch.stack(self.rows).T], dim=1)
+        loss = F.cross_entropy(logits / self.config.temperature, torch.zeros(len(query), dtype=torch.int64))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.rows = [*self.rows, *key][-self.config.queue_size :]
+        return loss.detach()
+
+
+@pytest.mark.parametrize("queue_size", [20, 16, 5])
+def test_six_steps_are_the_papers_algorithm(queue_size: int) -> None:
+    method = build(queue_size=queue_size, momentum=0.7, temperature=0.2)
+    paper, optimizer = Paper(method), optimizer_of(method)
+    for step in range(6):
+        output = take_step(method, make_batch(step), optimizer)
+        torch.testing.assert_close(output.loss.detach(), paper.step(make_batch(step)), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(output.metrics["info_nce"], output.loss.detach())
+    oldest = method.pointer.item()
+    assert oldest == 6 * SIZE % queue_size
+    torch.testing.assert_close(method.queue.roll(-oldest, 0), torch.stack(paper.rows), rtol=1e-9, atol=1e-9)
+    trained, expected = (list(network.parameters()) for network in (method.encoder, paper.query[0]))
+    torch.testing.assert_close(trained, expected, rtol=1e-8, atol=1e-9)
+
+
+def test_the_networks_start_equal_and_the_queue_holds_unit_vectors_that_the_seed_decides() -> None:
+    method = build()
+    torch.testing.assert_close(method.key_encoder.state_dict(), method.encoder.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(method.key_head.state_dict(), method.head.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(method.queue.norm(dim=1), torch.ones(20, dtype=torch.float64), rtol=1e-6, atol=1e-6)
+    assert torch.equal(method.queue, build().queue)
+    assert (method.queue @ method.queue.T).fill_diagonal_(0).abs().mean() < 0.2  # rows are not alike
+
+
+def test_after_a_step_the_key_network_has_moved_by_the_momentum_and_learns_by_nothing_else() -> None:
+    method = build(momentum=0.9)
+    start = [weight.clone() for weight in method.key_encoder.parameters()]
+    take_step(method, make_batch(0), optimizer_of(method))
+    moved = [0.9 * old + 0.1 * new for old, new in zip(start, method.encoder.parameters(), strict=True)]
+    torch.testing.assert_close(list(method.key_encoder.parameters()), moved)
+    frozen = [*method.key_encoder.parameters(), *method.key_head.parameters()]
+    assert all(not weight.requires_grad and weight.grad is None for weight in frozen)
+
+
+def test_the_key_networks_running_statistics_are_its_own() -> None:
+    method = build(momentum=0.5)
+    expected = copy.deepcopy(method.key_encoder)
+    expected(make_batch(0).views[1])
+    take_step(method, make_batch(0), optimizer_of(method))
+    buffers = dict(method.key_encoder.named_buffers())
+    torch.testing.assert_close(buffers, dict(expected.named_buffers()))
+    assert not torch.allclose(buffers["bn1.running_mean"], method.encoder.bn1.running_mean)
+
+
+def test_a_forward_pass_changes_neither_queue_nor_weights() -> None:
+    method = build()
+    before = {
+        name: v.clone() for name, v in method.state_dict().items() if "running" not in name and "num_" not in name
+    }
+    method(make_batch(0), torch.Generator())
+    method(make_batch(1), torch.Generator())
+    after = {name: v for name, v in method.state_dict().items() if name in before}
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    method.after_step(Progress(1, 10, 0))
+    assert method.pointer == SIZE  # of two passes before one step, the last counts
+
+
+def test_symmetric_is_the_mean_of_both_directions_and_stores_both_views_keys() -> None:
+    method, one_way = build(symmetric=True), build()
+    batch = make_batch(0)
+    swapped = Batch(batch.views.flip(0), batch.labels, batch.index, batch.proposals)
+    losses = [one_way(b, torch.Generator()).loss for b in (batch, swapped)]
+    output = method(batch, torch.Generator())
+    torch.testing.assert_close(output.loss, (losses[0] + losses[1]) / 2)
+    method.after_step(Progress(1, 10, 0))
+    keys = [
+        F.normalize(one_way.key_head(one_way.key_encoder(views)), dim=1) for views in (batch.views[1], batch.views[0])
+    ]
+    torch.testing.assert_close(method.queue[: 2 * SIZE], torch.cat(keys).detach())
+    assert method.pointer == 2 * SIZE
+
+
+def test_keys_are_normalised_in_groups_of_a_shuffled_batch_and_queries_in_groups_as_they_come() -> None:
+    method, batch = build(batch_norm_groups=4), make_batch(0, 16)
+    networks = [nn.Sequential(copy.deepcopy(e), copy.deepcopy(h)) for e, h in ((method.encoder, method.head),) * 2]
+    for network in networks:
+        set_groups(network, 1)
+    output = method(batch, torch.Generator().manual_seed(3))
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(3))
+    key = torch.empty(16, 128, dtype=torch.float64)
+    for rows in order.chunk(4):
+        key[rows] = F.normalize(networks[1](batch.views[1, rows]), dim=1).detach()
+    query = torch.cat([F.normalize(networks[0](part), dim=1) for part in batch.views[0].chunk(4)])
+    logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ method.queue.T], dim=1) / 0.1
+    torch.testing.assert_close(output.loss, F.cross_entropy(logits, torch.zeros(16, dtype=torch.int64)))
+    method.after_step(Progress(1, 10, 0))
+    torch.testing.assert_close(method.queue[:16], key)
+
+
+def test_costly_metrics_come_only_while_diagnosing() -> None:
+    method = build(symmetric=True)
+    assert set(method(make_batch(0), torch.Generator()).metrics) == {"info_nce"} | DIAGNOSTICS
+    method.diagnosing = False
+    assert set(method(make_batch(0), torch.Generator()).metrics) == {"info_nce"}
+
+
+def test_bfloat16_autocast_scores_in_float32_and_stores_unit_keys() -> None:
+    method = build(batch_norm_groups=2).float()
+    batch = make_batch(0)
+    batch = Batch(batch.views.float(), batch.labels, batch.index, batch.proposals)
+    exact = method(batch, torch.Generator().manual_seed(1)).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = method(batch, torch.Generator().manual_seed(1))
+    assert output.loss.dtype == torch.float32
+    assert output.loss.item() == pytest.approx(exact.item(), rel=0.05)
+    output.loss.backward()
+    method.after_step(Progress(1, 10, 0))
+    torch.testing.assert_close(method.queue.norm(dim=1), torch.ones(20))
+
+
+def test_a_batch_that_the_groups_do_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_norm_groups: must divide the global batch of 8 images, got 3; use 2"):
+        build(batch_norm_groups=3)(make_batch(0), torch.Generator())
+
+
+def test_the_head_has_as_many_layers_as_asked() -> None:
+    assert sum(isinstance(m, nn.Linear) for m in build().head) == 2
+    assert [tuple(p.shape) for p in build(projection_num_layers=1, projection_size=6).head.parameters()] == [
+        (6, 16),
+        (6,),
+    ]
+
+
+def test_sixty_steps_on_two_clusters_lower_info_nce() -> None:
+    method = build(queue_size=64, momentum=0.9, batch_norm_groups=2)
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(2, 1, 8, 8, generator=generator, dtype=torch.float64)
+    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=3e-3)
+    values = []
+    for _ in range(60):
+        noise = torch.randn(3, 16, 1, 8, 8, generator=generator, dtype=torch.float64)
+        views = centres[torch.arange(16) % 2] + noise[0] + 0.2 * noise[1:]
+        batch = Batch(views, torch.full((16,), -1), torch.arange(16), views.new_empty(0, 1, 8, 8))
+        values.append(take_step(method, batch, optimizer).metrics["info_nce"].item())
+    assert sum(values[-5:]) / 5 < max(values[:20]) - 0.5

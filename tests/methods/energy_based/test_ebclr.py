@@ -1,0 +1,314 @@
+"""EBCLR against the paper's algorithms written out as slow loops, against SimCLR, and at its limits."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.energy_based.ebclr import Ebclr, EbclrConfig
+from energy_contrast.losses import nt_xent
+from energy_contrast.method import Batch, PixelRange, Progress
+from energy_contrast.networks import build_encoder
+
+from .conftest import DIAGNOSTICS
+
+SIZE = 5
+SMALL = {"buffer_size": 12, "num_steps": 3, "projection_size": 4, "reinit_rate": 0.6}
+ALWAYS = {"info_nce", "energy_data", "energy_chains", "energy_gap"}
+CHAINS = {"chain_movement", "chain_gradient_norm", "chain_saturation", "buffer_age", "reinit_share"}
+
+
+def draw(count: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(count, 1, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1
+
+
+def build(encoder: nn.Module | None = None, started: bool = True, **settings: Any) -> Ebclr:
+    torch.manual_seed(0)
+    encoder = encoder or build_encoder("small", in_channels=1, width=4, batch_norm="none", activation="leaky_relu")
+    method = Ebclr(EbclrConfig(**{**SMALL, **settings}), encoder).double()
+    method.pixel_range = PixelRange((-1.0,), (1.0,))
+    if started:
+        method.start(draw)
+    return method
+
+
+def make_batch(method: Ebclr, step: int = 0, size: int = SIZE) -> Batch:
+    generator = torch.Generator().manual_seed(100 + step)
+    views, proposals = draw(2 * size, generator).view(2, size, 1, 8, 8), draw(method.num_proposals(size), generator)
+    return Batch(views, torch.full((size,), -1), torch.arange(size), proposals)
+
+
+class Paper:
+    """Algorithms 1 and 2, image by image; only the network is not written out."""
+
+    def __init__(self, method: Ebclr) -> None:
+        self.config = method.config
+        self.network = nn.Sequential(copy.deepcopy(method.encoder), copy.deepcopy(method.head))
+        self.images = list(method.buffer.pixels.clone())
+        self.counts = method.buffer.counts.tolist()
+
+    def unit(self, image: Tensor) -> Tensor:
+        z = self.network(image[None])[0]
+        return z / z.norm()
+
+    def energy(self, image: Tensor, references: list[Tensor]) -> Tensor:
+        z = self.unit(image)
+        return -sum(torch.exp(-((z - r) ** 2).sum() / self.config.temperature) for r in references).log()
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        config, n = self.config, SIZE
+        first, second = ([self.unit(view) for view in views] for views in batch.views)
+        # which chains, and which of them start anew
+        rows = torch.randint(config.buffer_size, (n,), generator=generator).tolist()
+        chains, kappas = [self.images[row] for row in rows], [self.counts[row] for row in rows]
+        places = torch.randint(n, (int(n * config.reinit_rate),), generator=generator).tolist()
+        for place, proposal in zip(places, batch.proposals, strict=True):
+            chains[place], kappas[place] = proposal, 0
+        # algorithm 1
+        references = second if config.references == "second-views" else first + second
+        fixed = [reference.detach() for reference in references]
+        for _ in range(config.num_steps):
+            noise = torch.randn(n, 1, 8, 8, generator=generator, dtype=torch.float64)
+            for i in range(n):
+                sigma = config.sigma_min + (config.sigma_max - config.sigma_min) * max(0, 1 - kappas[i] / 3)
+                x = chains[i].clone().requires_grad_()
+                (slope,) = torch.autograd.grad(self.energy(x, fixed), x)
+                step = config.step_size * slope.clamp(-config.gradient_clamp, config.gradient_clamp)
+                chains[i] = x.detach() - step + sigma * noise[i]
+        for i, row in enumerate(rows):
+            self.images[row], self.counts[row] = chains[i], kappas[i] + 1
+        # eq. 18, over anchors of both views or of the first alone
+        anchors, discriminative = first + second, []
+        for i in range(2 * n if config.discriminative == "symmetric" else n):
+            scores = {
+                k: torch.exp(-((anchors[i] - anchors[k]) ** 2).sum() / config.temperature)
+                for k in range(2 * n)
+                if k != i
+            }
+            discriminative.append(-(scores[(i + n) % (2 * n)] / sum(scores.values())).log())
+        # eq. 13 with eq. 20
+        both = config.references == "both-views"
+        data = [
+            self.energy(view, references[:i] + references[i + 1 :] if both else references)
+            for i, view in enumerate(batch.views[0])
+        ]
+        generative = (sum(data) - sum(self.energy(chain, references) for chain in chains)) / n
+        lengths = sum((self.network(image[None]) ** 2).sum() for image in [*batch.views[0], *chains])
+        generative = generative + {"sum": 1e-3, "mean": 1e-3 / n, "none": 0.0}[config.output_penalty] * lengths
+        return sum(discriminative) / len(discriminative) + config.generative_weight * generative
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"discriminative": "one-sided", "references": "both-views", "output_penalty": "mean", "generative_weight": 0.7},
+        {"output_penalty": "none", "gradient_clamp": 0.003, "reinit_rate": 0.0, "temperature": 0.4},
+    ],
+    ids=["as released", "as printed", "without penalty"],
+)
+def test_four_steps_are_the_papers_algorithms(settings: dict[str, Any]) -> None:
+    method = build(**settings)
+    paper = Paper(method)
+    for step in range(4):  # 20 draws from 12 images: rows come back and duplicates are written
+        batch = make_batch(method, step)
+        loss = method(batch, torch.Generator().manual_seed(step)).loss
+        expected = paper.loss(batch, torch.Generator().manual_seed(step))
+        torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-9)
+        method.zero_grad()
+        paper.network.zero_grad()
+        loss.backward()
+        expected.backward()
+        learnt = [*method.encoder.parameters(), *method.head.parameters()]
+        for weight, other in zip(learnt, paper.network.parameters(), strict=True):
+            torch.testing.assert_close(weight.grad, other.grad, rtol=1e-7, atol=1e-9)
+        method.after_step(Progress(step + 1, 4, 0))
+        torch.testing.assert_close(method.buffer.pixels, torch.stack(paper.images), rtol=0, atol=1e-9)
+        assert method.buffer.counts.tolist() == paper.counts
+    assert min(paper.counts) < 5 or settings.get("reinit_rate") == 0.0
+
+
+def test_without_its_generative_term_it_has_the_gradient_of_cosine_simclr_at_half_the_temperature() -> None:
+    method = build(generative_weight=0.0, temperature=0.3)
+    batch = make_batch(method)
+    method(batch, torch.Generator().manual_seed(0)).loss.backward()
+    networks = [copy.deepcopy(part) for part in (method.encoder, method.head)]
+    z0, z1 = (networks[1](networks[0](views)) for views in batch.views)
+    for network in networks:
+        network.zero_grad()
+    nt_xent(z0, z1, temperature=0.15).backward()
+    for part, network in zip((method.encoder, method.head), networks, strict=True):
+        for weight, other in zip(part.parameters(), network.parameters(), strict=True):
+            torch.testing.assert_close(weight.grad, other.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_learning_the_generative_term_lowers_the_energy_of_data_and_lifts_that_of_the_chains() -> None:
+    method = build(generative_weight=1.0, output_penalty="none")
+    batch = make_batch(method)
+    before = method(batch, torch.Generator().manual_seed(0))
+    pure = before.loss - before.metrics["info_nce"]  # generative term alone, in value
+    torch.testing.assert_close(pure.detach(), -before.metrics["energy_gap"])
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.01)
+    for _ in range(20):
+        output = method(batch, torch.Generator().manual_seed(0))
+        optimizer.zero_grad()
+        output.loss.backward()
+        optimizer.step()
+    assert method(batch, torch.Generator().manual_seed(0)).metrics["energy_gap"] > before.metrics["energy_gap"]
+
+
+def test_chains_move_to_lower_energy_when_there_is_no_noise() -> None:
+    method = build(sigma_min=0.0, sigma_max=0.0, num_steps=30, step_size=0.02, gradient_clamp=10.0)
+    still = build(sigma_min=0.0, sigma_max=0.0, num_steps=1, step_size=1e-12)
+    batch = make_batch(method)
+    moved, start = (m(batch, torch.Generator().manual_seed(0)).metrics["energy_chains"] for m in (method, still))
+    assert moved < start
+
+
+def test_the_buffer_begins_with_views_that_count_as_old_and_the_seed_decides_which() -> None:
+    method = build(noise_decay_count=7)
+    assert (method.buffer.counts == 9).all()
+    assert torch.equal(method.buffer.pixels, build().buffer.pixels)
+    assert method.buffer.pixels.abs().max() <= 1
+    torch.manual_seed(1)
+    other = Ebclr(EbclrConfig(**SMALL), method.encoder)
+    other.start(draw)
+    assert not torch.equal(other.buffer.pixels, method.buffer.pixels)
+
+
+def test_a_forward_pass_changes_neither_buffer_nor_weights_and_leaves_no_gradient() -> None:
+    method = build()
+    state = copy.deepcopy((method.state_dict(), method.buffer.state_dict()))
+    method(make_batch(method), torch.Generator().manual_seed(0))
+    method(make_batch(method, 1), torch.Generator().manual_seed(1))
+    torch.testing.assert_close((method.state_dict(), method.buffer.state_dict()), state, rtol=0, atol=0)
+    assert all(weight.grad is None for weight in method.parameters())
+    method.after_step(Progress(1, 10, 0))
+    changed = (method.buffer.pixels != state[1]["pixels"]).flatten(1).any(1).sum()
+    assert 1 <= changed <= SIZE  # of two passes before one step, the last counts
+
+
+def test_costly_metrics_come_only_while_diagnosing_and_the_gap_is_the_difference() -> None:
+    method = build()
+    metrics = method(make_batch(method), torch.Generator().manual_seed(0)).metrics
+    assert set(metrics) == ALWAYS | CHAINS | DIAGNOSTICS
+    torch.testing.assert_close(metrics["energy_gap"], metrics["energy_chains"] - metrics["energy_data"])
+    assert metrics["buffer_age"] == 5
+    method.pixel_range = None
+    assert "chain_saturation" not in method(make_batch(method), torch.Generator()).metrics
+    method.diagnosing = False
+    assert set(method(make_batch(method), torch.Generator()).metrics) == ALWAYS
+
+
+def test_info_nce_is_the_cosine_loss_of_the_views() -> None:
+    method = build(temperature=0.2)
+    batch = make_batch(method)
+    z0, z1 = (F.normalize(method.head(method.encoder(views)), dim=1) for views in batch.views)
+    found = method(batch, torch.Generator()).metrics["info_nce"]
+    torch.testing.assert_close(found, nt_xent(z0, z1, temperature=0.1).detach())
+
+
+@pytest.mark.parametrize("chain_precision", ["float32", "bfloat16"])
+def test_it_works_under_the_callers_autocast_with_chains_of_their_own_precision(chain_precision: str) -> None:
+    method = build(chain_precision=chain_precision, num_steps=5).float()
+    method.buffer.pixels = method.buffer.pixels.float()
+    batch = make_batch(method)
+    batch = Batch(batch.views.float(), batch.labels, batch.index, batch.proposals.float())
+    precisions = set()
+    method.encoder.conv1.register_forward_hook(
+        lambda module, given, result: precisions.add((len(given[0]), result.dtype))
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = method(batch, torch.Generator().manual_seed(0))
+    output.loss.backward()
+    assert output.loss.dtype == torch.float32
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in method.parameters())
+    # SIZE images at a time: the chains' steps, and at the end their pass for the loss, which is the caller's
+    chains = {torch.bfloat16} | ({torch.float32} if chain_precision == "float32" else set())
+    assert {dtype for count, dtype in precisions if count == SIZE} == chains
+    assert {dtype for count, dtype in precisions if count == 2 * SIZE} == {torch.bfloat16}
+
+
+def test_bfloat16_chains_end_near_those_of_float32() -> None:
+    ends = []
+    for chain_precision in ("float32", "bfloat16"):
+        method = build(chain_precision=chain_precision, num_steps=5, sigma_max=0.01).float()
+        method.buffer.pixels = method.buffer.pixels.float()
+        batch = make_batch(method)
+        batch = Batch(batch.views.float(), batch.labels, batch.index, batch.proposals.float())
+        method(batch, torch.Generator().manual_seed(0))
+        method.after_step(Progress(1, 1, 0))
+        ends.append(method.buffer.pixels)
+    assert not torch.equal(*ends)
+    assert (ends[0] - ends[1]).abs().max() < 0.01
+
+
+def test_an_encoder_with_batch_norm_is_named_once_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        build()
+        assert caplog.messages == []
+        build(build_encoder("small", in_channels=1, width=4))
+    assert len(caplog.messages) == 1
+    assert "energy depends on its neighbours in the batch" in caplog.messages[0]
+
+
+def test_the_head_has_two_leaky_layers_without_norm() -> None:
+    kinds = [type(module).__name__ for module in build().head]
+    assert kinds == ["Linear", "LeakyReLU", "Linear"]
+    assert build().head[1].negative_slope == 0.2
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"sigma_min": 0.2, "sigma_max": 0.1}, "sigma_min: must not exceed sigma_max, got 0.2 > 0.1"),
+        (
+            {"num_inner_steps": 5},
+            "num_inner_steps: has no effect with full gradients, got 5; set chain_gradient=first-layer too",
+        ),
+        (
+            {"chain_gradient": "first-layer", "num_inner_steps": 4},
+            "num_inner_steps: must divide num_steps = 10, got 4",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_named(settings: dict[str, Any], problem: str) -> None:
+    assert EbclrConfig(**settings).problems() == [problem]
+    assert EbclrConfig().problems() == []
+
+
+def test_what_cannot_work_is_refused_with_one_sentence() -> None:
+    with pytest.raises(
+        ValueError, match="buffer_size: must hold the global batch of 13 images, got 12; use at least 13"
+    ):
+        build().num_proposals(13)
+    method = build(started=False)
+    with pytest.raises(ValueError, match="buffer: holds no images yet, got no start"):
+        method(make_batch(method), torch.Generator())
+    for settings, text in (
+        ({"uniform_rate": 0.5}, "uniform_rate: .* got 0.5 and an unknown"),
+        ({"buffer_dtype": "uint8"}, "buffer_dtype: .* got uint8 and an unknown"),
+    ):
+        method = build(started=False, **settings)
+        method.pixel_range = None
+        with pytest.raises(ValueError, match=text):
+            method.start(draw)
+    plain = nn.Linear(3, 3)
+    plain.embedding_size = 3
+    with pytest.raises(
+        ValueError, match="chain_gradient: first-layer needs an encoder with stem and trunk, got Linear"
+    ):
+        Ebclr(EbclrConfig(chain_gradient="first-layer"), plain)
+
+
+def test_the_memory_is_known_before_the_start() -> None:
+    method = build(started=False, buffer_size=50_000)
+    assert method.memory_bytes((3, 32, 32)) == 50_000 * (3072 * 4 + 4)
+    assert method.num_proposals(128) == 76  # floor(.6 * 128)
+    assert build(uniform_rate=1.0).num_proposals(10) == 0

@@ -1,0 +1,357 @@
+"""VEM against its algorithm written out: what moves, what is constant, where gradients go."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.energy_based.vem import Vem
+from energy_contrast.energy_based.vem_bank import VemBank, VemLangevinConfig
+from energy_contrast.method import Batch, PixelRange, Progress, StepOutput
+from energy_contrast.networks import build_encoder
+
+from .conftest import DIAGNOSTICS
+
+BANKS = ["vem-langevin", "vem-svgd"]
+KEYS = [*BANKS, "vem-image"]
+OF_BANK = {"bank_movement", "bank_cosine", "bank_effective_rank"}
+OF_CHAINS = {"bank_cosine", "chain_movement", "chain_gradient_norm", "buffer_age", "reinit_share", "chain_saturation"}
+SIZE = 8
+
+
+def draw(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, 1, 8, 8, generator=generator, dtype=torch.float64)
+
+
+def build(name: str, *, batch_norm: str = "global", **settings: Any) -> Any:
+    torch.manual_seed(0)
+    config = METHODS[name].Config(**{"bank_size": 20, "num_steps": 3, "projection_size": 16, **settings})
+    method = METHODS[name](config, build_encoder("small", in_channels=1, width=4, batch_norm=batch_norm)).double()
+    method.pixel_range = PixelRange((-2.0,), (2.0,))
+    method.start(draw)
+    return method
+
+
+def make_batch(step: int, size: int = SIZE) -> Batch:
+    views = torch.randn(2, size, 1, 8, 8, generator=torch.Generator().manual_seed(100 + step), dtype=torch.float64)
+    return Batch(views, torch.full((size,), -1), torch.arange(size), views.new_empty(0, 1, 8, 8))
+
+
+def forward(method: Vem, step: int = 0, seed: int = 0) -> StepOutput:
+    return method(make_batch(step), torch.Generator().manual_seed(seed))
+
+
+def optimizer_of(method: Vem, learning_rate: float = 0.1) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=learning_rate)
+
+
+def step(method: Vem, number: int, optimizer: torch.optim.Optimizer, batch: Batch | None = None) -> StepOutput:
+    output = method(batch or make_batch(number), torch.Generator().manual_seed(number))
+    optimizer.zero_grad()
+    output.loss.backward()
+    optimizer.step()
+    method.after_step(Progress(number + 1, 100, 0))
+    return output
+
+
+def directions(network: nn.Module, images: Tensor) -> Tensor:
+    projection = network(images)
+    return projection / projection.norm(dim=1, keepdim=True)
+
+
+def slow_moves(bank: Tensor, queries: Tensor, config: Any, seed: int) -> Tensor:
+    """The listing's loop over moves and particles, with the calibrated update."""
+    generator = torch.Generator().manual_seed(seed)
+    for i in range(1, config.num_steps + 1):
+        noise = torch.randn(bank.shape, generator=generator, dtype=bank.dtype)
+        alpha, moved = config.step_size / i, []
+        for b, z in zip(bank, noise, strict=True):
+            similar = torch.stack([b @ q for q in queries])
+            weights = torch.exp(similar / config.bank_temperature)
+            mean = sum(w * q for w, q in zip(weights / weights.sum(), queries, strict=True))
+            b = b + alpha * (mean - (mean @ b) * b) + config.noise_intensity * math.sqrt(2 * alpha) * z
+            moved.append(b / b.norm())
+        bank = torch.stack(moved)
+    return bank
+
+
+def slow_loss(query: Tensor, key: Tensor, bank: Tensor, temperature: float) -> Tensor:
+    losses = []
+    for q, k in zip(query, key, strict=True):
+        similar = torch.stack([q @ k, *(q @ b for b in bank)])
+        losses.append(-torch.log_softmax(similar / temperature, dim=0)[0])
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("key_encoder", ["momentum", "shared"])
+def test_three_steps_are_algorithm_1_with_the_bank_moved_by_the_present_queries_and_constant(key_encoder: str) -> None:
+    method = build("vem-langevin", key_encoder=key_encoder, key_momentum=0.7, step_size=0.5, bank_temperature=0.1)
+    config, optimizer = method.config, optimizer_of(method)
+    query_network = nn.Sequential(copy.deepcopy(method.encoder), copy.deepcopy(method.head))
+    key_network, bank = copy.deepcopy(query_network), method.bank.particles.clone()
+    paper = torch.optim.SGD(query_network.parameters(), lr=0.1)
+    for number in range(3):
+        batch = make_batch(number)
+        if key_encoder == "shared":
+            query, key = directions(query_network, batch.views.flatten(0, 1)).chunk(2)
+        else:
+            query = directions(query_network, batch.views[0])
+            with torch.no_grad():
+                key = directions(key_network, batch.views[1])
+        bank = slow_moves(bank, query.detach(), config, seed=number)
+        loss = slow_loss(query, key, bank, config.temperature)
+        paper.zero_grad()
+        loss.backward()
+        paper.step()
+        with torch.no_grad():
+            for weight, averaged in zip(query_network.parameters(), key_network.parameters(), strict=True):
+                averaged.copy_(0.7 * averaged + 0.3 * weight)
+        output = step(method, number, optimizer)
+        torch.testing.assert_close(output.loss.detach(), loss.detach(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(output.metrics["info_nce"], output.loss.detach())
+        torch.testing.assert_close(method.bank.particles, bank, rtol=1e-8, atol=1e-8)
+    trained, expected = (list(network.parameters()) for network in (method.encoder, query_network[0]))
+    torch.testing.assert_close(trained, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_gradient_reaches_the_keys_when_shared_and_only_the_queries_with_momentum(name: str) -> None:
+    gradients = {}
+    for key_encoder in ("shared", "momentum"):
+        method = build(name, key_encoder=key_encoder, batch_norm="none")
+        seen: dict[str, Tensor] = {}
+        method._project = watched(method._project, seen)
+        forward(method).loss.backward()
+        gradients[key_encoder] = seen["query"].grad, seen["key"].grad
+    assert all(gradient.abs().sum() > 0 for gradient in gradients["shared"])
+    query, key = gradients["momentum"]
+    assert query.abs().sum() > 0
+    assert key is None
+    frozen = [*method.key_encoder.parameters(), *method.key_head.parameters()]
+    assert all(not weight.requires_grad and weight.grad is None for weight in frozen)
+
+
+def watched(project: Any, seen: dict[str, Tensor]) -> Any:
+    """Return ``project`` with what it returns kept in ``seen``, gradients included."""
+
+    def projecting(views: Tensor) -> tuple[Tensor, Tensor]:
+        query, key = project(views)
+        for name, value in (("query", query), ("key", key)):
+            if value.requires_grad:
+                value.retain_grad()
+            seen[name] = value
+        return query, key
+
+    return projecting
+
+
+@pytest.mark.parametrize("name", BANKS)
+def test_a_forward_pass_changes_no_bank_and_of_two_the_last_counts(name: str) -> None:
+    method, other = build(name, batch_norm="none"), build(name, batch_norm="none")
+    before = method.bank.particles.clone()
+    forward(method, step=1)
+    forward(method, step=2, seed=5)
+    assert torch.equal(method.bank.particles, before)
+    method.after_step(Progress(1, 10, 0))
+    forward(other, step=2, seed=5)
+    other.after_step(Progress(1, 10, 0))
+    assert not torch.equal(method.bank.particles, before)
+    torch.testing.assert_close(method.bank.particles, other.bank.particles)
+    torch.testing.assert_close(method.bank.particles.norm(dim=1), torch.ones(20, dtype=torch.float64))
+
+
+def test_the_printed_noise_makes_a_new_bank_every_step_and_the_calibrated_does_not() -> None:
+    settings = {"bank_size": 256, "projection_size": 128, "num_steps": 10}
+    printed = forward(build("vem-langevin", update="printed", step_size=1.0, **settings)).metrics
+    calibrated = forward(build("vem-langevin", **settings)).metrics
+    assert printed["bank_movement"].item() == pytest.approx(math.pi / 2, abs=0.05)
+    assert calibrated["bank_movement"] < 0.2
+
+
+def test_the_bank_begins_with_the_untrained_networks_projections_and_leaves_its_statistics_alone() -> None:
+    method = build("vem-langevin", bank_size=300)
+    fresh = METHODS["vem-langevin"]
+    torch.manual_seed(0)
+    untouched = fresh(method.config, build_encoder("small", in_channels=1, width=4)).double()
+    before = {name: value.clone() for name, value in untouched.state_dict().items()}
+    untouched.start(draw)
+    after = untouched.state_dict()
+    assert not torch.equal(after["bank.particles"], before["bank.particles"])
+    torch.testing.assert_close(after["bank.particles"], method.bank.particles, rtol=0, atol=0)
+    same = [name for name in before if name != "bank.particles"]
+    assert all(torch.equal(after[name], before[name]) for name in same)
+    # Untrained networks map all images near one direction; a random bank has none.
+    assert method.bank.particles.mean(dim=0).norm() > 0.5
+    assert build("vem-langevin", bank_size=300, bank_init="random").bank.particles.mean(dim=0).norm() < 0.2
+
+
+def test_the_momentum_key_network_starts_equal_and_moves_by_its_momentum() -> None:
+    method = build("vem-svgd", key_momentum=0.9)
+    torch.testing.assert_close(method.key_encoder.state_dict(), method.encoder.state_dict(), rtol=0, atol=0)
+    start = [weight.clone() for weight in method.key_head.parameters()]
+    step(method, 0, optimizer_of(method))
+    moved = [0.9 * old + 0.1 * new for old, new in zip(start, method.head.parameters(), strict=True)]
+    torch.testing.assert_close(list(method.key_head.parameters()), moved)
+    assert not hasattr(build("vem-svgd", key_encoder="shared"), "key_encoder")
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_costly_metrics_come_only_while_diagnosing(name: str) -> None:
+    method = build(name)
+    of_bank = OF_CHAINS if name == "vem-image" else OF_BANK
+    assert set(forward(method).metrics) == {"info_nce"} | DIAGNOSTICS | of_bank
+    method.diagnosing = False
+    assert set(forward(method).metrics) == {"info_nce"}
+
+
+def test_bank_metrics_are_what_their_names_say() -> None:
+    method = build("vem-langevin", step_size=0.3)
+    before, seen = method.bank.particles.clone(), {}
+    method._project = watched(method._project, seen)
+    metrics = forward(method).metrics
+    method.after_step(Progress(1, 10, 0))
+    after, query = method.bank.particles, seen["query"].detach()
+    torch.testing.assert_close(metrics["bank_movement"], torch.acos((before * after).sum(dim=1)).mean())
+    torch.testing.assert_close(metrics["bank_cosine"], torch.stack([(query @ b).max() for b in after]).mean())
+    sigma = torch.linalg.svdvals(after)
+    p = sigma / sigma.sum()
+    torch.testing.assert_close(metrics["bank_effective_rank"], torch.exp(-(p * p.log()).sum()), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_bfloat16_autocast_moves_and_scores_in_float32(name: str) -> None:
+    settings = {} if name == "vem-image" else {"step_size": 1.0}
+    method = build(name, temperature=0.5, batch_norm="none", **settings).float()
+    for memory in method.memories.values():
+        memory.pixels = memory.pixels.float()
+    batch = make_batch(0)
+    batch = Batch(batch.views.float(), batch.labels, batch.index, batch.proposals.float())
+    exact, seen = method(batch, torch.Generator().manual_seed(1)).loss, {}
+    method._project = watched(method._project, seen)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = method(batch, torch.Generator().manual_seed(1))
+        output.loss.backward()
+    assert output.loss.dtype == torch.float32
+    assert output.loss.item() == pytest.approx(exact.item(), rel=0.05)
+    if isinstance(method, VemBank):
+        expected = slow_loss(seen["query"].detach(), seen["key"].detach(), method._moved, 0.5)
+        torch.testing.assert_close(output.loss.detach(), expected, rtol=1e-5, atol=0)
+        if name == "vem-langevin":
+            moved = slow_moves(method.bank.particles, seen["query"].detach(), method.config, seed=1)
+            torch.testing.assert_close(method._moved, moved, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(method._moved.norm(dim=1), torch.ones(20))
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_eighty_steps_on_two_clusters_lower_info_nce(name: str) -> None:
+    method = build(name, bank_size=64, key_momentum=0.9, temperature=0.2, bank_temperature=0.1)
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(2, 1, 8, 8, generator=generator, dtype=torch.float64)
+    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=3e-3)
+    values = []
+    for number in range(80):
+        noise = torch.randn(3, 16, 1, 8, 8, generator=generator, dtype=torch.float64)
+        views = centres[torch.arange(16) % 2] + noise[0] + 0.2 * noise[1:]
+        batch = Batch(views, torch.full((16,), -1), torch.arange(16), views.new_empty(0, 1, 8, 8))
+        values.append(step(method, number, optimizer, batch).metrics["info_nce"].item())
+    assert sum(values[-5:]) / 5 < max(values[:20]) - 0.3
+
+
+def test_a_noise_schedule_without_effect_is_a_problem() -> None:
+    [problem] = VemLangevinConfig(update="printed", noise_schedule="constant").problems()
+    assert problem == "noise_schedule: has no effect on update=printed, got constant; leave it out"
+    assert VemLangevinConfig(update="printed").problems() == []
+    assert VemLangevinConfig(noise_schedule="constant").problems() == []
+
+
+@pytest.mark.parametrize("key_encoder", ["momentum", "shared"])
+def test_image_chains_go_down_the_energy_that_the_queries_give_and_back_to_their_rows(key_encoder: str) -> None:
+    settings = {"key_encoder": key_encoder, "batch_norm": "none", "noise_std": 0.0, "bank_temperature": 0.5}
+    method, seen = build("vem-image", num_steps=20, **settings), {}
+    method._project = watched(method._project, seen)
+    before = method.bank.pixels.clone()
+    output = forward(method)
+    assert torch.equal(method.bank.pixels, before)
+    query, (encoder, head) = seen["query"].detach(), method.key_networks()
+    ends = directions(nn.Sequential(encoder, head), method._moved.position).detach()
+    torch.testing.assert_close(output.loss.detach(), slow_loss(query, seen["key"].detach(), ends, 0.12))
+    starts = directions(nn.Sequential(encoder, head), before[method._moved.rows]).detach()
+    energies = [-torch.logsumexp(vectors @ query.T / 0.5, dim=1) for vectors in (starts, ends)]
+    assert (energies[1] < energies[0]).all()
+    rows = method._moved.rows.unique()
+    method.after_step(Progress(1, 10, 0))
+    changed = (method.bank.pixels != before).flatten(1).any(dim=1).nonzero().squeeze(1)
+    assert torch.equal(changed, rows)
+    assert torch.equal(method.bank.counts[rows], torch.ones(len(rows), dtype=torch.int32))
+
+
+def test_one_image_move_is_a_clamped_step_up_the_log_sum_exp_of_cosines() -> None:
+    settings = {"num_steps": 1, "noise_std": 0.0, "step_size": 0.1, "gradient_clamp": 0.05, "bank_temperature": 0.3}
+    method, seen = build("vem-image", batch_norm="none", **settings), {}
+    method._project = watched(method._project, seen)
+    forward(method)
+    start = method.bank.pixels[method._moved.rows].clone().requires_grad_()
+    vectors = directions(nn.Sequential(*method.key_networks()), start)
+    log_density = torch.logsumexp(vectors @ seen["query"].detach().T / 0.3, dim=1)
+    (gradient,) = torch.autograd.grad(log_density.sum(), start)
+    assert (gradient.abs() > 0.05).any()
+    assert (gradient.abs() < 0.05).any()
+    torch.testing.assert_close(method._moved.position, start.detach() + 0.1 * gradient.clamp(-0.05, 0.05))
+
+
+def test_image_moves_add_up_noise_of_the_standard_deviation_asked_for() -> None:
+    method = build("vem-image", num_steps=4, noise_std=0.3, step_size=1e-9, batch_norm="none")
+    forward(method)
+    moved = method._moved.position - method.bank.pixels[method._moved.rows]
+    assert moved.std().item() == pytest.approx(2 * 0.3, rel=0.1)  # the root of four variances of 0.09
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_negatives_are_constants_also_when_keys_are_shared(name: str) -> None:
+    method = build(name, key_encoder="shared")
+    query = directions(nn.Flatten(), torch.randn(SIZE, 1, 4, 4, dtype=torch.float64))
+    negatives = method.move_bank(query, make_batch(0), torch.Generator())
+    assert not negatives.vectors.requires_grad
+    assert not any(value.requires_grad for value in negatives.metrics.values())
+
+
+@pytest.mark.parametrize("bank_init", ["views", "uniform"])
+def test_an_image_bank_begins_with_views_or_with_uniform_pixels(bank_init: str) -> None:
+    method = build("vem-image", bank_init=bank_init, bank_size=50)
+    pixels = method.bank.pixels
+    assert pixels.shape == (50, 1, 8, 8)
+    if bank_init == "views":
+        assert pixels.std().item() == pytest.approx(1, abs=0.05)
+    else:
+        assert -2 <= pixels.min() < -1.9 < 1.9 < pixels.max() <= 2
+
+
+def test_an_image_bank_that_cannot_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = build("vem-image")
+    assert method.memory_bytes((1, 8, 8)) == 20 * (64 * 4 + 4)
+    monkeypatch.setattr("energy_contrast.energy_based.vem_image.available_bytes", lambda device: 1000)
+    with pytest.raises(ValueError, match="bank_size: 20 images of 1x8x8 do not fit on cpu"):
+        method.memory_bytes((1, 8, 8))
+
+
+def test_shared_keys_and_batch_norm_warn_that_chains_enter_the_statistics(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        build("vem-image")
+        build("vem-image", key_encoder="shared", batch_norm="none")
+        assert caplog.text == ""
+        build("vem-image", key_encoder="shared")
+    assert "running statistics mix images with chains" in caplog.text
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_head_gives_vectors_of_the_size_asked_for(name: str) -> None:
+    method = build(name, projection_size=6, projection_hidden_size=5)
+    shapes = [tuple(p.shape) for p in method.head.parameters()]
+    assert shapes == [(5, 16), (5,), (6, 5), (6,)]

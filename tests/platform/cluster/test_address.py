@@ -1,0 +1,179 @@
+"""What is said when a cluster does not let this process in: by a stand-in that checks tokens as Ray's head does."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from ebclab.cluster.address import find_token, require_answer, who_answers
+from ebclab.errors import UserError
+
+TOKEN = "0123456789abcdef" * 4
+
+
+class _Head(grpc.GenericRpcHandler):
+    """Answers the question after the cluster's id, and nothing else, to those who send the token."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self.asked, self.name = 0, b""
+
+    def service(self, details: Any) -> Any:
+        if details.method != "/ray.rpc.NodeInfoGcsService/GetClusterId":
+            return None
+        sent = dict(details.invocation_metadata).get("authorization")
+
+        def answer(request: bytes, context: Any) -> bytes:
+            self.asked += 1
+            if self._token and sent != f"Bearer {self._token}":
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
+            return self.name
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@pytest.fixture
+def head() -> Iterator[Callable[[str | None], tuple[str, _Head]]]:
+    """Return a function that starts a head with a token, or with none, and returns its address."""
+    servers = []
+
+    def start(token: str | None) -> tuple[str, _Head]:
+        handler = _Head(token)
+        server = grpc.server(ThreadPoolExecutor(1), handlers=[handler])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        servers.append(server)
+        return f"127.0.0.1:{port}", handler
+
+    yield start
+    for server in servers:
+        server.stop(0).wait()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without a token, and no variable that names one."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def _keep(home: Path, token: str) -> Path:
+    path = home / ".ray" / "auth_token"
+    path.parent.mkdir()
+    path.write_text(f"{token}\n")
+    return path
+
+
+def _refusal(address: str, **arguments: Any) -> str:
+    with pytest.raises(UserError) as raised:
+        require_answer(address, **arguments)
+    assert "\n" not in str(raised.value)
+    assert TOKEN not in str(raised.value)
+    return str(raised.value)
+
+
+def test_the_right_token_enters_from_each_of_rays_three_places(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, handler = head(TOKEN)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    path = _keep(home, TOKEN)
+    require_answer(address)
+    path.rename(home / "elsewhere")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home / "elsewhere"))
+    require_answer(address)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    require_answer(address)
+    assert handler.asked == 3
+
+
+def test_a_cluster_without_a_token_lets_everybody_in(head: Callable[..., tuple[str, _Head]]) -> None:
+    require_answer(head(None)[0])
+
+
+def test_a_wrong_token_is_called_wrong_and_its_place_is_named(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, handler = head(TOKEN)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    path = _keep(home, "f" * 64)
+    assert _refusal(address) == (
+        f"resources.address: the cluster at {address} has another token than the one in {path}; "
+        "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
+    )
+    assert handler.asked == 1  # at once: Ray would ask for 20 seconds
+
+
+def test_who_sends_no_token_is_told_what_is_missing(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, _ = head(TOKEN)
+    assert _refusal(address).endswith(
+        "wants a token, got none; set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token to this machine, "
+        "to the same place (chmod 600)"
+    )
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert f"wants a token, got none in {home}/.ray/auth_token; copy the head's" in _refusal(address)
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    _keep(home, TOKEN)
+    assert _refusal(address).endswith("wants a token, got none; set RAY_AUTH_MODE=token")
+
+
+def test_to_a_cluster_found_on_this_machine_a_token_is_sent_unasked_unless_it_is_switched_off(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, _ = head(TOKEN)
+    _keep(home, TOKEN)
+    require_answer(address, found=True)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert _refusal(address, found=True).endswith("set RAY_AUTH_MODE=token")
+
+
+@pytest.mark.parametrize("content", [None, " \n"])
+def test_a_named_file_without_a_token_is_refused(
+    content: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / "token"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
+    with pytest.raises(UserError, match=f"^RAY_AUTH_TOKEN_PATH: no file with a token, got {path}; copy the head's"):
+        find_token()
+
+
+def test_a_port_that_speaks_something_else_is_no_cluster(home: Path) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            refusal = _refusal(f"127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert f"what answers is no Ray cluster, got 127.0.0.1:{server.server_port}" in refusal
+    assert refusal.endswith("write the head's GCS port, usually 6379 (8265 is the dashboard's)")
+
+
+def test_who_answers_is_the_cluster_nobody_or_unknown(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, handler = head(TOKEN)
+    handler.name = b"one"
+    assert who_answers(address) == b""  # it wants a token, so somebody is there
+    path = _keep(home, TOKEN)
+    assert who_answers(address) == b"one"
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
+    assert who_answers(address) == b""
+    path.unlink()
+    assert who_answers("127.0.0.1:9") is None

@@ -1,0 +1,77 @@
+"""Where the job server is, and whether a token goes there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebclab.cluster.dashboard_address import choose_address, plain_text_warning, send_token, token_source
+from ebclab.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (None, {}, "http://127.0.0.1:8265"),
+        ("http://head:1/", {"RAY_API_SERVER_ADDRESS": "http://other:2"}, "http://head:1"),
+        ("head:9000", {}, "http://head:9000"),
+        ("https://gateway/ray", {}, "https://gateway/ray"),
+        (None, {"RAY_API_SERVER_ADDRESS": "http://a:1", "RAY_ADDRESS": "http://b:2"}, "http://a:1"),
+        (None, {"RAY_ADDRESS": "http://b:2"}, "http://b:2"),
+        (None, {"RAY_ADDRESS": "10.0.0.1:6379"}, "http://127.0.0.1:8265"),  # a cluster's address has no job server
+        (None, {"RAY_ADDRESS": "auto"}, "http://127.0.0.1:8265"),
+    ],
+)
+def test_what_is_asked_for_comes_before_the_environment_and_that_before_the_tunnel(
+    asked: str | None, environment: dict[str, str], expected: str
+) -> None:
+    assert choose_address(asked, environment) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", ["ray://head:10001", "http://head:port", "http://", "auto://x y", "http://head:99999"]
+)
+def test_what_is_no_address_of_a_job_server_is_refused_with_its_origin(wrong: str) -> None:
+    with pytest.raises(UserError, match=r"^--address: not the address of a job server, got"):
+        choose_address(wrong, {})
+    with pytest.raises(UserError, match=r"^RAY_API_SERVER_ADDRESS: not the address"):
+        choose_address(None, {"RAY_API_SERVER_ADDRESS": wrong})
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UserError, match="--address") as caught:
+        choose_address("http://me:secret@head:8265", {})
+    assert "secret" not in str(caught.value)
+
+
+def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert token_source(home) is None
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("t")
+    assert token_source(home) == "~/.ray/auth_token"
+    assert token_source(home | {"RAY_AUTH_TOKEN_PATH": "/x"}) == "RAY_AUTH_TOKEN_PATH (/x)"
+    named = token_source(home | {"RAY_AUTH_TOKEN_PATH": "/x", "RAY_AUTH_TOKEN": "the secret itself"})
+    assert named == "RAY_AUTH_TOKEN"
+
+
+def test_a_token_is_sent_when_there_is_one_unless_the_user_switched_it_off(tmp_path: Path) -> None:
+    nothing = {"HOME": str(tmp_path)}
+    send_token(nothing)
+    assert "RAY_AUTH_MODE" not in nothing
+    some = {"RAY_AUTH_TOKEN": "t"}
+    send_token(some)
+    assert some["RAY_AUTH_MODE"] == "token"
+    off = {"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "disabled"}
+    send_token(off)
+    assert off["RAY_AUTH_MODE"] == "disabled"
+
+
+def test_a_token_on_an_open_network_is_warned_of() -> None:
+    token = {"RAY_AUTH_TOKEN": "t"}
+    assert "head unencrypted" in (plain_text_warning("http://head:8265", token) or "")
+    assert plain_text_warning("https://head", token) is None
+    assert plain_text_warning("http://127.0.0.1:8265", token) is None
+    assert plain_text_warning("http://[::1]:8265", token) is None
+    assert plain_text_warning("http://head:8265", {"HOME": "/nowhere"}) is None

@@ -1,0 +1,183 @@
+"""What a job server answers, in sentences: a server on loopback that says what it is told to say."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from ebclab.cluster.jobs_client import Cluster
+from ebclab.errors import EbclabError, UnreachableError, UserError
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+Answer = tuple[int, Any]
+ABOUT = {"type": "SUBMISSION", "entrypoint": "x", "start_time": 1000, "end_time": 3000, "metadata": {}}
+JOBS = [
+    ABOUT | {"submission_id": "first", "status": "SUCCEEDED", "driver_exit_code": 0},
+    ABOUT | {"submission_id": "second", "status": "FAILED", "driver_exit_code": 2, "start_time": 2000},
+    ABOUT | {"type": "DRIVER", "job_id": "03000000", "status": "RUNNING"},
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Server:
+    """Answers by method and path; keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {
+            "GET /api/version": (200, {"ray_version": ray.__version__, "version": "4"}),
+            "GET /api/jobs/": (200, JOBS),
+            "GET /api/jobs/second": (200, JOBS[1]),
+        }
+        self.asked: list[tuple[str, bytes]] = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.asked.append((f"{self.command} {self.path}", body))
+                status, value = outer.answers.get(f"{self.command} {self.path}", (404, "does not exist"))
+                text = value if isinstance(value, str) else json.dumps(value)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            do_GET = do_POST = do_PUT = answer  # noqa: N815
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+def test_where_nobody_listens_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(UnreachableError, match=rf"http://127.0.0.1:{port}: no job server answers; is the cluster up"):
+        Cluster(f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ((404, "nothing here"), "what answers there is no job server of Ray"),
+        ((200, "<html>"), "what answers there is no job server of Ray"),
+        ((200, {"else": 1}), "what answers there is no job server of Ray"),
+        ((502, "bad gateway"), "what answers there is no job server of Ray"),
+        (
+            (200, {"ray_version": "2.9.1"}),
+            f"the cluster runs Ray 2.9.1, got {ray.__version__} here; install ray==2.9.1",
+        ),
+        ((401, "Unauthorized"), "the cluster asks for a token, got none; put the cluster's into ~/.ray/auth_token"),
+    ],
+)
+def test_what_is_no_fitting_job_server_is_told_in_a_sentence(server: Server, answer: Answer, sentence: str) -> None:
+    server.answers["GET /api/version"] = answer
+    with pytest.raises(UserError) as caught:
+        Cluster(server.address)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_explicit_address_is_used_whatever_the_environment_says(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
+    Cluster(server.address)
+    assert server.asked[0][0] == "GET /api/version"
+
+
+def test_jobs_are_listed_newest_first_without_those_that_nobody_submitted(server: Server) -> None:
+    jobs = Cluster(server.address).all_jobs()
+    assert [(job.id, job.status, job.exit_code) for job in jobs] == [("second", "FAILED", 2), ("first", "SUCCEEDED", 0)]
+    assert (jobs[0].started, jobs[0].ended) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("ask", [Cluster.state, Cluster.stop], ids=["state", "stop"])
+def test_an_unknown_job_is_answered_with_the_nearest_one(server: Server, ask: Callable[[Cluster, str], Any]) -> None:
+    with pytest.raises(UserError, match=r"no such job on .*, got secnd; did you mean second\?"):
+        ask(Cluster(server.address), "secnd")
+
+
+def test_a_program_that_nobody_submitted_is_no_job(server: Server) -> None:
+    server.answers["GET /api/jobs/03000000"] = (200, JOBS[2])
+    with pytest.raises(UserError, match="no job that was submitted, got 03000000"):
+        Cluster(server.address).state("03000000")
+
+
+def test_a_name_that_is_taken_and_a_server_that_cannot_are_told_by_their_reason(server: Server, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "a.py").write_text("")
+    cluster = Cluster(server.address)
+    assert not [path for path, _ in server.asked if path.startswith("PUT")]
+
+    def submit() -> None:
+        cluster.submit("second", "x", [package])
+
+    server.answers |= dict.fromkeys(_upload_paths(server, submit), (200, ""))
+    server.answers["POST /api/jobs/"] = (400, "Traceback\nValueError: Job with submission_id second already exists.")
+    with pytest.raises(UserError, match="--name: taken by another job of"):
+        submit()
+    server.answers["POST /api/jobs/"] = (500, "No available agent to submit job, please try again later.")
+    with pytest.raises(EbclabError, match=r"refuses, got No available agent to submit job, please try again later$"):
+        submit()
+    server.answers["POST /api/jobs/"] = (200, {"job_id": "second", "submission_id": "second"})
+    submit()
+    request = json.loads([body for path, body in server.asked if path == "POST /api/jobs/"][-1])
+    (uri,) = request["runtime_env"]["py_modules"]
+    assert uri.startswith("gcs://_ray_pkg_")
+    variables = request["runtime_env"]["env_vars"]
+    assert int(variables["RAY_JOB_STOP_WAIT_TIME_S"]) >= 60  # a run needs time to save; Ray's own default is 3 s
+    assert not [name for name in variables if "TOKEN" in name or "SECRET" in name]
+    assert "working_dir" not in request["runtime_env"]
+
+
+def _upload_paths(server: Server, submit: Callable[[], None]) -> list[str]:
+    """Return where the client wants to put its packages, by letting it fail once."""
+    with pytest.raises(EbclabError):
+        submit()
+    return [path for path, _ in server.asked if path.startswith("PUT")]
+
+
+def test_ray_s_client_says_nothing_by_itself(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)
+    (tmp_path / "package").mkdir()
+    with caplog.at_level(logging.INFO):
+        cluster = Cluster(server.address)
+        cluster.all_jobs()
+        with pytest.raises(EbclabError):
+            cluster.submit("third", "x", [tmp_path / "package"])
+    assert [record for record in caplog.records if record.name.startswith("ray")] == []

@@ -1,0 +1,101 @@
+"""A node that runs something else is named with what and both versions, and does not work."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import ebclab
+from ebclab.cluster import versions
+from ebclab.cluster.placement import Placement
+from ebclab.cluster.versions import Origin, mismatch, versions_here
+from ebclab.errors import VersionError
+from ebclab.runs.folder import RunFolder
+from ebclab.training.process_group import Ranks
+from ebclab.training.rank import Job
+from ebclab.training.ray_train import worker
+from energy_contrast.catalog import METHODS
+
+OURS = {"Python": "3.11.7", "ray": "2.60.0", "torch": "2.14.1", "ebclab": "0.1.0 (aaaaaaaa)"}
+
+
+def test_equal_versions_are_no_mismatch() -> None:
+    assert mismatch("10.0.0.7", dict(OURS), OURS) is None
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("Python", "3.12.1"), ("ray", "2.59.0"), ("torch", "2.13.0")])
+def test_the_sentence_names_the_node_what_differs_and_both_versions(name: str, theirs: str) -> None:
+    assert mismatch("10.0.0.7", OURS | {name: theirs}, OURS) == (
+        f"node 10.0.0.7: {name} {theirs}, got {OURS[name]} where the command runs; "
+        "install the same wheel and constraints.txt on every node"
+    )
+
+
+def test_all_differences_are_named_at_once_and_a_package_that_is_not_there_too() -> None:
+    theirs = {"Python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0"}
+    found = mismatch("n", theirs, OURS)
+    assert found is not None
+    assert found.startswith(
+        "node n: torch 2.13.0, got 2.14.1 where the command runs; ebclab none, got 0.1.0 (aaaaaaaa)"
+    )
+
+
+def test_what_this_process_runs_is_told_without_the_build_of_torch() -> None:
+    here = versions_here()
+    assert (here["Python"], here["torch"]) == (platform.python_version(), torch.__version__.split("+")[0])
+    assert list(here) == ["Python", "ray", "torch", "ebclab"]
+
+
+def _told_by_another_process(sources: Path) -> dict[str, str]:
+    """Return what a process says that finds its packages in ``sources`` first."""
+    code = "import json; from ebclab.training.versions import versions_here; print(json.dumps(versions_here()))"
+    output = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(sources)}, capture_output=True, text=True, check=True
+    ).stdout
+    told: dict[str, str] = json.loads(output)
+    return told
+
+
+def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(tmp_path: Path) -> None:
+    import shutil
+
+    for package in versions._PACKAGES:
+        module = sys.modules.get(package) or __import__(package)
+        skip = shutil.ignore_patterns("__pycache__", "cluster", "search_spaces")
+        shutil.copytree(Path(str(module.__file__)).parent, tmp_path / package, ignore=skip)
+    assert _told_by_another_process(tmp_path)["ebclab"] == versions_here()["ebclab"]
+    with (tmp_path / "energy_contrast" / "simclr.py").open("a") as file:
+        file.write("# another line\n")
+    assert _told_by_another_process(tmp_path)["ebclab"] != versions_here()["ebclab"]
+
+
+def test_a_machine_with_other_versions_refuses_to_work_and_the_origins_own_does_not_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    origin = Origin.here()
+    changed = Origin(origin.host, {**origin.versions, "torch": "1.0"})
+    changed.require_same_here()
+    monkeypatch.setattr(versions.socket, "gethostname", lambda: "gpu-7")
+    origin.require_same_here()
+    with pytest.raises(VersionError, match=r"^node gpu-7: torch \S+, got 1\.0 where the command runs; install"):
+        changed.require_same_here()
+
+
+def test_a_worker_with_other_versions_returns_the_sentence_and_exit_code_2_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "Ranks", SimpleNamespace(of_process_group=Ranks))
+    config = ebclab.compose("simclr")
+    job = Job(RunFolder(tmp_path), config, METHODS["simclr"], None, ("test",))
+    elsewhere = Origin("the-head", {**versions_here(), "ebclab": "0.0.9 (bbbbbbbb)"})
+    told = worker.train_on_worker(job, Placement((1,), 1.0, 0), elsewhere)
+    assert told["exit_code"] == 2
+    assert "got 0.0.9 (bbbbbbbb) where the command runs" in told["text"]
+    assert list(tmp_path.iterdir()) == []

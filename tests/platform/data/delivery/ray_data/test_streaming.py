@@ -1,0 +1,264 @@
+"""Streams: the same rows and the same bits of views as resident delivery, evenly, in a new order each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ebclab.config import ExperimentConfig, compose
+from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
+from ebclab.data.holdout import limit, split_holdout
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split, open_source
+from ebclab.data.sources.write_parquet import prepare_dataset
+from ebclab.data.views import make_views
+from ebclab.data.views.sharing import words_of_batch
+from ebclab.errors import DataError, UserError
+from energy_contrast.method import Batch
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+BATCH = 32
+NUM_IMAGES = 600
+VIEWS = ["views.recipe=flatclr-cifar", "views.noise_std=0.1"]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A prepared set of random colour images in row groups of 1,024 rows, so that each of its files is one group."""
+    folder = tmp_path_factory.mktemp("prepared") / "set"
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (NUM_IMAGES, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    rows = torch.arange(NUM_IMAGES)
+    made = ImageSet("made", images, rows % 10, rows * 5 + 3, (), (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    prepare_dataset({"train": made}, folder, progress=lambda line: None)
+    return f"parquet:{folder}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image folder of 100 images in two classes."""
+    place = tmp_path_factory.mktemp("folder")
+    generator = np.random.default_rng(0)
+    for number in range(100):
+        path = place / f"{'ab'[number % 2]}/{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+    return place
+
+
+def config_of(name: str, *overrides: str) -> ExperimentConfig:
+    return compose("simclr", overrides=[f"data.name={name}", *VIEWS, f"training.batch_size={BATCH}", *overrides])
+
+
+def plan_of(prepared: str, rows_per_block: int, seed: int = 0) -> StreamPlan:
+    source = open_source(prepared, "train", Reading())
+    config = config_of(prepared)
+    settings = ViewSettings(
+        config.views, preprocessing_for(config.views, load_split(prepared, None, "train")), seed, BATCH
+    )
+    return StreamPlan(source, source.index, settings, rows_per_block)
+
+
+def epoch_order(plan: StreamPlan, epoch: int) -> torch.Tensor:
+    return torch.cat([plan.block_rows(epoch, number) for number in range(plan.num_blocks)])
+
+
+def test_the_blocks_of_an_epoch_hold_every_row_once(folder: Path) -> None:
+    plan = plan_of(f"folder:{folder}", rows_per_block=12)
+    assert plan.num_blocks == 9  # 100 / 12, rounded up
+    orders = [epoch_order(plan, epoch) for epoch in range(3)]
+    for order in orders:
+        assert torch.equal(order.sort().values, torch.arange(100))
+    orders.append(epoch_order(plan_of(f"folder:{folder}", rows_per_block=12, seed=1), 0))
+    for i, first in enumerate(orders):
+        for second in orders[:i]:
+            assert (first == second).double().mean() < 0.1  # 1/100 expected
+
+
+def test_groups_are_mixed_within_a_block(prepared: str, folder: Path) -> None:
+    plan = plan_of(f"folder:{folder}", rows_per_block=50)
+    plan = replace(plan, train=replace(plan.train, groups=torch.arange(100) // 10))  # as from row groups of ten
+    assert (plan.groups_per_block, plan.num_blocks) == (5, 2)
+    rows = plan.block_rows(0, 0)
+    groups = rows // 10
+    assert len(groups.unique()) == 5
+    changes = int((groups[1:] != groups[:-1]).sum())
+    assert changes > 28  # 49 * 40 / 49 = 40 expected of a fair shuffle, deviation about 2.7
+
+
+@pytest.mark.parametrize(
+    ("rows", "image_bytes", "expected"),
+    [(60_000, 784, 4096), (1_000_000, 150_528, 111), (100, 784, 9), (5, 1 << 30, 1)],
+)
+def test_blocks_are_large_enough_to_shuffle_and_small_enough_to_share(
+    rows: int, image_bytes: int, expected: int
+) -> None:
+    assert usual_rows_per_block(rows, image_bytes) == expected
+
+
+@pytest.fixture(scope="module")
+def streaming() -> Iterator[Any]:
+    """The streaming package, with one Ray instance for all tests of this file."""
+    import ray
+
+    from ebclab.data.delivery import ray_data as streaming
+
+    started = not ray.is_initialized()
+    if started:
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
+    yield streaming
+    if started:
+        ray.shutdown()
+
+
+def deliver(
+    streaming: Any, stream: Any, *, first: tuple[int, int], epochs: int, world_size: int = 1, **settings: Any
+) -> list[dict[tuple[int, int], Batch]]:
+    """Return the batches of each rank from (epoch, position) ``first`` to the end of epoch ``epochs`` - 1."""
+    dataset = streaming.build_dataset(stream.plan, first_epoch=first[0])
+    shards = dataset.streaming_split(world_size, equal=True)
+
+    def run(shard: Any) -> dict[tuple[int, int], Batch]:
+        data = streaming.StreamedData(
+            shard,
+            stream.plan.settings,
+            num_images=len(stream.plan.train),
+            batch_size=BATCH,
+            first_epoch=first[0],
+            world_size=world_size,
+            **settings,
+        )
+        return {
+            (epoch, position): data.batch(epoch, position)
+            for epoch in range(first[0], epochs)
+            for position in range(first[1] if epoch == first[0] else 0, data.num_batches)
+        }
+
+    with ThreadPoolExecutor(world_size) as pool:
+        return list(pool.map(run, shards))
+
+
+def assert_views_are_those_of_resident_delivery(
+    batches: dict[tuple[int, int], Batch], train: ImageSet, config: ExperimentConfig
+) -> None:
+    preprocessing = preprocessing_for(config.views, train)
+    for (epoch, position), batch in batches.items():
+        images, keys = train.images[batch.index], train.keys[batch.index]
+        shared = words_of_batch(config.views, batch.index, position=position, batch_size=BATCH)
+        expected = make_views(images, keys, config.views, preprocessing, seed=config.seed, epoch=epoch, shared=shared)
+        assert torch.equal(batch.views, expected)
+        assert torch.equal(batch.labels, train.labels[batch.index])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("views_on", "shared_by"), [("worker", "image"), ("pipeline", "image"), ("worker", "batch"), ("pipeline", "chunk")]
+)
+def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
+    streaming: Any, prepared: str, views_on: str, shared_by: str
+) -> None:
+    settings = [f"data.views_on={views_on}", f"views.shared_by={shared_by}", "data.holdout_rate=0.2"]
+    config = config_of(prepared, *settings, "data.train_limit=500", "seed=4")
+    stream = streaming.plan_stream(config, num_views=2)
+    whole = load_split(prepared, None, "train")
+    train, holdout = split_holdout(limit(whole, 500), 0.2)
+    assert torch.equal(stream.plan.train.keys, train.keys)
+    assert torch.equal(stream.holdout.keys, holdout.keys)
+    assert torch.equal(stream.holdout.images, holdout.images)
+    assert torch.equal(stream.bank.images, train.images)
+
+    ranks = deliver(streaming, stream, first=(2, 0), epochs=5, world_size=2, channels_last=views_on == "pipeline")
+    num_batches = len(train) // BATCH
+    for batches in ranks:
+        assert list(batches) == [(epoch, position) for epoch in (2, 3, 4) for position in range(num_batches)]
+        assert {batch.views.shape for batch in batches.values()} == {(2, BATCH // 2, 3, 8, 8)}
+        assert_views_are_those_of_resident_delivery(batches, train, config)
+        last = batches[4, 0].views.flatten(0, 1)
+        layout = torch.channels_last if views_on == "pipeline" else torch.contiguous_format
+        assert last.is_contiguous(memory_format=layout)
+    orders = []
+    for epoch in (2, 3, 4):
+        rows = torch.cat([batch.index for batches in ranks for key, batch in batches.items() if key[0] == epoch])
+        assert len(rows.unique()) == len(rows) == num_batches * BATCH
+        orders.append(rows)
+    assert (orders[0] == orders[1]).double().mean() < 0.1
+    assert (orders[1] == orders[2]).double().mean() < 0.1
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_one_stopped(
+    streaming: Any, folder: Path
+) -> None:
+    config = config_of(f"folder:{folder}", "data.holdout_rate=0.0")
+    stream = streaming.plan_stream(config, num_views=2)
+    train = load_split(f"folder:{folder}", None, "train")
+    assert stream.plan.settings.preprocessing == preprocessing_for(config.views, train)
+    (undisturbed,) = deliver(streaming, stream, first=(0, 0), epochs=2)
+    assert_views_are_those_of_resident_delivery(undisturbed, train, config)
+    (resumed,) = deliver(streaming, stream, first=(0, 2), epochs=2)
+    assert list(resumed) == [(0, 2), (1, 0), (1, 1), (1, 2)]
+    for key, batch in resumed.items():
+        assert torch.equal(batch.index, undisturbed[key].index)
+        assert torch.equal(batch.views, undisturbed[key].views)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(streaming: Any, folder: Path) -> None:
+    stream = streaming.plan_stream(config_of(f"folder:{folder}"), num_views=2)
+    num_images = len(stream.plan.train)
+    (shard,) = streaming.build_dataset(stream.plan, first_epoch=5).streaming_split(1, equal=True)
+    settings = {"num_images": num_images, "batch_size": BATCH}
+    data = streaming.StreamedData(shard, stream.plan.settings, **settings, first_epoch=3)
+    with pytest.raises(IndexError, match=r"epoch 3, position 0 of 2 is next, got 4, 0"):
+        data.batch(4, 0)
+    with pytest.raises(DataError, match="epoch 3: the stream delivered views of another epoch, got 5 to 5"):
+        data.batch(3, 0)
+    data.close()
+    with pytest.raises(
+        DataError, match=rf"training\.batch_size: larger than the training set, got 200 for {num_images}"
+    ):
+        streaming.StreamedData(shard, stream.plan.settings, num_images=num_images, batch_size=200)
+    with pytest.raises(UserError, match="must split evenly over 3 workers, got 32"):
+        streaming.StreamedData(shard, stream.plan.settings, **settings, world_size=3)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_damaged_image_stops_the_stream_by_name_or_is_left_out_when_asked(
+    streaming: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(70):
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    name, nothing_else = f"folder:{tmp_path}", ("data.holdout_rate=0.0", "evaluation.knn_bank_limit=1")
+    stream = streaming.plan_stream(config_of(name, *nothing_else), num_views=2)
+    (tmp_path / "33.png").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"^/.*/33\.png: not a readable image, got .*data\.skip_corrupt=true$"):
+        deliver(streaming, stream, first=(0, 0), epochs=1)
+    with pytest.raises(DataError, match=r"^/.*/33\.png: not a readable image"):
+        streaming.plan_stream(config_of(name), num_views=2)
+
+    stream = streaming.plan_stream(config_of(name, *nothing_else, "data.skip_corrupt=true"), num_views=2)
+    assert "1 of 70 images left out: " in caplog.text
+    whole = load_split(name, None, "train", Reading(skip_corrupt=True))
+    assert torch.equal(stream.plan.train.keys, whole.keys)
+    (batches,) = deliver(streaming, stream, first=(0, 0), epochs=1)
+    assert len(torch.cat([batch.index for batch in batches.values()]).unique()) == 64

@@ -1,0 +1,84 @@
+"""Resident or streamed, and how many CPUs are left for whom: decisions on plain values."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebclab.data.delivery.choose import choose_delivery, cpu_reservation, fed_workers, require_cpus
+from ebclab.errors import DataError, UserError
+
+SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "workers": 2}
+
+
+def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
+    assert choose_delivery("auto", **SMALL) == (
+        "resident",
+        "delivery resident: the set fits (1.0 GB of images, 2.0 GB free)",
+    )
+    assert choose_delivery("auto", **(SMALL | {"needed_bytes": 10**9 + 1})) == (
+        "stream",
+        "delivery stream: the set is too large (1.0 GB of images, 2.0 GB free)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"workers": 0}, "a stream needs Ray, got resources.workers=0"),
+        ({"name": "cifar10"}, "run `ebclab data prepare cifar10 --to DIR` and set data.name=parquet:DIR"),
+        ({"num_proposals": lambda: 8}, "wants views of other images with each batch, got 8 a batch"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused_and_auto_keeps_it(changes: dict, reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        choose_delivery("stream", **(SMALL | changes))
+    assert str(caught.value).startswith("data.delivery: ")
+    assert reason in str(caught.value)
+    large = choose_delivery("auto", **(SMALL | changes | {"needed_bytes": 10**12}))
+    assert large.delivery == "resident"
+    assert reason in large.reason
+
+
+def test_what_is_asked_for_is_done() -> None:
+    assert choose_delivery("stream", **SMALL).delivery == "stream"
+    assert choose_delivery("resident", **(SMALL | {"needed_bytes": 10**12})).delivery == "resident"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "streamed", "each"),
+    [
+        (2, 1, True, 1.0),
+        (2, 2, True, 0.5),
+        (2, 3, True, 0.3333),
+        (16, 4, True, 3.0),
+        (16, 4, False, 4.0),
+        (2, 2, False, 1.0),
+        (1.5, 1, True, 0.5),
+    ],
+)
+def test_a_worker_reserves_its_share_of_what_a_stream_leaves(
+    cpus: float, workers: int, streamed: bool, each: float
+) -> None:
+    assert cpu_reservation(cpus, workers, streamed=streamed) == each
+    require_cpus(cpus, workers, each, streamed=streamed)
+
+
+def test_a_stream_on_one_cpu_is_refused() -> None:
+    with pytest.raises(UserError, match=r"for Ray Data exceed the cluster's CPUs, got 1"):
+        cpu_reservation(1, 2, streamed=True)
+
+
+def test_a_reservation_that_starves_the_stream_is_refused_with_the_sum() -> None:
+    with pytest.raises(UserError, match=r"got 2 for 2 workers x 1 \+ 1 for Ray Data = 3; use fewer workers"):
+        require_cpus(2, 2, 1, streamed=True)
+    require_cpus(2, 2, 1, streamed=False)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "reserved", "streamed", "workers"),
+    [(3, 1, True, 2), (2, 1, True, 1), (1, 1, True, 0), (0, 1, True, 0), (2, 0.3333, True, 3), (2, 1, False, 2)],
+)
+def test_as_many_workers_are_fed_as_leave_ray_data_a_cpu(
+    cpus: float, reserved: float, streamed: bool, workers: int
+) -> None:
+    assert fed_workers(cpus, reserved, streamed=streamed) == workers

@@ -1,0 +1,219 @@
+"""Resident batches: a pure function of (seed, epoch, position), cut the same way for any number of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.errors import DataError, UserError
+
+PLAIN = ViewsConfig(normalisation="none")  # views equal their images
+RANDOM = ViewsConfig(
+    crop_scale_min=0.3, flip_rate=0.5, jitter_rate=0.8, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1,
+    grayscale_rate=0.2, blur_rate=0.5, noise_std=0.1,
+)  # fmt: skip
+
+
+def numbered(count: int = 50, side: int = 4) -> ImageSet:
+    """Images whose every pixel is their row; labels and keys that differ from it."""
+    rows = torch.arange(count)
+    images = rows.to(torch.uint8).view(-1, 1, 1, 1).expand(count, 3, side, side).contiguous()
+    return ImageSet("numbered", images, rows * 3 + 1, rows * 7 + 1000, (), (0.5,) * 3, (0.25,) * 3)
+
+
+def textured(count: int = 50, side: int = 8) -> ImageSet:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+    return ImageSet("textured", images, torch.arange(count) % 10, torch.arange(count), (), (0.5,) * 3, (0.25,) * 3)
+
+
+def resident(train: ImageSet, views: ViewsConfig = PLAIN, **changes: Any) -> ResidentData:
+    arguments = {"seed": 0, "batch_size": 8} | changes
+    return ResidentData(train, views, preprocessing_for(views, train), **arguments)
+
+
+def rows_shown(views: torch.Tensor) -> torch.Tensor:
+    """Read the row back from the pixels of plain views (..., C, H, W) of numbered images."""
+    shown = (views * 255).round().long()
+    assert bool((shown == shown[..., :1, :1, :1]).all())
+    return shown[..., 0, 0, 0]
+
+
+def test_an_epoch_visits_every_image_at_most_once_and_drops_the_incomplete_batch() -> None:
+    data = resident(numbered(50))
+    assert data.num_batches == 6
+    visited = torch.cat([data.batch(0, position).index for position in range(6)])
+    assert len(visited) == len(visited.unique()) == 48
+    assert data.batch(0, 0).views.shape == (2, 8, 3, 4, 4)
+
+
+@pytest.mark.parametrize("position", [-1, 6])
+def test_a_position_outside_the_epoch_is_an_error(position: int) -> None:
+    with pytest.raises(IndexError, match=f"an epoch has 6 batches, got {position}"):
+        resident(numbered(50)).batch(0, position)
+
+
+def test_index_names_the_images_and_labels_of_the_batch() -> None:
+    train = numbered()
+    batch = resident(train).batch(3, 2)
+    assert torch.equal(rows_shown(batch.views), batch.index.expand(2, -1))
+    assert torch.equal(batch.labels, train.labels[batch.index])
+
+
+def test_epochs_and_seeds_differ_in_order() -> None:
+    orders = [
+        torch.cat([data.batch(epoch, position).index for position in range(6)])
+        for data in (resident(numbered()), resident(numbered(), seed=1))
+        for epoch in range(3)
+    ]
+    for i, first in enumerate(orders):
+        for second in orders[:i]:
+            assert (first == second).double().mean() < 0.25  # 1/50 expected
+
+
+def test_the_first_place_of_an_epoch_goes_to_every_image_alike() -> None:
+    data = resident(numbered(10), batch_size=2, num_views=1)
+    num_epochs = 1000
+    counts = torch.bincount(torch.stack([data.batch(epoch, 0).index[0] for epoch in range(num_epochs)]), minlength=10)
+    chi_square = ((counts - num_epochs / 10).square() / (num_epochs / 10)).sum()
+    assert chi_square < 27.9  # 99.9 % point of chi square with 9 degrees of freedom
+
+
+def equal(first: Any, second: Any) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(vars(first).values(), vars(second).values(), strict=True))
+
+
+def test_a_batch_is_the_same_bits_whatever_was_asked_before() -> None:
+    train = textured()
+    wanted = resident(train, RANDOM, num_proposals=4).batch(1, 3)
+    other = resident(train, RANDOM, num_proposals=4)
+    for epoch, position in ((0, 5), (1, 0), (2, 1)):
+        assert not torch.equal(other.batch(epoch, position).views, wanted.views)
+    assert equal(other.batch(1, 3), wanted)
+
+
+def test_views_differ_between_epochs_seeds_and_views() -> None:
+    train = textured(8)
+    data = resident(train, RANDOM)
+    first, later, reseeded = data.batch(0, 0), data.batch(1, 0), resident(train, RANDOM, seed=5).batch(0, 0)
+    assert not torch.equal(first.views[0], first.views[1])
+    by_row = [batch.views[:, batch.index.argsort()] for batch in (first, later, reseeded)]
+    assert not torch.equal(by_row[0], by_row[1])
+    assert not torch.equal(by_row[0], by_row[2])
+
+
+@pytest.mark.parametrize("num_proposals", [8, 5, 1])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_slices_of_all_ranks_put_together_are_the_global_batch_bit_for_bit(world_size: int, num_proposals: int) -> None:
+    train = textured()
+    settings = {"batch_size": 16, "num_proposals": num_proposals}
+    whole = resident(train, RANDOM, **settings).batch(1, 2)
+    parts = [
+        resident(train, RANDOM, rank=rank, world_size=world_size, **settings).batch(1, 2) for rank in range(world_size)
+    ]
+    assert torch.equal(torch.cat([part.views for part in parts], dim=1), whole.views)
+    for name in ("labels", "index", "proposals"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+    sizes = [len(part) for part in whole.proposals.tensor_split(world_size)]
+    assert [len(part.proposals) for part in parts] == sizes
+
+
+def test_proposals_show_images_outside_the_global_batch_all_alike() -> None:
+    data = resident(numbered(20), batch_size=6, num_proposals=4, rank=1, world_size=2)
+    whole = resident(numbered(20), batch_size=6)
+    counts, expected = torch.zeros(20), torch.zeros(20)
+    for epoch in range(200):
+        for position in range(data.num_batches):
+            proposed = rows_shown(data.batch(epoch, position).proposals)
+            outside = torch.ones(20).index_fill(0, whole.batch(epoch, position).index, 0.0)
+            assert bool((outside[proposed] == 1).all())
+            counts += torch.bincount(proposed, minlength=20)
+            expected += outside * len(proposed) / outside.sum()
+    chi_square = ((counts - expected).square() / expected).sum()
+    assert chi_square < 43.8  # 99.9 % point of chi square with 19 degrees of freedom
+
+
+def test_places_of_proposals_are_uniform_and_independent_between_slots() -> None:
+    data = resident(numbered(5), batch_size=2, num_views=1, num_proposals=2)
+    pairs = torch.zeros(3, 3)
+    for epoch in range(1500):
+        batch = data.batch(epoch, 0)
+        others = sorted(set(range(5)) - set(batch.index.tolist()))
+        first, second = (others.index(row) for row in rows_shown(batch.proposals).tolist())
+        pairs[first, second] += 1
+    chi_square = ((pairs - 1500 / 9).square() / (1500 / 9)).sum()
+    assert chi_square < 26.1  # 99.9 % point of chi square with 8 degrees of freedom
+
+
+def test_proposals_are_fresh_views() -> None:
+    train = textured(3)
+    data = resident(train, RANDOM, batch_size=2, num_proposals=6)  # one image is left, and proposed six times
+    proposals = data.batch(0, 0).proposals
+    turn = next(data.batch(epoch, 0) for epoch in range(20) if 2 in data.batch(epoch, 0).index)
+    candidates = [*proposals, *turn.views.flatten(0, 1)]
+    for i, first in enumerate(candidates):
+        assert not any(torch.equal(first, second) for second in candidates[:i])
+
+
+def test_without_proposals_the_tensor_is_empty_and_has_the_shape_of_views() -> None:
+    assert resident(textured(), ViewsConfig(image_size=6)).batch(0, 0).proposals.shape == (0, 3, 6, 6)
+
+
+def test_draw_gives_views_of_images_chosen_alike_by_the_generator_alone() -> None:
+    data = resident(numbered(20))
+    rows = rows_shown(data.draw(4000, torch.Generator().manual_seed(0)))
+    chi_square = ((torch.bincount(rows, minlength=20) - 200).square() / 200).sum()
+    assert chi_square < 43.8  # 99.9 % point of chi square with 19 degrees of freedom
+    data = resident(textured(), RANDOM)
+    first = data.draw(5, torch.Generator().manual_seed(3))
+    assert first.shape == (5, 3, 8, 8)
+    assert torch.equal(first, data.draw(5, torch.Generator().manual_seed(3)))
+    assert not torch.equal(first, data.draw(5, torch.Generator().manual_seed(4)))
+
+
+def test_channels_last_is_a_memory_order_and_changes_no_value() -> None:
+    train = textured()
+    plain, reordered = resident(train, RANDOM).batch(0, 0), resident(train, RANDOM, channels_last=True).batch(0, 0)
+    assert reordered.views[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(plain.views, reordered.views)
+
+
+def test_a_batch_larger_than_the_set_is_refused_with_both_numbers() -> None:
+    with pytest.raises(DataError, match=r"training\.batch_size: .* got 51 for 50 images; use at most 50"):
+        resident(numbered(50), batch_size=51)
+    assert resident(numbered(50), batch_size=50).num_batches == 1
+
+
+def test_proposals_need_an_image_outside_the_batch() -> None:
+    with pytest.raises(DataError, match="needs images outside the batch, got 50 for 50 images; use at most 49"):
+        resident(numbered(50), batch_size=50, num_proposals=1)
+
+
+def test_a_world_size_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(UserError, match=r"training\.batch_size: must split evenly over 3 workers, got 8"):
+        resident(numbered(), world_size=3, batch_size=8)
+
+
+def test_a_set_that_does_not_fit_on_the_gpu_is_refused_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**19, 2**30))
+    with pytest.raises(
+        DataError, match=r"numbered does not fit on cuda:0, got 50 images .* 0\.01 GiB with 0\.00 GiB free"
+    ):
+        resident(numbered(50, side=300), device="cuda:0")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_order_and_choice_are_the_same_on_a_gpu() -> None:
+    on_cpu, on_gpu = (resident(numbered(), num_proposals=4, device=device) for device in ("cpu", "cuda"))
+    for epoch, position in ((0, 0), (3, 5)):
+        expected, found = on_cpu.batch(epoch, position), on_gpu.batch(epoch, position)
+        assert found.views.device.type == "cuda"
+        assert torch.equal(found.index.cpu(), expected.index)
+        assert torch.equal(rows_shown(found.proposals.cpu()), rows_shown(expected.proposals))

@@ -1,0 +1,187 @@
+"""Image folders: sub-folders are classes, keys are stable, damage and mixed sizes are named."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.folder import FolderSource
+from ebclab.data.sources.image_source import read_rows
+from ebclab.data.sources.load import load_split, splits_of
+from ebclab.errors import DataError
+
+GREY = Reading(colour="grey")
+
+
+def pixels(seed: int, height: int = 6, width: int = 5, channels: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+def save(path: Path, array: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array.squeeze()).save(path)
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Three classes, one of them in the test part only as far as images go, and an image of no class."""
+    for seed, name in enumerate(["dog/b.png", "cat/z.png", "cat/deep/a.png", "owl/o.png", "loose.png"]):
+        save(tmp_path / "train" / name, pixels(seed))
+    save(tmp_path / "test/owl/o.png", pixels(9))
+    (tmp_path / "train/cat/notes.txt").write_text("no image")
+    (tmp_path / "train/.hidden").mkdir()
+    save(tmp_path / "train/.hidden/x.png", pixels(8))
+    return tmp_path
+
+
+def test_images_come_in_the_order_of_their_paths_with_the_pixels_of_their_files(pets: Path) -> None:
+    train = load_split(f"folder:{pets}", None, "train")
+    files = ["cat/deep/a.png", "cat/z.png", "dog/b.png", "loose.png", "owl/o.png"]
+    expected = torch.stack(
+        [torch.from_numpy(np.array(Image.open(pets / "train" / name))).permute(2, 0, 1) for name in files]
+    )
+    assert torch.equal(train.images, expected)
+    assert train.class_names == ("cat", "dog", "owl")
+    assert train.labels.tolist() == [0, 0, 1, -1, 2]
+
+
+def test_a_key_is_the_hash_of_the_path_within_the_split(pets: Path) -> None:
+    train = load_split(f"folder:{pets}", None, "train")
+    digest = hashlib.blake2b(b"dog/b.png", digest_size=8).digest()
+    assert train.keys[2] == int.from_bytes(digest, "little", signed=True)
+    assert torch.equal(load_split(f"folder:{pets / 'train'}", None, "train").keys, train.keys)
+    save(pets / "train/ant/new.png", pixels(20))
+    assert set(train.keys.tolist()) < set(load_split(f"folder:{pets}", None, "train").keys.tolist())
+
+
+def test_test_images_have_the_classes_and_statistics_of_the_training_part(pets: Path) -> None:
+    train, test = (load_split(f"folder:{pets}", None, split) for split in ("train", "test"))
+    assert test.labels.tolist() == [2]
+    shares = train.images.double() / 255
+    assert test.mean == train.mean == pytest.approx(tuple(shares.mean((0, 2, 3)).tolist()))
+    assert test.std == pytest.approx(tuple(shares.std((0, 2, 3), unbiased=False).tolist()))
+    assert splits_of(f"folder:{pets}") == ("train", "test")
+
+
+def test_a_test_class_without_training_images_is_refused(pets: Path) -> None:
+    save(pets / "test/yak/y.png", pixels(3))
+    with pytest.raises(DataError, match=r"test classes without training images, got yak; known are cat, dog, owl"):
+        load_split(f"folder:{pets}", None, "test")
+
+
+def test_without_parts_all_images_are_training_images(tmp_path: Path) -> None:
+    save(tmp_path / "test/a.png", pixels(0))  # a class of this name, since nothing is called train
+    save(tmp_path / "b.png", pixels(1))
+    train = load_split(f"folder:{tmp_path}", None, "train")
+    assert (train.class_names, train.labels.tolist()) == (("test",), [-1, 0])
+    assert splits_of(f"folder:{tmp_path}") == ("train",)
+    with pytest.raises(DataError, match="has no test images, got nothing called test, val, valid"):
+        load_split(f"folder:{tmp_path}", None, "test")
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "CMYK"])
+def test_any_8_bit_image_is_read_as_colour_or_grey(tmp_path: Path, mode: str) -> None:
+    picture = Image.fromarray(pixels(0)).convert(mode)
+    picture.save(tmp_path / "a.tiff")
+    for reading, target in ((Reading(), "RGB"), (GREY, "L")):
+        expected = np.atleast_3d(np.array(picture.convert(target)))
+        images = load_split(f"folder:{tmp_path}", None, "train", reading).images
+        assert np.array_equal(images[0].permute(1, 2, 0).numpy(), expected)
+
+
+def test_an_image_of_more_than_8_bits_is_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.arange(16, dtype=np.uint16).reshape(4, 4) * 4000).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"a\.png: not a readable image, got pixels of mode I;16"):
+        load_split(f"folder:{tmp_path}", None, "train")
+
+
+def test_images_lie_upright(tmp_path: Path) -> None:
+    array = pixels(0)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown after a quarter turn clockwise
+    Image.fromarray(array).save(tmp_path / "a.png", exif=exif)
+    image = load_split(f"folder:{tmp_path}", None, "train").images[0]
+    assert np.array_equal(image.permute(1, 2, 0).numpy(), np.rot90(array, -1))
+
+
+def test_mixed_sizes_are_refused_with_two_examples(tmp_path: Path) -> None:
+    save(tmp_path / "a.png", pixels(0))
+    save(tmp_path / "b.png", pixels(1, 9, 7))
+    with pytest.raises(DataError) as caught:
+        load_split(f"folder:{tmp_path}", None, "train")
+    assert str(caught.value) == (
+        f"data.resize: the images must be of one size, got {tmp_path}/a.png of 5x6 and {tmp_path}/b.png of 7x9 pixels; "
+        "set data.resize to the side that all are scaled and cropped to"
+    )
+
+
+def test_resize_takes_the_largest_central_square(tmp_path: Path) -> None:
+    array = np.zeros((8, 24, 3), np.uint8)
+    array[:, 8:16] = 200  # the central square
+    save(tmp_path / "a.png", array)
+    save(tmp_path / "b.png", pixels(1, 9, 7))
+    images = load_split(f"folder:{tmp_path}", None, "train", Reading(resize=4)).images
+    assert images.shape == (2, 3, 4, 4)
+    assert bool((images[0] == 200).all())
+
+
+def damaged(tmp_path: Path) -> Path:
+    for number in range(4):
+        save(tmp_path / f"{number}.png", pixels(number, 40, 40))
+    (tmp_path / "1.png").write_bytes((tmp_path / "1.png").read_bytes()[:2000])
+    (tmp_path / "2.png").write_bytes(b"nothing")
+    return tmp_path
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1\.png: not a readable image, got .*data\.skip_corrupt=true"):
+        load_split(f"folder:{damaged(tmp_path)}", None, "train")
+
+
+def test_damaged_images_are_left_out_only_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = FolderSource("x", str(damaged(tmp_path)), "train", Reading(skip_corrupt=True))
+    with caplog.at_level(logging.WARNING, "ebclab.data"):
+        train = load_split(f"folder:{tmp_path}", None, "train", Reading(skip_corrupt=True))
+    assert torch.equal(train.keys, whole.index.keys[[0, 3]])
+    assert np.array_equal(train.images[1].permute(1, 2, 0).numpy(), pixels(3, 40, 40))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("2 of 4 images left out: ")
+    assert "1.png: not a readable image" in record.getMessage()
+    assert "2.png: not a readable image" in record.getMessage()
+
+
+def test_a_folder_of_damaged_images_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="none of its images can be decoded"):
+        load_split(f"folder:{tmp_path}", None, "train", Reading(skip_corrupt=True))
+
+
+def test_rows_are_read_in_the_order_asked_for(pets: Path) -> None:
+    source = FolderSource("pets", str(pets), "train", Reading())
+    rows = torch.tensor([3, 0, 4, 0])
+    everything = read_rows(source, source.index)
+    assert torch.equal(read_rows(source, source.index.at(rows)).images, everything.images[rows])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("folder:{}/none", "data.name: no such folder, got {}/none"),
+        ("folder:{}", "data.name: no images in {}, got no file that ends in .png, .jpg"),
+        ("folder:", "data.name: folder needs a path, got 'folder:'; write folder:PATH"),
+        ("folder", "data.name: folder needs a path, got 'folder'; write folder:PATH"),
+        ("folder:ftp://x/y", "data.name: not a place that can be opened, got 'ftp://x/y'"),
+    ],
+)
+def test_a_folder_that_is_none_is_explained(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "notes.txt").write_text("no image")
+    with pytest.raises(DataError) as caught:
+        load_split(name.format(tmp_path), None, "train")
+    assert str(caught.value).startswith(message.format(tmp_path))

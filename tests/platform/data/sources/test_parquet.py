@@ -1,0 +1,183 @@
+"""Parquet sets: tensors or encoded images, with or without labels and index; every other table is explained."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from ebclab.data.hashing import hash_words
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import read_rows
+from ebclab.data.sources.load import load_split
+from ebclab.data.sources.location import hash_of_path
+from ebclab.data.sources.parquet import ParquetSource
+from ebclab.errors import DataError
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (10, 3, 6, 6), dtype=np.uint8)
+
+
+def tensors(images: np.ndarray = IMAGES) -> pa.Array:
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(images)
+
+
+def encoded(images: np.ndarray = IMAGES) -> list[bytes]:
+    files = []
+    for image in images:
+        file = io.BytesIO()
+        Image.fromarray(image.transpose(1, 2, 0)).save(file, "PNG")
+        files.append(file.getvalue())
+    return files
+
+
+def write(path: Path, rows_per_group: int = 4, **columns: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, row_group_size=rows_per_group)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["tensors", "bytes", "large bytes", "structs"])
+def test_tensors_and_encoded_images_give_the_same_set(tmp_path: Path, kind: str) -> None:
+    column = {
+        "tensors": tensors,
+        "bytes": lambda: pa.array(encoded()),
+        "large bytes": lambda: pa.array(encoded(), pa.large_binary()),
+        "structs": lambda: pa.array([{"bytes": file, "path": "x.png"} for file in encoded()]),
+    }[kind]()
+    write(tmp_path / "a.parquet", image=column, label=list(range(10)), index=list(range(100, 110)))
+    found = load_split(f"parquet:{tmp_path}", None, "train")
+    assert np.array_equal(found.images.numpy(), IMAGES)
+    assert found.labels.tolist() == list(range(10))
+    assert found.keys.tolist() == list(range(100, 110))
+    assert found.mean == pytest.approx(tuple((IMAGES / 255).mean((0, 2, 3))))
+
+
+def test_without_an_index_the_key_is_the_hash_of_file_and_row(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"train/{name}.parquet", image=tensors())
+    found = load_split(f"parquet:{tmp_path}", None, "train")
+    expected = [hash_words(hash_of_path(f"{name}.parquet"), torch.arange(10)) for name in ("a", "b")]
+    assert torch.equal(found.keys, torch.cat(expected))
+    assert bool((found.labels == -1).all())
+    single = load_split(f"parquet:{tmp_path}/train/a.parquet", None, "train")
+    assert torch.equal(single.keys, expected[0])
+
+
+def test_columns_may_have_other_names_and_labels_may_be_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", picture=tensors(), kind=pa.array([1, None] * 5, pa.int8()))
+    found = load_split(f"parquet:{path}", None, "train", Reading(image_column="picture", label_column="kind"))
+    assert found.labels.tolist() == [1, -1] * 5
+
+
+def test_parts_are_folders_or_first_words_of_file_names(tmp_path: Path) -> None:
+    for name, first in (("train-0", 0), ("test-0", 4), ("validation-0", 8)):
+        write(tmp_path / f"words/{name}.parquet", image=tensors(IMAGES[first : first + 2]))
+        write(tmp_path / f"folders/{name[:-2]}/0.parquet", image=tensors(IMAGES[first : first + 2]))
+    for place in ("words", "folders"):
+        for split, first in (("train", 0), ("test", 4)):
+            found = load_split(f"parquet:{tmp_path}/{place}", None, split)
+            assert np.array_equal(found.images.numpy(), IMAGES[first : first + 2])
+
+
+def test_rows_of_any_groups_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
+    source = ParquetSource("x", str(write(tmp_path / "a.parquet", image=tensors())), "train", Reading())
+    assert source.index.groups.tolist() == [0] * 4 + [1] * 4 + [2] * 2
+    rows = torch.tensor([9, 0, 5, 4, 1, 5])
+    assert np.array_equal(read_rows(source, source.index.at(rows)).images.numpy(), IMAGES[rows.numpy()])
+
+
+def test_a_damaged_image_is_named_with_its_row_and_left_out_when_asked(tmp_path: Path) -> None:
+    files = encoded()
+    files[5] = b"nothing"
+    path = write(tmp_path / "a.parquet", image=files, index=list(range(10)))
+    with pytest.raises(DataError, match=r"a\.parquet, row 1 of row group 1: not a readable image"):
+        load_split(f"parquet:{path}", None, "train")
+    found = load_split(f"parquet:{path}", None, "train", Reading(skip_corrupt=True))
+    assert found.keys.tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert np.array_equal(found.images.numpy(), np.delete(IMAGES, 5, axis=0))
+
+
+REFUSALS = {
+    "no image column": (
+        {"pixels": [1], "label": [0]},
+        Reading(),
+        "data.image_column: {} has no column image, got columns pixels, label; name the one that holds the images",
+    ),
+    "no images in it": ({"image": ["text"]}, Reading(), "data.image_column: image of {} holds no images, got string"),
+    "floats": (
+        {"image": tensors(IMAGES.astype(np.float32)[:1])},
+        Reading(),
+        "data.image_column: image of {} holds no images",
+    ),
+    "label of text": (
+        {"image": tensors(), "label": ["a"] * 10},
+        Reading(),
+        "data.label_column: column label of {} must hold whole numbers, got string",
+    ),
+    "resize of tensors": ({"image": tensors()}, Reading(resize=4), "data.resize: the images of {} are tensors"),
+    "index twice": (
+        {"image": tensors(), "index": [7, 7, *range(8, 16)]},
+        Reading(),
+        "data.name: the column index of {} must differ in every row, got 7 2 times",
+    ),
+    "empty": ({"image": tensors().slice(0, 0)}, Reading(), "data.name: parquet:{} holds no rows, got 1 empty files"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+def test_a_table_that_is_no_image_set_is_explained(tmp_path: Path, case: tuple[Any, ...]) -> None:
+    columns, reading, message = case
+    path = write(tmp_path / "a.parquet", **columns)
+    with pytest.raises(DataError) as caught:
+        load_split(f"parquet:{path}", None, "train", reading)
+    assert str(caught.value).startswith(message.format(path))
+
+
+def test_tensors_of_two_shapes_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", image=tensors())
+    write(tmp_path / "b.parquet", image=tensors(IMAGES[..., :4]))
+    with pytest.raises(DataError, match=r"must be of one size, got .*a\.parquet of 6x6 and .*b\.parquet of 4x6 pixels"):
+        load_split(f"parquet:{tmp_path}", None, "train")
+
+
+def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no Parquet files in .*, got no file that ends in \.parquet"):
+        load_split(f"parquet:{tmp_path}", None, "train")
+
+
+def test_damaged_bytes_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": tensors()}), path, write_page_checksum=True, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.parquet: not a readable Parquet file, got .*; replace it"):
+        load_split(f"parquet:{path}", None, "train")
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"a\.parquet: not a readable Parquet file"):
+        load_split(f"parquet:{path}", None, "train")
+
+
+def test_a_missing_shard_of_a_prepared_set_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "train/a.parquet", image=tensors())
+    listed = {"train/a.parquet": {"bytes": path.stat().st_size}, "train/b.parquet": {"bytes": 5}}
+    (tmp_path / "checksums.json").write_text(json.dumps(listed))
+    with pytest.raises(DataError, match=r"train/b\.parquet: the set is not complete, the file is missing"):
+        load_split(f"parquet:{tmp_path}", None, "train")
+
+
+def test_an_unreachable_bucket_is_one_sentence() -> None:
+    address = "s3://bucket/set?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1&allow_bucket_creation=false"
+    with pytest.raises(DataError) as caught:
+        load_split(f"parquet:{address}", None, "train")
+    assert "cannot be read, got" in str(caught.value)
+    assert str(caught.value).endswith("check the address, the network and your credentials")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,146 @@
+"""Who shares the random numbers of views: nobody, a batch, or a chunk of the training set; the same for any W."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ebclab.config import compose, parse_experiment, to_mapping
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.views.parameters import draw_parameters
+from ebclab.errors import ConfigError
+
+BATCH = 8
+NUM_IMAGES = 50
+CROPS = ViewsConfig(crop_scale_min=0.08, flip_rate=0.5, jitter_rate=1.0, brightness=0.8, normalisation="none")
+
+
+def alike() -> ImageSet:
+    """Equal images of which no two pixels agree: views are equal exactly where their parameters are."""
+    image = torch.randperm(3 * 8 * 8, generator=torch.Generator().manual_seed(0)).to(torch.uint8).view(1, 3, 8, 8)
+    rows = torch.arange(NUM_IMAGES)
+    return ImageSet(
+        "alike", image.expand(NUM_IMAGES, 3, 8, 8).contiguous(), rows, rows * 11, (), (0.5,) * 3, (1.0,) * 3
+    )
+
+
+def resident(shared_by: str, **changes: Any) -> ResidentData:
+    train, views = alike(), replace(CROPS, shared_by=shared_by, noise_std=changes.pop("noise_std", 0.0))
+    return ResidentData(train, views, preprocessing_for(views, train), **({"seed": 3, "batch_size": BATCH} | changes))
+
+
+def epoch_of(data: ResidentData, epoch: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the rows (B,) and views (V, B, ...) of each batch."""
+    for position in range(data.num_batches):
+        batch = data.batch(epoch, position)
+        yield batch.index, batch.views
+
+
+def kinds(views: Tensor) -> int:
+    """Return how many different images there are among (N, C, H, W)."""
+    return len(views.flatten(1).unique(dim=0))
+
+
+def test_a_batch_that_shares_has_one_draw_for_each_view_and_the_next_batch_another() -> None:
+    shown = [views for _, views in epoch_of(resident("batch"))]
+    assert all(kinds(views[view]) == 1 for views in shown for view in (0, 1))
+    assert kinds(torch.cat([views[view][:1] for views in shown for view in (0, 1)])) == 2 * len(shown)
+
+
+def test_a_chunk_that_shares_is_batch_size_neighbours_of_the_training_set_wherever_the_shuffle_put_them() -> None:
+    batches = list(epoch_of(resident("chunk")))
+    rows, views = torch.cat([rows for rows, _ in batches]), torch.cat([views for _, views in batches], dim=1)
+    for view in (0, 1):
+        for i, j in combinations(range(len(rows)), 2):
+            assert torch.equal(views[view, i], views[view, j]) == (rows[i] // BATCH == rows[j] // BATCH)
+    in_first_batch = rows[:BATCH] // BATCH
+    assert len(in_first_batch.unique()) > 3  # of seven chunks: a batch mixes draws
+
+
+def test_without_sharing_no_two_images_of_a_batch_have_the_same_draw() -> None:
+    assert all(kinds(views.flatten(0, 1)) == 2 * BATCH for _, views in epoch_of(resident("image")))
+
+
+@pytest.mark.parametrize("shared_by", ["batch", "chunk"])
+def test_seeds_and_epochs_change_the_shared_draw(shared_by: str) -> None:
+    firsts = [
+        next(epoch_of(data, epoch))[1][0, :1]
+        for data in (resident(shared_by), resident(shared_by, seed=4))
+        for epoch in range(3)
+    ]
+    assert kinds(torch.cat(firsts)) == 6
+
+
+@pytest.mark.parametrize("shared_by", ["batch", "chunk"])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_the_ranks_shares_side_by_side_are_the_global_batch_asked_for_in_any_order(
+    shared_by: str, world_size: int
+) -> None:
+    asked = {"num_proposals": 5, "noise_std": 0.1}
+    whole = resident(shared_by, **asked)
+    ranks = [resident(shared_by, rank=rank, world_size=world_size, **asked) for rank in range(world_size)]
+    for position in (4, 0, 2):  # a resumed run asks for the middle of an epoch first
+        expected, parts = whole.batch(2, position), [data.batch(2, position) for data in ranks]
+        assert torch.equal(torch.cat([part.views for part in parts], dim=1), expected.views)
+        assert torch.equal(torch.cat([part.proposals for part in parts]), expected.proposals)
+
+
+@pytest.mark.parametrize("shared_by", ["batch", "chunk"])
+def test_pixel_noise_is_each_images_own(shared_by: str) -> None:
+    for _, views in epoch_of(resident(shared_by, noise_std=0.1)):
+        assert kinds(views.flatten(0, 1)) == 2 * BATCH
+    bare, noisy = (next(epoch_of(resident(shared_by, noise_std=std)))[1] for std in (0.0, 0.1))
+    assert (noisy - bare).std().item() == pytest.approx(0.1, rel=0.05)  # 3,072 numbers: a deviation of 1.3 %
+
+
+@pytest.mark.parametrize("shared_by", ["batch", "chunk"])
+def test_proposals_share_one_draw_of_their_own(shared_by: str) -> None:
+    batch = resident(shared_by, num_proposals=6).batch(0, 0)
+    assert kinds(batch.proposals) == 1
+    assert kinds(torch.cat([batch.proposals[:1], *batch.views])) == kinds(torch.cat([*batch.views])) + 1
+
+
+@pytest.mark.parametrize(("shared_by", "expected"), [("image", 600), ("batch", 3), ("chunk", 3)])
+def test_images_drawn_at_random_share_256_at_a_time(shared_by: str, expected: int) -> None:
+    shown = resident(shared_by).draw(600, torch.Generator().manual_seed(0))
+    assert kinds(shown) == expected
+    if expected == 3:
+        assert [kinds(part) for part in shown.split(256)] == [1, 1, 1]
+
+
+def test_a_shared_draw_has_the_distribution_of_an_images_own() -> None:
+    words = torch.arange(4000)
+    config = replace(CROPS, grayscale_rate=0.2)
+    drawn = {"seed": 0, "epoch": 0, "views": range(1)}
+    shared = draw_parameters(torch.zeros_like(words), config, 32, 32, **drawn, shared=words)
+    own = draw_parameters(words, config, 32, 32, **drawn)
+    for name in ("height", "width", "flip", "brightness", "grayscale"):
+        one, other = (getattr(parameters, name).double() for parameters in (shared, own))
+        assert not torch.equal(one, other), name  # independent of the draw of an image whose key is that word
+        assert abs(one.mean() - other.mean()) < 5 * (2 / 4000) ** 0.5 * other.std(), name
+
+
+def test_views_of_a_pipeline_that_knows_no_batches_cannot_be_shared_by_batch() -> None:
+    asked = ["data.views_on=pipeline", "views.recipe=digits"]
+    with pytest.raises(ConfigError) as caught:
+        compose("simclr", overrides=[*asked, "views.shared_by=batch"])
+    assert caught.value.problems == [
+        "views.shared_by: the pipeline makes views before batches exist, got batch with data.views_on=pipeline; "
+        "set data.views_on=worker"
+    ]
+    assert compose("simclr", overrides=[*asked, "views.shared_by=chunk"]).views.shared_by == "chunk"
+
+
+def test_a_run_of_the_time_before_shared_views_keeps_its_own_draws() -> None:
+    mapping = to_mapping(compose("simclr", overrides=["views.recipe=digits"]))
+    del mapping["views"]["shared_by"]
+    assert parse_experiment(mapping).views.shared_by == "image"

@@ -1,0 +1,196 @@
+"""What may be deleted: never a winner's weights, never what somebody works in or would go on from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ebclab.inventory import cleanup as cleaning
+from ebclab.inventory.cleanup import find_waste, remove
+from ebclab.inventory.listing import room, room_freed
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan, write_plan
+
+Plans = Callable[..., SweepPlan]
+
+
+def checkpoints(run: Path, *names: str, size: int = 1000) -> None:
+    for name in names:
+        (run / "checkpoints" / name).mkdir(parents=True)
+        (run / "checkpoints" / name / "model.safetensors").write_bytes(b"x" * size)
+
+
+class Sweep:
+    """A sweep's folder; its trials have checkpoints of 1,000 bytes."""
+
+    def __init__(self, path: Path, plan: SweepPlan) -> None:
+        self.folder = SweepFolder(path)
+        self.folder.trials.mkdir(parents=True)
+        write_plan(self.folder.plan, plan)
+        self.log = SweepLog(self.folder.log)
+
+    def add(self, name: str, value: float, state: str = "finished", kind: str = "search") -> None:
+        facts = {"kind": kind, "number": len(self.log.trials), "point": {}, "settings": {}, "seed": 0, "epochs": 2}
+        self.log.append("trial", trial=name, **facts)
+        self.log.append("epoch", trial=name, epoch=2, objective=value, seconds=1.0, metrics={})
+        if state != "running":
+            self.log.append("ended", trial=name, state=state, reason="", seconds=1.0)
+        checkpoints(self.folder.trials / name, "last-0000000004", "best-0000000002", "kept-0000000002")
+
+
+@contextmanager
+def worked_in(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def hunt(tmp_path: Path, sweep_plan: Plans) -> Sweep:
+    """A finished sweep of five trials: 0001 and 0002 rank best and are confirmed."""
+    sweep = Sweep(tmp_path / "sweeps" / "hunt", sweep_plan(trials=5, top=2, seeds=1))
+    sweep.add("0000", 0.1)
+    sweep.add("0001", 0.9)
+    sweep.add("0002", 0.8)
+    sweep.add("0003", 0.7, "stopped")
+    sweep.add("0004", 0.0, "diverged")
+    sweep.add("confirm-0001-seed1", 0.9, kind="confirm")
+    sweep.add("confirm-0002-seed1", 0.1, kind="confirm")
+    (sweep.folder.path / ".ray" / "tune").mkdir(parents=True)
+    (sweep.folder.path / ".ray" / "tune" / "tuner.pkl").write_bytes(b"x" * 50)
+    sweep.folder.result.write_text("{}")
+    return sweep
+
+
+def found(tmp_path: Path) -> set[str]:
+    whole = find_waste(tmp_path / "runs", tmp_path / "sweeps")
+    return {waste.path.relative_to(tmp_path).as_posix() for waste in whole}
+
+
+SPENT = {
+    f"sweeps/hunt/trials/{trial}/checkpoints/{name}"
+    for trial in ("0000", "0003", "0004")
+    for name in ("last-0000000004", "best-0000000002")
+}
+
+
+def test_only_search_trials_that_are_over_and_not_best_lose_their_checkpoints(hunt: Sweep, tmp_path: Path) -> None:
+    assert found(tmp_path) == SPENT | {"sweeps/hunt/.ray"}
+
+
+def test_what_is_removed_is_what_was_found_and_its_size_is_told(hunt: Sweep, tmp_path: Path) -> None:
+    before = room([tmp_path])
+    waste = find_waste(tmp_path / "runs", tmp_path / "sweeps")
+    assert remove(waste) == (6 * 1000 + 50, [])
+    assert before - room([tmp_path]) == 6 * 1000 + 50
+    assert not any(entry.path.exists() for entry in waste)
+    left = {path.parent.parent.name for path in hunt.folder.trials.glob("*/checkpoints/last-*")}
+    assert left == {"0001", "0002", "confirm-0001-seed1", "confirm-0002-seed1"}
+    assert len(list(hunt.folder.trials.glob("*/checkpoints/kept-*"))) == 7  # somebody asked for these
+    assert found(tmp_path) == set()
+
+
+def test_a_sweep_that_somebody_works_on_is_left_alone(hunt: Sweep, tmp_path: Path) -> None:
+    with worked_in(hunt.folder.path):
+        assert found(tmp_path) == set()
+
+
+def test_a_trial_that_somebody_still_trains_is_left_alone(hunt: Sweep, tmp_path: Path) -> None:
+    with worked_in(hunt.folder.trials / "0003"):
+        assert found(tmp_path) == {path for path in SPENT if "/0003/" not in path} | {"sweeps/hunt/.ray"}
+
+
+def test_a_sweep_that_was_resumed_after_the_question_is_left_alone(hunt: Sweep, tmp_path: Path) -> None:
+    waste = find_waste(tmp_path / "runs", tmp_path / "sweeps")
+    with worked_in(hunt.folder.path):
+        assert remove(waste) == (0, [hunt.folder.path])
+    assert all(entry.path.exists() for entry in waste)
+
+
+def test_what_has_become_a_winner_since_the_question_stays(hunt: Sweep, tmp_path: Path) -> None:
+    waste = find_waste(tmp_path / "runs", tmp_path / "sweeps")
+    hunt.log.append("epoch", trial="0000", epoch=2, objective=0.95, seconds=1.0, metrics={})
+    remove(waste)
+    assert (hunt.folder.trials / "0000" / "checkpoints" / "last-0000000004").is_dir()
+    assert not (hunt.folder.trials / "0003" / "checkpoints" / "last-0000000004").exists()
+
+
+def test_an_unfinished_sweep_keeps_what_it_goes_on_with(hunt: Sweep, tmp_path: Path) -> None:
+    hunt.folder.result.unlink()
+    hunt.add("0005", 0.0, "running")
+    hunt.add("0006", 0.0, "interrupted")
+    assert found(tmp_path) == SPENT | {"sweeps/hunt/.ray"}
+
+
+def test_without_confirmation_the_best_trial_stays(tmp_path: Path, sweep_plan: Plans) -> None:
+    sweep = Sweep(tmp_path / "sweeps" / "hunt", sweep_plan(trials=2, top=0))
+    sweep.add("0000", 0.1)
+    sweep.add("0001", 0.9)
+    assert {path.split("/")[3] for path in found(tmp_path)} == {"0000"}
+
+
+def test_a_population_is_cleaned_only_when_it_has_finished(tmp_path: Path, sweep_plan: Plans) -> None:
+    plan = sweep_plan(trials=4, top=1, seeds=1, scheduler="pbt", search="random")
+    sweep = Sweep(tmp_path / "sweeps" / "hunt", plan)
+    for number in range(4):
+        sweep.add(f"000{number}", 0.1 * number)
+    clone = {"trial": "0003", "point": {}, "settings": {}, "generation": 1, "epoch": 2}
+    sweep.log.append("cloned", **clone)
+    sweep.log.append("ended", trial="0003", state="finished", reason="", seconds=1.0)
+    checkpoints(sweep.folder.trials / "0003-g1", "last-0000000006")
+    assert found(tmp_path) == set()
+    sweep.folder.result.write_text("{}")
+    # the best one is 0003, and what it is now lies in 0003-g1; where it came from is spent
+    assert {path.split("/")[3] for path in found(tmp_path)} == {"0000", "0001", "0002", "0003"}
+
+
+def test_of_runs_only_what_ray_left_goes(tmp_path: Path) -> None:
+    for name in ("one", "two", "no-run"):
+        checkpoints(tmp_path / "runs" / name, "last-0000000004")
+        (tmp_path / "runs" / name / ".ray").mkdir()
+        if name != "no-run":
+            (tmp_path / "runs" / name / "config.yaml").write_text("seed: 0\n")
+    assert found(tmp_path) == {"runs/one/.ray", "runs/two/.ray"}
+    with worked_in(tmp_path / "runs" / "two"):
+        assert found(tmp_path) == {"runs/one/.ray"}
+
+
+def test_a_sweep_whose_plan_cannot_be_read_is_left_alone(
+    hunt: Sweep, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hunt.folder.plan.write_text("format: 1\n")
+    assert found(tmp_path) == {"sweeps/hunt/.ray"}
+    assert "its trials are left alone" in caplog.text
+
+
+def test_links_out_of_a_sweep_are_not_followed(hunt: Sweep, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    checkpoints(own, "last-0000000009")
+    target = hunt.folder.trials / "0000" / "checkpoints"
+    os.rename(target, tmp_path / "moved")
+    target.symlink_to(own / "checkpoints")
+    assert not any("/0000/" in path for path in found(tmp_path))
+
+
+def test_a_file_with_a_second_name_elsewhere_frees_nothing(tmp_path: Path) -> None:
+    checkpoints(tmp_path / "a", "last-1")
+    (tmp_path / "b").mkdir()
+    os.link(tmp_path / "a" / "checkpoints" / "last-1" / "model.safetensors", tmp_path / "b" / "same")
+    assert room([tmp_path]) == 1000
+    assert room_freed([tmp_path / "a"]) == 0
+    assert room_freed([tmp_path / "a", tmp_path / "b"]) == 1000
+
+
+def test_what_cannot_be_removed_is_named(hunt: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cleaning.shutil, "rmtree", refuse)
+    with pytest.raises(cleaning.RunError, match=r"\.ray: cannot be removed, got Permission denied"):
+        remove(find_waste(tmp_path / "runs", tmp_path / "sweeps"))

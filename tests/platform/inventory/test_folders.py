@@ -1,0 +1,121 @@
+"""Runs in a store, listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from ebclab.cli import main
+from ebclab.config import compose, to_yaml
+from ebclab.inventory.folders import Shelf, shelf_at
+from ebclab.inventory.listing import inventory
+from ebclab.storage import object_store as storage
+from ebclab.storage.filesystem import Place
+from ebclab.storage.mirror import Mirror
+from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.sync import leased
+from ebclab.sweeps.log import SweepLog
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a folder with one run, whose weights are 3,000,000 bytes."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "one"
+    assert main(["pretrain", "simclr", "--epochs", "1", "--runs", str(run.parent), "--name", "one", *_tiny()]) == 0
+    weights = run / "checkpoints" / "kept-0000000001"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(bytes(3_000_000))
+    (weights / "manifest.json").write_text(json.dumps({"files": {}}))
+    return f"file://{run.parent}"
+
+
+def _tiny() -> list[str]:
+    return ["--set", "data.train_limit=64", "--set", "training.batch_size=16"]
+
+
+def test_runs_in_a_store_are_listed_with_the_size_they_have_there(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["runs", "list", "--runs", runs]) == 0
+    said = capsys.readouterr().out
+    assert "one" in said
+    assert "1/1 epochs" in said
+    stored = tmp_path / "runs" / "one"
+    size = sum(path.stat().st_size for path in stored.rglob("*") if path.is_file()) / 1e6
+    assert (f"{size:.0f} MB" if size >= 10 else f"{size:.1f} MB") in said
+    assert "finished" in said
+    assert not list((tmp_path / "copies").rglob("*.safetensors"))
+    with leased(Home(runs, "one"), "is training"):
+        assert main(["runs", "list", "--runs", runs]) == 0
+    assert "running" in capsys.readouterr().out
+
+
+def test_what_lies_in_a_store_is_not_cleaned_and_says_how(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "clean", "--runs", runs]) == 2
+    assert f"--runs: only folders on a disk can be cleaned, got {runs}; delete in a store" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
+    scored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    run, hour_ago = tmp_path / "runs" / "half", time.time() - 3600
+    checkpoints = run / "checkpoints"
+    for name, epochs, value in (("last-0000000010", 2, 0.5), ("last-0000000015", 3, 0.75), ("best-0000000020", 4, 0.9)):
+        (checkpoints / name).mkdir(parents=True)
+        facts = {"epochs_done": epochs, "scores": {"holdout_knn": value} if scored else {}}
+        (checkpoints / name / "manifest.json").write_text(json.dumps({"facts": facts, "files": {}}))
+    (checkpoints / "last-0000000025").mkdir()
+    (checkpoints / "last-0000000025" / "model.safetensors").touch()  # on its way
+    (run / "config.yaml").write_text(to_yaml(compose("flatclr", overrides=["training.epochs=6"])))
+    (run / "deep").mkdir()
+    (run / "deep" / "config.yaml").touch()
+    for path in run.rglob("*"):
+        os.utime(path, (hour_ago, hour_ago))
+    shelf = shelf_at(f"file://{run.parent}", "runs", "--runs")
+    [entry] = inventory(shelf, Shelf(tmp_path / "none"))
+    assert (entry.name, entry.done, entry.score) == ("half", "3/6 epochs", "75.0%" if scored else "")
+    assert entry.state == "unfinished"
+    assert entry.age == pytest.approx(3600, abs=60)
+    brought = {path.relative_to(shelf.path).as_posix() for path in shelf.path.rglob("*") if path.is_file()}
+    assert brought == {"half/config.yaml"}
+    shutil.rmtree(run)
+    assert inventory(shelf_at(f"file://{run.parent}", "runs", "--runs"), Shelf(tmp_path / "none")) == []
+
+
+def test_a_whole_bucket_of_runs_is_listed(
+    runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(storage, "_place", lambda root: Place(root.replace("s3://bucket", runs), "storage"))
+    assert main(["runs", "list", "--runs", "s3://bucket"]) == 0
+    assert "1/1 epochs" in capsys.readouterr().out
+    assert main(["export", "s3://bucket/one", "--to", "s3://bucket"]) == 2
+    assert "s3://bucket: holds other files, got one" in " ".join(capsys.readouterr().err.split())
+    assert main(["export", "s3://bucket", "--to", "there"]) == 2
+    assert "s3://bucket: a whole bucket, not a run or a sweep; name a folder in it" in capsys.readouterr().err
+    assert not list(Path.cwd().glob("s3:*"))
+
+
+def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    home = Home(f"file://{tmp_path}/sweeps", "long")
+    home.copy.mkdir(parents=True)
+    mirror, log = Mirror(home), SweepLog(home.copy / "trials.jsonl")
+    for number in range(10):
+        log.append("note", number=number, text="x" * 20_000)
+        mirror.push()
+    assert (tmp_path / "sweeps" / "long" / "trials.jsonl").stat().st_size < 100_000  # the rest, and names of parts
+    shelf = shelf_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
+    events = SweepLog(shelf.path / "long" / "trials.jsonl").events
+    assert [event["number"] for event in events] == list(range(10))

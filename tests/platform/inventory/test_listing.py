@@ -1,0 +1,123 @@
+"""Runs and sweeps as a list: what is told comes from their files, and a damaged one does not hide the others."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ebclab.config import compose, to_yaml
+from ebclab.errors import RunError
+from ebclab.inventory.folders import Shelf, folder_given
+from ebclab.inventory.listing import Entry, inventory
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan, write_plan
+
+Plans = Callable[..., SweepPlan]
+
+
+def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> None:
+    """A run of six epochs with a held-out score of 0.75 after ``epochs_done``."""
+    folder.mkdir(parents=True)
+    config = compose("flatclr", overrides=["training.epochs=6", "data.name=cifar10"])
+    (folder / "config.yaml").write_text(to_yaml(config))
+    if epochs_done is not None:
+        checkpoint = folder / "checkpoints" / "last-0000000010"
+        checkpoint.mkdir(parents=True)
+        facts = {"epochs_done": epochs_done, "scores": {"holdout_knn": 0.75}}
+        (checkpoint / "manifest.json").write_text(json.dumps({"facts": facts}))
+    if result:
+        found = {"epochs": epochs_done, "scores": {"holdout_knn": 0.75}}
+        (folder / "result.json").write_text(json.dumps(found))
+
+
+def listed(tmp_path: Path) -> dict[str, Entry]:
+    return {entry.name: entry for entry in inventory(Shelf(tmp_path / "runs"), Shelf(tmp_path / "sweeps"))}
+
+
+def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> None:
+    new_run(tmp_path / "runs" / "done", 6, result=True)
+    new_run(tmp_path / "runs" / "half", 3)
+    new_run(tmp_path / "runs" / "begun", None)
+    (tmp_path / "runs" / "notes").mkdir()
+    found = listed(tmp_path)
+    assert set(found) == {"done", "half", "begun"}
+    told = {name: (entry.done, entry.score, entry.state) for name, entry in found.items()}
+    assert told == {
+        "done": ("6/6 epochs", "75.0%", "finished"),
+        "half": ("3/6 epochs", "75.0%", "unfinished"),
+        "begun": ("0/6 epochs", "", "unfinished"),
+    }
+    assert (found["done"].method, found["done"].data) == ("flatclr", "cifar10")
+
+
+def test_a_run_that_is_held_is_running(tmp_path: Path) -> None:
+    new_run(tmp_path / "runs" / "half", 3)
+    with (tmp_path / "runs" / "half" / ".lock").open("a") as lock:
+        assert listed(tmp_path)["half"].state == "unfinished"
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert listed(tmp_path)["half"].state == "running"
+
+
+def test_size_is_that_of_all_files_and_age_that_of_the_newest_event(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "half"
+    new_run(run, None)
+    (run / "metrics.jsonl").write_text("")
+    (run / "deep").mkdir()
+    (run / "deep" / "file").write_bytes(b"x" * 5000)
+    hour_ago = time.time() - 3600
+    for path in run.rglob("*"):
+        os.utime(path, (hour_ago, hour_ago - 10_000 * (path.name == "config.yaml")))
+    entry = listed(tmp_path)["half"]
+    assert entry.num_bytes == 5000 + (run / "config.yaml").stat().st_size
+    assert entry.age == pytest.approx(3600, abs=60)
+
+
+def test_sweeps_tell_trials_that_are_over_and_the_winner(tmp_path: Path, sweep_plan: Plans) -> None:
+    folder = SweepFolder(tmp_path / "sweeps" / "hunt")
+    folder.path.mkdir(parents=True)
+    write_plan(folder.plan, sweep_plan(trials=4, top=1, seeds=2))
+    log = SweepLog(folder.log)
+    for number, (value, state) in enumerate([(0.5, "finished"), (0.8, "finished"), (0.1, "stopped"), (0.9, "")]):
+        name = f"000{number}"
+        facts = {"kind": "search", "number": number, "point": {}, "settings": {}, "seed": 0, "epochs": 2}
+        log.append("trial", trial=name, **facts)
+        log.append("epoch", trial=name, epoch=1 if state == "" else 2, objective=value, seconds=1.0, metrics={})
+        if state:
+            log.append("ended", trial=name, state=state, reason="", seconds=1.0)
+    entry = listed(tmp_path)["hunt"]
+    assert (entry.method, entry.data, entry.done) == ("simclr", "digits", "3/4 trials")
+    assert (entry.score, entry.state) == ("80.0%", "unfinished")
+    folder.result.write_text(json.dumps({"winner": {"mean": 0.625, "values": [0.5, 0.75]}}))
+    assert (listed(tmp_path)["hunt"].score, listed(tmp_path)["hunt"].state) == ("62.5%", "finished")
+    folder.result.write_text(json.dumps({"winner": {"values": [0.5]}}))  # nothing was confirmed
+    assert listed(tmp_path)["hunt"].score == "50.0%"
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "result.json", "checkpoints/last-0000000010/manifest.json"])
+def test_a_damaged_run_is_listed_as_such_beside_the_others(tmp_path: Path, file: str) -> None:
+    new_run(tmp_path / "runs" / "good", 6, result=True)
+    new_run(tmp_path / "runs" / "bad", 6, result=file == "result.json")
+    (tmp_path / "runs" / "bad" / file).write_text("{")
+    assert {name: entry.state for name, entry in listed(tmp_path).items()} == {"good": "finished", "bad": "unreadable"}
+
+
+def test_the_newest_comes_first(tmp_path: Path) -> None:
+    for number, name in enumerate(("b", "c", "a")):
+        new_run(tmp_path / "runs" / name, None)
+        seen = time.time() - 100 * number
+        os.utime(tmp_path / "runs" / name / "config.yaml", (seen, seen))
+    assert list(listed(tmp_path)) == ["b", "c", "a"]
+
+
+def test_a_folder_that_was_named_must_exist_and_a_usual_one_need_not(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"--runs: there is no such folder, got .*nowhere"):
+        folder_given(str(tmp_path / "nowhere"), "runs", "--runs")
+    assert folder_given(None, "runs", "--runs") == Path("runs")
+    assert inventory(Shelf(tmp_path / "no"), Shelf(tmp_path / "none")) == []

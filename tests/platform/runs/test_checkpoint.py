@@ -1,0 +1,138 @@
+"""Checkpoints come back bit for bit, and a damaged or half-written one is never taken for a whole one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.errors import RunError
+from ebclab.runs import checkpoint
+from ebclab.runs.checkpoint import Checkpoint
+
+
+def _checkpoint(step: int) -> Checkpoint:
+    generator = torch.Generator().manual_seed(step)
+    weight = torch.randn(4, 3, 3, 3, generator=generator).to(memory_format=torch.channels_last)
+    return Checkpoint(
+        step=step,
+        facts={"epochs_done": step // 10, "scores": {"holdout_knn": 0.5}},
+        model={"encoder.weight": weight, "counter": torch.tensor(step)},
+        state={"optimizer": {"momentum": weight[0]}, "generator": generator.get_state(), "best": {"epoch": 1}},
+        memories={"buffer": {"images": torch.arange(12, dtype=torch.uint8).reshape(3, 4), "counts": torch.ones(3)}},
+    )
+
+
+def test_everything_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    saved = _checkpoint(20)
+    checkpoint.save(tmp_path, "last", saved)
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    assert found.state is not None
+    assert (found.step, found.facts) == (20, saved.facts)
+    assert torch.equal(found.model["encoder.weight"], saved.model["encoder.weight"])
+    assert torch.equal(found.state["optimizer"]["momentum"], saved.model["encoder.weight"][0])
+    assert saved.state is not None
+    assert torch.equal(found.state["generator"], saved.state["generator"])
+    assert torch.equal(found.memories["buffer"]["images"], saved.memories["buffer"]["images"])
+
+
+def test_best_and_kept_hold_the_model_only(tmp_path: Path) -> None:
+    for kind in ("best", "kept"):
+        path = checkpoint.save(tmp_path, kind, _checkpoint(10))
+        assert sorted(p.name for p in path.iterdir()) == ["manifest.json", "model.safetensors"]
+
+
+def test_two_last_and_one_best_are_kept_and_every_kept_one(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        for kind in ("last", "best", "kept"):
+            checkpoint.save(tmp_path, kind, _checkpoint(step))
+    names = sorted(path.name[:-8] + str(int(path.name[-8:])) for path in tmp_path.iterdir())
+    assert names == ["best-0030", "kept-0010", "kept-0020", "kept-0030", "last-0020", "last-0030"]
+
+
+def test_the_newest_step_is_told_without_loading_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkpoint.newest_step(tmp_path / "nothing") == 0
+    for step in (10, 20):
+        checkpoint.save(tmp_path, "last", _checkpoint(step))
+    checkpoint.save(tmp_path, "best", _checkpoint(30))
+    for loader in ("load_file", "_read_state"):
+        monkeypatch.setattr(checkpoint, loader, lambda path: pytest.fail(f"{path} was loaded"))
+    assert checkpoint.newest_step(tmp_path) == 20
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "state.pt", "memory-buffer.safetensors", "manifest.json"])
+def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(
+    tmp_path: Path, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(10))
+    newest = checkpoint.save(tmp_path, "last", _checkpoint(20))
+    content = (newest / file).read_bytes()
+    (newest / file).write_bytes(content[: len(content) // 2])
+    with caplog.at_level(logging.WARNING):
+        found = checkpoint.load(tmp_path)
+    assert found is not None
+    assert found.step == 10
+    assert newest.name in caplog.text
+    assert checkpoint.newest_step(tmp_path) == 10
+
+
+def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, "last", _checkpoint(10)) / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    for read in (checkpoint.load, checkpoint.newest_step):
+        with pytest.raises(RunError, match="every last checkpoint is damaged"):
+            read(tmp_path)
+
+
+def test_a_checkpoint_from_a_newer_version_is_refused_and_not_skipped(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(10))
+    manifest = checkpoint.save(tmp_path, "last", _checkpoint(20)) / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": checkpoint.FORMAT + 1}))
+    with pytest.raises(RunError, match=f"newer ebclab, got format {checkpoint.FORMAT + 1}; this version reads up to"):
+        checkpoint.load(tmp_path)
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(10))
+
+    def full(self: Path, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(RunError, match=r"the disk is full; the checkpoint before it, last-0000000010, is kept"):
+            checkpoint.save(tmp_path, "last", _checkpoint(20))
+    assert [path.name for path in tmp_path.iterdir()] == ["last-0000000010"]
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    assert found.step == 10
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert checkpoint.load(tmp_path / "absent") is None
+    assert checkpoint.latest_path(tmp_path) is None
+
+
+def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "touched",))
+
+    path = checkpoint.save(tmp_path, "last", _checkpoint(10))
+    torch.save({"optimizer": Evil()}, path / "state.pt")
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"]["state.pt"] = checkpoint._digest(path / "state.pt")
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match="damaged"):
+        checkpoint.load(tmp_path)
+    assert not (tmp_path / "touched").exists()

@@ -1,0 +1,126 @@
+"""Verbs that read a run in a store: what they say of it, and what they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import torch
+
+import ebclab
+from ebclab.config import compose
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import UserError
+from ebclab.export.run import export_run
+from ebclab.runs.evaluate import evaluate_run
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.initial_weights import read_initial_weights
+from ebclab.storage.remote import COPIES
+from ebclab.training.chain_picture import picture_chains
+from ebclab.training.display import SilentDisplay
+
+TINY = [
+    "training.epochs=1",
+    "training.batch_size=16",
+    "encoder.width=4",
+    "evaluation.knn_every=0",
+    "encoder.batch_norm=none",
+]
+
+
+def images() -> ImageSet:
+    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return ImageSet("mine", pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
+
+
+def probe(address: str) -> object:
+    return evaluate_run(address, only=("knn",), images=(images(), images()))
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "evaluate": probe,
+    "chains": lambda address: picture_chains(address, images=images()),
+    "init": read_initial_weights,
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A finished run of EBCLR in a store."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    (tmp_path / "store").mkdir()
+    config = compose("ebclr", overrides=[*TINY, "resources.threads=1"])
+    address = f"file://{tmp_path}/store"
+    ebclab.pretrain(config, runs=address, name="one", images=images(), display=SilentDisplay())
+    return RunFolder.at(f"{address}/one")
+
+
+def test_whoever_reads_a_run_leaves_the_copy_that_it_is_trained_in_alone(run: RunFolder, tmp_path: Path) -> None:
+    run.pull(("last",))
+    (run.path / "result.json").unlink()  # as a run that has been taken up again, one checkpoint further
+    new = run.checkpoints / "last-0000000999"
+    new.mkdir()
+    (new / "model.safetensors").write_text("not uploaded yet")
+    (run.path / "metrics.jsonl").write_text("longer by now")
+
+    def copy() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+    before = copy()
+    for read in (*READERS.values(), lambda address: export_run(address, tmp_path / "out")):
+        read(run.address)
+        assert copy() == before
+    there = tmp_path / "store" / "one"
+    assert {"evaluation.json", "chains.png", "result.json"} <= {path.name for path in there.iterdir()}
+    assert not (there / "checkpoints" / new.name).exists()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_run_in_a_store_without_a_checkpoint_is_called_by_its_address(
+    reader: str, run: RunFolder, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "store" / "one" / "checkpoints").rglob("manifest.json"):
+        path.unlink()
+    with pytest.raises(UserError) as caught:
+        READERS[reader](run.address)
+    assert run.address in str(caught.value)
+    assert "copies" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told", "readers"),
+    [
+        ("model.safetensors", "", "/checkpoints: every last checkpoint is damaged, got", READERS),
+        ("manifest.json", "{", "/checkpoints: every last checkpoint is damaged, got", READERS),
+        ("manifest.json", '{"format": 99, "files": {}}', " was written by a newer ebclab, got format 99", READERS),
+        ("config.yaml", "a: [", "/config.yaml, line 1, column 5: ", ["evaluate", "chains"]),
+    ],
+)
+def test_what_is_wrong_with_a_run_in_a_store_is_called_by_its_address(
+    file: str,
+    content: str,
+    told: str,
+    readers: Iterable[str],
+    run: RunFolder,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for path in (tmp_path / "store" / "one").rglob(file):
+        path.write_text(content)
+    for reader in readers:
+        with pytest.raises(UserError) as caught:
+            READERS[reader](run.address)
+        assert run.address in str(caught.value)
+        assert told in str(caught.value)
+        assert "copies" not in str(caught.value) + caplog.text
+
+
+def test_a_damaged_export_in_a_store_is_called_by_its_address(run: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "store" / "encoder"
+    export_run(run.address, folder)
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError) as caught:
+        read_initial_weights(f"file://{folder}")
+    assert f"file://{folder}: model.safetensors is damaged" in str(caught.value)
+    assert "copies" not in str(caught.value)

@@ -1,0 +1,122 @@
+"""Places: addresses that say where a store is but not who asks, and Google's store, by a stand-in on loopback."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.config.addresses import credentials_problem
+from ebclab.data.sources.load import load_split
+from ebclab.data.sources.location import short_name
+from ebclab.data.sources.write_parquet import prepare_dataset
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import Place
+
+SERVER = Path(__file__).parents[2] / "gcs_server.py"
+
+
+@pytest.fixture
+def gcs(tmp_path: Path) -> Iterator[str]:
+    """The query of an address in a store whose buckets are the folders in ``tmp_path``."""
+    process = subprocess.Popen([sys.executable, str(SERVER), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield f"scheme=http&endpoint_override=127.0.0.1:{process.stdout.readline().strip()}&retry_limit_seconds=5"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_prepared_set_and_a_folder_are_read_from_a_google_bucket(gcs: str, tmp_path: Path) -> None:
+    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "sets" / "digits")
+    found = load_split(f"parquet:gs://anonymous@sets/digits?{gcs}", None, "train")
+    local = load_split(f"parquet:{tmp_path}/sets/digits", None, "train")
+    for part in ("keys", "labels", "images"):
+        assert torch.equal(getattr(found, part), getattr(local, part))
+    assert (found.class_names, found.mean, found.std) == (local.class_names, local.mean, local.std)
+
+
+def test_what_a_google_bucket_does_not_hold_is_one_sentence(gcs: str, tmp_path: Path) -> None:
+    (tmp_path / "sets").mkdir()
+    for bucket in ("sets", "other"):
+        with pytest.raises(DataError) as caught:
+            load_split(f"parquet:gs://anonymous@{bucket}/none?{gcs}", None, "train")
+        assert str(caught.value).startswith(f"data.name: no such bucket or folder, got gs://anonymous@{bucket}/none; ")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # A file in parts is three at least (begin, part, complete), and S3 is paid by the request.
+    asked: list[str] = []
+
+    class Bucket(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            asked.append(self.command)
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.send_header("ETag", '"0"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_PUT = do_POST = answer  # noqa: N815  (http.server's names)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "log").write_text("an event")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = Place(f"s3://sets/a?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1")
+        place.upload(tmp_path / "log", "log")
+        server.shutdown()
+    assert asked == ["PUT"]
+
+
+def test_what_is_sent_to_other_processes_knows_the_store_but_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAWHO")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    place = Place("s3://bucket/set/?endpoint_override=localhost:9000&scheme=http&region=us-east-1")
+    assert place.path == "s3://bucket/set"
+    assert place.inner_path("a.parquet") == "bucket/set/a.parquet"
+    sent = pickle.dumps(place)
+    assert b"localhost:9000" in sent
+    assert b"AKIAWHO" not in sent
+    assert b"hush" not in sent
+
+
+@pytest.mark.parametrize("secret", ["hush", "hu/sh", "hu+s/h=="])
+@pytest.mark.parametrize("address", ["s3://AKIAME:{}@bucket/set", "parquet:s3://AKIAME:{}@bucket?scheme=http"])
+def test_credentials_in_an_address_are_refused_without_being_shown(address: str, secret: str) -> None:
+    problem = credentials_problem(address.format(secret))
+    assert problem is not None
+    assert "s3://***@bucket" in problem
+    assert "AKIAME" not in problem
+    assert secret not in problem
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://bucket/set",
+        "gs://anonymous@bucket/set",
+        "s3://b/s?endpoint_override=http://h:1&scheme=http",
+        "folder:/a:b@c",
+    ],
+)
+def test_an_address_without_credentials_is_not_refused(address: str) -> None:
+    assert credentials_problem(address) is None
+
+
+def test_the_name_of_a_run_leaves_out_how_the_store_is_reached() -> None:
+    assert short_name("parquet:s3://bucket/birds?endpoint_override=localhost:9000&scheme=http") == "parquet-birds"
+    assert short_name("folder:/data/what?") == "folder-what?"

@@ -1,0 +1,130 @@
+"""Addresses and the copies behind them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ebclab.errors import UserError
+from ebclab.storage.mirror import Mirror
+from ebclab.storage.object_store import Store, fetched
+from ebclab.storage.remote import COPIES, Home, copies_folder, home_at, home_in
+
+
+def test_an_address_keeps_its_options_at_the_end() -> None:
+    home = Home("s3://bucket/runs/?scheme=http&endpoint_override=localhost:9000", "one")
+    assert home.address == "s3://bucket/runs/one?scheme=http&endpoint_override=localhost:9000"
+    assert (
+        home / "checkpoints"
+    ).address == "s3://bucket/runs/one/checkpoints?scheme=http&endpoint_override=localhost:9000"
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/runs/one", "s3://bucket/runs/one/", "gs://b/one?scheme=http"])
+def test_the_address_of_a_folder_leads_to_the_home_that_has_it(address: str) -> None:
+    home = home_at(address)
+    assert home is not None
+    assert home.inside == "one"
+    assert home.address == address.replace("one/", "one")
+    assert home_at(home.address) == home
+
+
+def test_local_folders_have_no_home_elsewhere() -> None:
+    assert home_in("runs", "one") is None
+    assert home_at(Path("/runs/one")) is None
+
+
+def test_every_role_store_and_folder_has_a_copy_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path))
+    homes = [home for root in ("s3://a", "s3://b") for name in ("one", "two") if (home := home_in(root, name))]
+    copies = {each.copy for home in homes for each in (home, home.of("worker"), home.of("controller"))}
+    assert len(copies) == 12
+    assert all(tmp_path in copy.parents for copy in copies)
+    assert (homes[0] / "trials").copy == homes[0].copy / "trials"
+
+
+def test_copies_lie_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COPIES, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert copies_folder() == Path("/cache/ebclab/copies")
+
+
+@pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/", "gs://bucket?scheme=http", "file:///disk"])
+def test_a_bucket_is_a_home_of_its_own(address: str) -> None:
+    home = home_at(address)
+    assert home is not None
+    assert (home.inside, home.address) == ("", address.removesuffix("/"))
+    assert home_at(home.address) == home
+    folder = home_at((home / "runs").address)
+    assert folder is not None
+    assert folder == home / "runs"
+    assert folder.copy == home.copy / "runs"
+    assert (home / "runs" / "one").inside == "runs/one"
+
+
+@pytest.mark.parametrize("address", ["s3://", "s3:///", "s3://?scheme=http"])
+def test_an_address_without_a_bucket_is_refused(address: str) -> None:
+    for look in (lambda: home_at(address), lambda: home_in(address, "one")):
+        with pytest.raises(UserError, match=r"an address without a bucket; write s3://BUCKET/FOLDER"):
+            look()
+
+
+def test_files_directly_in_a_bucket_are_read_and_written(home: Home, there: Path, tmp_path: Path) -> None:
+    bucket = Home(home.root, "")
+    store = Store(bucket)
+    store.write("one.txt", b"1")
+    store.write("deep/two.txt", b"2")
+    assert (there.parent / "one.txt").read_bytes() == b"1"
+    assert set(store.names()) == {"one.txt", "deep/two.txt"}
+    assert store.read("deep/two.txt") == b"2"
+    Mirror(bucket).pull()
+    assert (bucket.copy / "deep" / "two.txt").read_bytes() == b"2"
+    store.delete("one.txt")
+    assert store.stored("one.txt") is None
+
+
+_READ = """
+import os, sys
+from ebclab.storage.home import home_at
+copy = home_at(sys.argv[1]).of("reader").copy
+copy.mkdir(parents=True)
+(copy / "file").touch()
+if sys.argv[2] == "fork" and os.fork() == 0:
+    sys.exit(0)  # of a child, which must leave the copy alone
+if sys.argv[2] == "fork":
+    os.wait()
+    assert (copy / "file").exists()
+print(copy, flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_every_reading_process_has_a_copy_that_ends_with_it(home: Home) -> None:
+    ours = home.of("reader").copy
+    ours.mkdir(parents=True)
+
+    def read(end: str) -> Path:
+        done = subprocess.run([sys.executable, "-c", _READ, home.address, end], capture_output=True, text=True)
+        return Path(done.stdout.strip())
+
+    ended, forked = read("ends"), read("fork")
+    assert len({ours, ended, forked, home.copy, home.of("worker").copy}) == 5
+    assert ended.name == forked.name == "run"
+    assert not ended.exists()
+    assert not forked.exists()
+    killed = read("killed")
+    assert killed.exists()
+    assert read("ends").name == "run"  # the next one clears up
+    assert not killed.exists()
+    assert ours.is_dir()
+
+
+@pytest.mark.parametrize("address", ["s3://lab", "s3://lab/", "gs://lab?scheme=http"])
+def test_a_bucket_is_no_file_and_nobody_is_asked(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ebclab.storage.object_store.Place", lambda *place: pytest.fail(f"{place} was opened"))
+    with pytest.raises(UserError, match=re.escape(f"{address}: a whole bucket, not a file; name a file in it")):
+        fetched(address)

@@ -1,0 +1,142 @@
+"""A growing log in a store: how little is sent, and what a reader finds after a kill between any two requests."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ebclab.errors import RunError
+from ebclab.storage import mirror as mirrors
+from ebclab.storage.mirror import Mirror
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import Home
+from ebclab.storage.segmented_log import assembled, grows, joined, new_part, taken_apart
+
+PART = 200
+
+
+@pytest.fixture(autouse=True)
+def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrors, "PART_BYTES", PART)
+
+
+def write(folder: Path, first: int, end: int) -> bytes:
+    """Append lines to the log in ``folder`` and return all of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "trials.jsonl").open("ab") as file:
+        file.writelines(b'{"event": "note", "number": %d}\n' % number for number in range(first, end))
+    return (folder / "trials.jsonl").read_bytes()
+
+
+def read(home: Home) -> bytes:
+    """Return the log as a process finds it that has nothing yet."""
+    shutil.rmtree(home.of("reader").copy, ignore_errors=True)
+    Mirror(home.of("reader")).pull()
+    return (home.of("reader").copy / "trials.jsonl").read_bytes()
+
+
+class Counting(Store):
+    """A store that notes how many bytes it is sent, and whose process is killed before its n-th write."""
+
+    def __init__(self, home: Home, requests: int = 10**9) -> None:
+        super().__init__(home)
+        self.left, self.sent = requests, list[int]()
+
+    def write(self, name: str, content: bytes) -> None:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+        self.sent.append(len(content))
+        super().write(name, content)
+
+
+def test_what_is_taken_apart_is_what_was_joined_and_a_plain_log_stays_one() -> None:
+    parts = [new_part("s/trials.jsonl", b"one\n"), new_part("s/trials.jsonl", b"two\n")]
+    held = dict(zip([part.name for part in parts], [b"one\n", b"two\n"], strict=True))
+    assert taken_apart(joined(parts, b"rest")) == (parts, b"rest")
+    assert assembled(joined(parts, b"rest"), held.__getitem__) == b"one\ntwo\nrest"
+    assert joined([], b'{"event"') == b'{"event"'
+    assert taken_apart(b'{"event"') == ([], b'{"event"')
+    assert parts[0].name != parts[1].name
+    assert [grows(name) for name in ("trials.jsonl", "s/trials.jsonl", "metrics.jsonl")] == [True, True, False]
+
+
+def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(home: Home, there: Path) -> None:
+    store = Counting(home)
+    mirror = Mirror(home, store=store)
+    log = b""
+    for number in range(200):
+        log = write(home.copy, number, number + 1)
+        assert mirror.push() == 1
+        assert read(home) == log
+    assert mirror.push() == 0
+    assert max(store.sent) < 15 * PART  # the names of 30 parts, and the rest
+    assert sum(store.sent) < 200 * len(log) / 4  # a whole log each time is half of 200 logs
+    assert [path.name for path in there.iterdir() if not path.name.startswith(".")] == ["trials.jsonl"]
+
+
+def test_a_short_log_is_a_plain_file(home: Home, there: Path) -> None:
+    log = write(home.copy, 0, 5)
+    Mirror(home).push()
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == {"trials.jsonl": log}
+
+
+def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(home: Home, there: Path) -> None:
+    old = write(there, 0, 100)
+    mirror = Mirror(home, store=(store := Counting(home)))
+    mirror.pull()
+    assert (home.copy / "trials.jsonl").read_bytes() == old
+    log = write(home.copy, 100, 101)
+    mirror.push()
+    assert read(home) == log
+    before = sum(store.sent)
+    log = write(home.copy, 101, 102)
+    mirror.push()
+    assert read(home) == log
+    assert sum(store.sent) - before < PART
+
+
+@pytest.mark.parametrize("requests", range(14))
+def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_process_goes_on(
+    requests: int, home: Home
+) -> None:
+    mirror, pushed = Mirror(home, store=Counting(home, requests)), [b""]
+    with suppress(KeyboardInterrupt):
+        for number in range(30):
+            log = write(home.copy, 3 * number, 3 * number + 3)
+            mirror.push()
+            pushed.append(log)
+    assert requests // 2 < len(pushed) < 31
+    if pushed[-1]:
+        assert read(home) == pushed[-1]  # what was pushed, all of it, and nothing of what was not
+    other = home.of("worker")
+    follower = Mirror(other)
+    follower.pull()
+    log = write(other.copy, 1000, 1020)
+    follower.push()
+    assert read(home) == log
+    assert log.startswith(pushed[-1])
+
+
+def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(home: Home) -> None:
+    first, second = Mirror(home), Mirror(home.of("worker"))
+    write(home.copy, 0, 20)
+    first.push()
+    second.pull()
+    for number in range(100, 140):
+        write(home.copy, number, number + 1)
+        first.push()
+        log = write(home.of("worker").copy, -number, -number + 1)
+        second.push()
+        assert read(home) == log
+
+
+def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(home: Home, there: Path) -> None:
+    write(home.copy, 0, 20)
+    Mirror(home).push()
+    shutil.rmtree(there / ".trials.jsonl")
+    with pytest.raises(RunError, match=r"run/trials\.jsonl: a part of it is missing, got no \.trials\.jsonl/"):
+        read(home)

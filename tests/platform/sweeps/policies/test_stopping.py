@@ -1,0 +1,263 @@
+"""Who stops when: against Ray Tune's own schedulers, the papers' rules as slow loops, and limits."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ebclab.sweeps.policies.stopping import StopRules, asha, collapsed, decide, diverged, median, plateau
+from ebclab.sweeps.trial import Epoch, Trial
+
+Curve = dict[int, float]
+ASHA = {"grace_epochs": 1, "reduction_factor": 3, "max_epochs": 27}
+
+
+def trial(name: str, values: list[float], **changes: Any) -> Trial:
+    """A trial of ten epochs that measured ``values`` after epochs 1, 2, ..."""
+    curve = {epoch: Epoch(value, float(epoch)) for epoch, value in enumerate(values, start=1)}
+    return Trial(**{"id": name, "kind": "search", "number": 0, "point": {}, "settings": {}, "seed": 0, "epochs": 10,
+                    "state": "running", "curve": curve} | changes)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RayTrial:
+    """As much of a Ray trial as its schedulers read."""
+
+    trial_id: int
+
+
+def told_in_random_order(rng: random.Random, num_trials: int, epochs: int) -> list[tuple[int, int, float]]:
+    """(trial, epoch, value) as a sweep hears them: each trial's epochs in order, the trials mixed."""
+    turns = [number for number in range(num_trials) for _ in range(epochs)]
+    rng.shuffle(turns)
+    done = [0] * num_trials
+    told = []
+    for number in turns:
+        done[number] += 1
+        told.append((number, done[number], rng.random()))
+    return told
+
+
+@pytest.mark.parametrize(("grace", "factor"), [(1, 3), (1, 2), (2, 3), (1, 4), (3, 2), (12, 3)])
+def test_asha_stops_the_same_trials_as_ray_tunes_own(grace: int, factor: int) -> None:
+    from ray.tune.schedulers.async_hyperband import _Bracket
+
+    epochs, stops = 12, 0
+    for seed in range(40):
+        bracket = _Bracket(grace, epochs, factor, 0)
+        curves: list[Curve] = [{} for _ in range(15)]
+        over: set[int] = set()
+        for number, epoch, value in told_in_random_order(random.Random(seed), 15, epochs):
+            if number in over:
+                continue
+            curves[number][epoch] = value
+            rivals = curves[:number] + curves[number + 1 :]
+            ours = asha(curves[number], rivals, grace_epochs=grace, reduction_factor=factor, max_epochs=epochs)
+            if epoch < epochs:  # with max_t at the budget, Ray has a rung in the last epoch too
+                rays = bracket.on_result(RayTrial(number), epoch, value)
+                assert (ours is not None) == (rays == "STOP")
+            else:
+                assert ours is None
+            if ours:
+                over.add(number)
+        stops += len(over)
+    assert (stops > 0) == (grace < epochs)
+
+
+def test_of_a_rung_reached_by_all_but_one_the_best_third_goes_on() -> None:
+    others = [{1: value / 10} for value in range(10)]  # 0.0 ... 0.9: nine thirds between ten, the bound lies at 0.6
+    assert asha({1: 0.6}, others, **ASHA) is None
+    assert asha({1: 0.599}, others, **ASHA) == "rung 1: 0.599 is below 0.6, the best third of 10 others"
+
+
+def test_asha_judges_at_rungs_alone_and_by_the_same_epoch() -> None:
+    others = [{1: 0.5, 2: 0.9, 3: 0.9, 4: 0.9, 9: 0.9}]
+    assert asha({1: 0.6, 2: 0.1}, others, **ASHA) is None  # 2 is no rung
+    assert asha({1: 0.6, 2: 0.1, 3: 0.1}, others, **ASHA) is not None
+    assert asha({1: 0.6, 2: 0.1, 3: 0.1, 4: 0.1}, others, **ASHA) is None  # its rung is behind it
+    assert asha({3: 0.1}, [{1: 0.9, 2: 0.9}], **ASHA) is None  # nobody has been there
+
+
+def test_asha_tells_a_resumed_trial_the_same_as_an_undisturbed_one() -> None:
+    # From epoch 5 on, restarted or not, the log holds epochs 1 to 5: rungs 1 and 3 are past, 9 is next.
+    others = [dict.fromkeys(range(1, 28), 0.9)]
+    own = dict.fromkeys(range(1, 9), 0.1)
+    assert asha(dict.fromkeys(range(1, 6), 0.1), others, **ASHA) is None
+    assert asha(own, others, **ASHA) is None
+    assert asha({**own, 9: 0.1}, others, **ASHA) is not None
+
+
+def test_asha_judges_a_rung_at_the_first_epoch_measured_after_it() -> None:
+    others = [{2: 0.9, 4: 0.9, 6: 0.9}]
+    assert asha({2: 0.1}, others, **ASHA) is not None  # rung 1
+    assert asha({2: 0.9, 4: 0.1}, others, **ASHA) == "rung 3: 0.1 is below 0.9, the best third of 1 other"
+    assert asha({2: 0.9, 4: 0.9, 6: 0.1}, others, **ASHA) is None  # no rung between 4 and 6
+
+
+def test_asha_lets_the_first_an_equal_one_and_the_last_epoch_go_on() -> None:
+    assert asha({1: 0.0}, [], **ASHA) is None
+    assert asha({}, [{1: 1.0}], **ASHA) is None
+    assert asha({1: 0.5}, [{1: 0.5}] * 7, **ASHA) is None
+    assert asha({1: 0.5}, [{1: math.nan}], **ASHA) is None  # nothing to compare with
+    assert asha({3: 0.0}, [{3: 1.0}], grace_epochs=3, reduction_factor=3, max_epochs=3) is None
+
+
+@pytest.mark.parametrize(("grace", "factor"), [(0, 3), (1, 1)])
+def test_rungs_that_would_never_rise_are_refused(grace: int, factor: int) -> None:
+    with pytest.raises(ValueError, match="rungs do not rise"):
+        asha({1: 0.5}, [], grace_epochs=grace, reduction_factor=factor, max_epochs=9)
+
+
+def test_the_median_rule_stops_the_same_trials_as_ray_tunes_own() -> None:
+    from ray.tune.schedulers import MedianStoppingRule
+
+    nobody_waits = SimpleNamespace(get_live_trials=list)
+    names = [RayTrial(number) for number in range(9)]
+    stops = 0
+    for seed in range(40):
+        rays = MedianStoppingRule("epoch", "score", "max", grace_period=1, min_samples_required=3)
+        curves: list[Curve] = [{} for _ in range(9)]
+        over: set[int] = set()
+        for number, epoch, value in told_in_random_order(random.Random(seed), 9, 6):
+            if number in over:
+                continue
+            curves[number][epoch] = value
+            rivals = curves[:number] + curves[number + 1 :]
+            ours = median(curves[number], rivals, grace_epochs=1, min_others=3)
+            theirs = rays.on_trial_result(nobody_waits, names[number], {"epoch": epoch, "score": value})
+            assert (ours is not None) == (theirs == "STOP")
+            if ours:
+                over.add(number)
+        stops += len(over)
+    assert stops > 0
+
+
+def test_the_median_rule_compares_the_best_with_means_of_those_that_came_so_far() -> None:
+    others = [
+        {1: 0.2, 2: 0.4},
+        {1: 0.4, 2: 0.6, 3: 0.9},
+        {1: 0.6, 2: 0.8},
+        {1: 0.99},
+    ]  # means 0.3, 0.5, 0.7; one behind
+    assert median({1: 0.5, 2: 0.1}, others, grace_epochs=1, min_others=3) is None
+    reason = "epoch 2: its best, 0.49, is below 0.5, the median of 3 others"
+    assert median({1: 0.49, 2: 0.1}, others, grace_epochs=1, min_others=3) == reason
+    assert median({1: 0.49, 2: 0.1}, others, grace_epochs=3, min_others=3) is None
+    assert median({1: 0.49, 2: 0.1}, others, grace_epochs=1, min_others=4) is None
+    assert median({}, [], grace_epochs=0, min_others=0) is None
+
+
+def test_a_plateau_is_a_window_whose_best_gains_no_more_than_asked() -> None:
+    own = {1: 0.5, 2: 0.75, 3: 0.625, 4: 0.75}
+    assert plateau(own, patience_epochs=2, min_change=0.0) == "no gain in 2 epochs: 0.75 after 0.75"
+    assert plateau(own, patience_epochs=3, min_change=0.0) is None  # 0.75 after 0.5
+    assert plateau(own, patience_epochs=3, min_change=0.25) is not None
+    assert plateau(own, patience_epochs=4, min_change=1.0) is None  # nothing before the window
+    assert plateau(own, patience_epochs=0, min_change=1.0) is None
+    assert plateau({2: 0.5, 8: 0.5}, patience_epochs=6, min_change=0.0) is not None  # epochs count, not measurements
+
+
+@pytest.mark.parametrize("name", ["effective_rank", "embedding_spread"])
+def test_a_collapse_must_last(name: str) -> None:
+    limits = {"min_effective_rank": 1.5, "min_spread": 1.5, "patience_epochs": 3}
+    healthy, sick = {name: 1.5}, {name: 1.0}
+    assert collapsed({1: sick, 2: sick}, **limits) is None
+    assert collapsed({1: sick, 2: sick, 3: sick}, **limits) == f"collapsed: {name} 1, below 1.5 for 3 epochs"
+    assert collapsed({1: sick, 2: healthy, 3: sick, 4: sick}, **limits) is None
+    assert collapsed({1: sick, 2: sick, 3: sick, 4: healthy}, **limits) is None
+    assert collapsed({1: healthy, 3: sick, 4: sick}, **limits) is not None  # epoch 2 was not measured
+    assert collapsed({1: {}, 2: {}, 3: {}, 4: {"info_nce": 0.0}}, **limits) is None
+    assert collapsed({1: sick, 2: sick, 3: sick}, min_effective_rank=0, min_spread=0, patience_epochs=1) is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_no_finite_number_has_diverged(value: float) -> None:
+    assert diverged({1: {"info_nce": value}}, max_energy_ratio=0) == f"diverged: info_nce is {value} after epoch 1"
+    assert diverged({1: {"info_nce": value}, 2: {"info_nce": 1.0}}, max_energy_ratio=0) is None  # it went on
+
+
+@pytest.mark.parametrize("name", ["energy_data", "energy_chains", "energy_gap"])
+def test_energies_are_judged_by_the_trials_own_first_epochs(name: str) -> None:
+    def judge(*values: float) -> str | None:
+        return diverged({at: {name: value} for at, value in enumerate(values, start=1)}, max_energy_ratio=100)
+
+    assert judge(5.0, -20.0, 2000.0) is None
+    assert judge(5.0, -20.0, 2001.0) == f"diverged: {name} 2e+03, over 100 times the 20 of the start"
+    assert judge(5.0, -20.0, -2001.0) is not None
+    assert judge(0.0, 1e-6, 100.0) is None  # below a nat nothing is large
+    assert judge(0.0, 1e-6, 101.0) is not None
+    assert judge(1.0, 1e9) is None  # the first two set the scale
+    assert judge(5.0, -20.0, 1e9, 3.0) is None
+    assert diverged({1: {name: 1.0}, 2: {name: 1.0}, 3: {name: 1e9}}, max_energy_ratio=0) is None
+
+
+def test_a_sweep_stops_for_the_first_reason_in_the_stated_order() -> None:
+    bad = trial("1", [0.5, 0.1, 0.1])
+    for point in bad.curve.values():
+        point.metrics.update(effective_rank=1.0, energy_gap=1.0)
+    good = [trial(name, [0.9, 0.9, 0.9]) for name in "234"]
+    rules = StopRules(grace_epochs=3, plateau_epochs=2)
+    assert decide(bad, good, rules) == "collapsed: effective_rank 1, below 1.5 for 3 epochs"
+    bad.curve[3].metrics["energy_gap"] = 1e9
+    assert str(decide(bad, good, rules)).startswith("diverged: energy_gap")
+    bad.curve[3].metrics.update(energy_gap=1.0, effective_rank=9.0)
+    assert str(decide(bad, good, rules)).startswith("rung 3")
+    assert str(decide(bad, good, StopRules("median", grace_epochs=3, plateau_epochs=2))).startswith("epoch 3: its best")
+    for scheduler in ("pbt", "none"):
+        assert str(decide(bad, good, StopRules(scheduler, plateau_epochs=2))).startswith("no gain")
+        assert decide(bad, good, StopRules(scheduler)) is None
+
+
+def test_the_objective_itself_may_diverge() -> None:
+    assert decide(trial("1", [0.5, math.nan]), [], StopRules()) == "diverged: objective is nan after epoch 2"
+
+
+def test_confirming_trials_neither_stop_for_a_comparison_nor_take_part_in_one() -> None:
+    rules = StopRules(grace_epochs=2, plateau_epochs=1)
+    good = [trial("2", [0.9, 0.9]), trial("3", [0.9, 0.9])]
+    confirming = trial("c", [0.1, 0.1], kind="confirm")
+    assert decide(confirming, good, rules) is None
+    confirming.curve[2].metrics["info_nce"] = math.nan
+    assert decide(confirming, good, rules) is not None
+    better = [trial("c", [0.9, 0.9], kind="confirm")]
+    assert decide(trial("1", [0.1, 0.2]), good, rules) is not None
+    assert decide(trial("1", [0.1, 0.2]), better, rules) is None
+
+
+def test_a_trial_is_no_rival_of_itself_and_finishes_in_its_last_epoch() -> None:
+    own = trial("1", [0.1])
+    assert decide(own, [own, trial("1", [0.9])], StopRules(grace_epochs=1)) is None
+    last = trial("1", [0.1, math.nan], epochs=2)
+    assert decide(last, [trial("2", [0.9, 0.9])], StopRules(grace_epochs=2)) is None
+
+
+class Watched(Trial):
+    """A trial that counts how often its curve is asked for."""
+
+    asked = 0
+
+    @property
+    def objectives(self) -> dict[int, float]:
+        Watched.asked += 1
+        return {epoch: point.objective for epoch, point in self.curve.items()}
+
+
+@pytest.mark.parametrize(("scheduler", "epochs_that_compare"), [("asha", 2), ("median", 6), ("pbt", 0), ("none", 0)])
+def test_curves_of_others_are_read_only_where_they_are_compared(scheduler: Any, epochs_that_compare: int) -> None:
+    # Of 9 epochs, asha compares at 3 and (factor 2) 6; median from 3 on; the last epoch ends the trial anyway.
+    other = Watched("1", "search", 1, {}, {}, 0, 9, curve={epoch: Epoch(0.0, 1.0) for epoch in range(1, 10)})
+    rules = StopRules(scheduler=scheduler, grace_epochs=3, reduction_factor=2, min_others=1)
+    Watched.asked = 0
+    for epochs_done in range(1, 10):
+        decide(trial("0", [0.5] * epochs_done, epochs=9), [other], rules)
+    assert Watched.asked == epochs_that_compare
+
+
+def test_without_a_number_comparison_begins_after_a_fifth_of_the_budget() -> None:
+    assert [StopRules().grace(epochs) for epochs in (1, 4, 10, 200)] == [1, 1, 2, 40]
+    assert StopRules(grace_epochs=3).grace(200) == 3

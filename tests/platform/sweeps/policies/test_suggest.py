@@ -1,0 +1,203 @@
+import logging
+import math
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ebclab.sweeps.policies.suggest import STARTUP, suggest
+from ebclab.sweeps.space.space import Space, parse_space
+from ebclab.sweeps.trial import Epoch, State, Trial
+
+EVERY_KIND = {
+    "a.derived": {"uniform": [0.05, 1.0], "times": "a.scale"},
+    "a.scale": {"loguniform": [0.01, 0.2]},
+    "a.count": {"int": [1, 20]},
+    "a.size": {"int": [256, 65536], "log": True},
+    "a.share": {"quantised": [0.1, 0.7, 0.2]},
+    "a.word": {"choice": ["x", True, 3]},
+}
+LINE = {"x": {"uniform": [0, 1]}}
+BEST = 0.3
+
+
+def space_of(parameters: dict[str, Any]) -> Space:
+    return parse_space({"parameters": parameters}, "s.yaml")
+
+
+def trial(number: int, point: dict[str, Any], objective: float | None = None, state: State = "finished") -> Trial:
+    """Return a trial of two epochs whose objective at the last is ``objective``, or one without any."""
+    curve = {} if objective is None else {1: Epoch(objective - 1, 1.0), 2: Epoch(objective, 2.0)}
+    return Trial(f"{number:04}", "search", number, point, {}, seed=0, epochs=2, state=state, curve=curve)
+
+
+def on_a_line(state: State = "finished", count: int = 30) -> list[Trial]:
+    """Return trials evenly spread over [0, 1], whose objective falls with the distance from ``BEST``."""
+    points = [(i + 0.5) / count for i in range(count)]
+    return [trial(i, {"x": x}, -abs(x - BEST), state) for i, x in enumerate(points)]
+
+
+def tpe(trials: list[Trial], count: int = 40, first: int = 100, **other: Any) -> list[float]:
+    """Return what TPE proposes for each of ``count`` numbers that all know the same ``trials``."""
+    space = space_of(LINE)
+    numbers = range(first, first + count)
+    return [
+        suggest(space, "tpe", seed=1, number=number, trials=trials, default=None, **other)["x"] for number in numbers
+    ]
+
+
+def median_distance(values: list[float], place: float = BEST) -> float:
+    return statistics.median(abs(value - place) for value in values)
+
+
+@pytest.mark.parametrize("search", ["tpe", "random"])
+def test_the_first_trial_is_the_default(search):
+    default = {"x": 0.123}
+    assert suggest(space_of(LINE), search, seed=0, number=0, trials=[], default=default) == default
+    assert suggest(space_of(LINE), search, seed=0, number=1, trials=[], default=default) != default
+
+
+def test_a_grid_is_walked_in_turn_and_ends():
+    space = space_of(EVERY_KIND)
+    walked = [suggest(space, "grid", seed=0, number=i, trials=[], default={"x": 0.1}) for i in range(space.grid_size)]
+    assert walked == space.grid()
+    with pytest.raises(IndexError):
+        suggest(space, "grid", seed=0, number=space.grid_size, trials=[], default=None)
+
+
+def draws(name: str, count: int, seed: int = 0) -> list[float]:
+    space = space_of({"x": {"uniform": [0, 1]}, "y": {"uniform": [0, 1]}})
+    return [suggest(space, "random", seed=seed, number=i, trials=[], default=None)[name] for i in range(count)]
+
+
+def test_random_points_are_uniform():
+    count = 1000
+    ordered = sorted(draws("x", count))
+    distance = max(max(abs(x - i / count), abs(x - (i + 1) / count)) for i, x in enumerate(ordered))
+    assert distance < 1.63 / math.sqrt(count)  # Kolmogorov and Smirnov at one per cent
+
+
+@pytest.mark.parametrize("other", [("y", 0), ("x", 1)])
+def test_random_points_of_different_parameters_and_seeds_do_not_correlate(other):
+    count = 1000
+    assert abs(statistics.correlation(draws("x", count), draws(other[0], count, other[1]))) < 3 / math.sqrt(count)
+
+
+def test_one_parameter_more_leaves_the_random_values_of_the_others_as_they_were():
+    x = draws("x", 20)
+    assert [suggest(space_of(LINE), "random", seed=0, number=i, trials=[], default=None)["x"] for i in range(20)] == x
+
+
+@pytest.mark.parametrize("search", ["tpe", "random"])
+def test_suggestions_lie_in_the_box_whatever_the_kind_of_range(search):
+    space = space_of(EVERY_KIND)
+    trials: list[Trial] = []
+    for number in range(25):
+        point = suggest(space, search, seed=3, number=number, trials=trials, default=None)
+        expected = {name: value if value == "x" else pytest.approx(value, rel=1e-11) for name, value in point.items()}
+        assert space.point_of(space.settings(point)) == expected
+        trials.append(trial(number, point, point["a.share"]))
+
+
+def test_a_suggestion_depends_on_what_is_known_and_not_on_its_order():
+    trials = on_a_line()
+    assert tpe(trials, 5) == tpe(trials[::-1], 5)
+    assert tpe(trials, 5) == tpe(trials, 5)
+    assert tpe(trials, 5) != tpe(trials[:-10], 5)
+
+
+def test_tpe_begins_at_random():
+    trials = on_a_line()[: STARTUP - 1]
+    running = [trial(50, {"x": 0.5}, state="running"), trial(51, {"x": 0.5}, state="failed")]
+    numbers = range(100, 105)
+    randomly = [suggest(space_of(LINE), "random", seed=1, number=i, trials=[], default=None)["x"] for i in numbers]
+    assert tpe(trials + running, 5) == randomly
+    assert tpe([*trials, trial(52, {"x": 0.5}, 0.0)], 5) != randomly
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_tpe_comes_closer_to_the_best_than_random_points(state):
+    assert median_distance(tpe(on_a_line(state))) < 0.5 * median_distance(draws("x", 40))
+
+
+def test_tpe_prefers_finished_trials_to_stopped_ones_that_promised_more():
+    stopped = [replace(one, number=one.number + 30) for one in on_a_line("stopped")]  # best at 0.3
+    finished = [trial(i, {"x": x}, -10.0) for i, x in enumerate([0.78, 0.79, 0.8, 0.81, 0.82])]
+    assert median_distance(tpe(finished + stopped), 0.8) < median_distance(tpe(finished + stopped), BEST)
+
+
+def test_of_a_stopped_trial_the_last_measurement_counts():
+    trials = on_a_line("stopped")
+    same_end = [replace(one, curve={**one.curve, 1: Epoch(5.0, 1.0)}) for one in trials]
+    assert tpe(same_end, 5) == tpe(trials, 5)
+
+
+def flat_with_a_cliff(state: State, reason: str = "", objective: float | None = None) -> list[Trial]:
+    """Return trials on [0, 1]: those above 0.5 in ``state``, the others equally good."""
+    places = [(i, (i + 0.5) / 30) for i in range(30)]
+    return [
+        trial(i, {"x": x}, 0.5) if x < 0.5 else replace(trial(i, {"x": x}, objective, state), reason=reason)
+        for i, x in places
+    ]
+
+
+def test_tpe_avoids_where_trials_diverged():
+    beyond = [x > 0.5 for x in tpe(flat_with_a_cliff("diverged"))]
+    beyond_unknown = [x > 0.5 for x in tpe(flat_with_a_cliff("failed", "disk full"))]
+    assert sum(beyond) < 0.15 * len(beyond)
+    assert sum(beyond_unknown) > 2 * sum(beyond)
+
+
+def test_running_out_of_memory_counts_as_diverging():
+    diverged = tpe(flat_with_a_cliff("diverged"), 5)
+    assert tpe(flat_with_a_cliff("failed", "CUDA out of memory. Tried to allocate 2 GiB"), 5) == diverged
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+@pytest.mark.parametrize("objective", [math.nan, None])
+def test_an_objective_that_is_no_number_counts_as_diverging(state, objective):
+    assert tpe(flat_with_a_cliff(state, objective=objective), 5) == tpe(flat_with_a_cliff("diverged"), 5)
+
+
+def test_any_other_failure_tells_nothing():
+    known = [one for one in flat_with_a_cliff("failed", "disk full") if one.state != "failed"]
+    assert tpe(flat_with_a_cliff("failed", "disk full"), 5) == tpe(known, 5)
+
+
+def test_tpe_keeps_away_from_trials_that_still_run():
+    running = [trial(50 + i, {"x": BEST + 0.001 * i}, state="running") for i in range(10)]
+    assert median_distance(tpe(on_a_line() + running)) > 1.5 * median_distance(tpe(on_a_line()))
+
+
+@pytest.mark.parametrize("state", ["waiting", "interrupted"])
+def test_trials_that_will_run_count_as_running(state):
+    running = [trial(50 + i, {"x": BEST + 0.001 * i}, state="running") for i in range(10)]
+    will_run = [replace(one, state=state) for one in running]
+    assert tpe(on_a_line() + will_run, 5) == tpe(on_a_line() + running, 5)
+
+
+def test_confirming_trials_and_the_trial_itself_tell_nothing():
+    confirming = replace(trial(7, {"x": 0.9}, 10.0), kind="confirm")
+    itself = trial(100, {"x": 0.9}, 10.0)
+    assert tpe([*on_a_line(), confirming, itself], 1) == tpe(on_a_line(), 1)
+
+
+def test_an_earlier_sweep_teaches_as_trials_of_this_one_would():
+    earlier = [(one.point, -abs(one.point["x"] - BEST)) for one in on_a_line()]
+    assert tpe([], 5, earlier=earlier) == tpe(on_a_line(), 5)
+
+
+def test_optuna_says_nothing_and_its_log_level_stays_as_it_was():
+    logger, said = logging.getLogger("optuna"), []
+    listener = logging.Handler()
+    listener.emit = said.append
+    level = logger.level
+    logger.addHandler(listener)
+    logger.setLevel(logging.INFO)
+    try:
+        tpe(on_a_line(), 1)
+        assert (said, logger.level) == ([], logging.INFO)
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)

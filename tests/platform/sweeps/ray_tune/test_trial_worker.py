@@ -1,0 +1,207 @@
+"""What crosses the border to a trial's process: images without a copy, and scores that nobody loses or hears twice."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.cluster.versions import Origin
+from ebclab.config.encoder import InitConfig
+from ebclab.data.holdout import Split
+from ebclab.data.image_set import ImageSet
+from ebclab.encoders import digest_of, new_encoder
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.initial_weights import InitialWeights, keep_weights
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.ray_tune import trial_worker as worker
+from ebclab.sweeps.ray_tune.shared_images import SharedImages
+from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, TurnReport, run_turn
+from ebclab.sweeps.scheduler import Order
+from ebclab.training.setup import load_images
+from energy_contrast.catalog import METHODS
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Tune is told."""
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(worker, "tune", SimpleNamespace(report=told.append))
+    return told
+
+
+@pytest.fixture
+def split() -> Split:
+    def part(rows: range) -> ImageSet:
+        index = torch.tensor(list(rows))
+        images = index.to(torch.uint8)[:, None, None, None].expand(-1, 3, 4, 4)
+        return ImageSet("mine", images, index % 2, index * 7, ("a", "b"), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+    return Split(part(range(10)), part(range(10, 13)), "digest")
+
+
+def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split) -> None:
+    back: Split = pickle.loads(pickle.dumps(SharedImages.of(split))).split()
+    assert back.digest == "digest"
+    for ours, theirs in ((back.train, split.train), (back.holdout, split.holdout)):
+        assert (ours.name, ours.class_names, ours.mean, ours.std) == ("mine", ("a", "b"), theirs.mean, theirs.std)
+        for name in ("images", "labels", "keys"):
+            assert torch.equal(getattr(ours, name), getattr(theirs, name))
+            assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+
+
+def test_all_readers_see_the_same_memory_which_may_be_read_only(split: Split) -> None:
+    shared = SharedImages.of(split)
+    for array in shared.arrays:
+        array.flags.writeable = False  # as Ray's object store gives it
+    one, two = shared.split(), shared.split()
+    for index, name in enumerate(("images", "labels", "keys")):
+        address = shared.arrays[index].ctypes.data
+        assert getattr(one.train, name).data_ptr() == getattr(two.train, name).data_ptr() == address
+
+
+def test_contiguous_images_are_shared_without_a_copy(split: Split) -> None:
+    assert SharedImages.of(split).arrays[1].ctypes.data == split.train.labels.data_ptr()
+
+
+def test_a_set_that_holds_nothing_out_comes_back_too(split: Split) -> None:
+    empty = Split(split.train, split.holdout.rows(torch.arange(0)), "d")
+    back = SharedImages.of(empty).split()
+    assert (len(back.train), len(back.holdout), back.holdout.images.shape) == (10, 0, (0, 3, 4, 4))
+
+
+def test_an_epochs_scores_are_told_once_and_training_metrics_never(
+    tmp_path: Path, reports: list[dict[str, Any]]
+) -> None:
+    report = TurnReport(RunFolder(tmp_path), "holdout_knn")
+    report.update(5, 0, {"loss": 1.0})
+    for _ in range(2):
+        report.update(10, 1, {"loss": 1.0, "holdout_knn": 0.5})
+    report.update(20, 2, {"holdout_knn": 0.6})
+    assert reports == [
+        {"epoch": 1, "objective": 0.5, "metrics": {"loss": 1.0, "holdout_knn": 0.5}},
+        {"epoch": 2, "objective": 0.6, "metrics": {"holdout_knn": 0.6}},
+    ]
+
+
+def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(
+    tmp_path: Path, reports: list[dict[str, Any]]
+) -> None:
+    run = RunFolder(tmp_path)
+    run.metrics.append("event", 0, event="started")
+    for epoch in (1, 2):
+        run.metrics.append("train", 10 * epoch, epoch=epoch - 1, seconds=1.0, holdout_knn=0.99)
+        run.metrics.append("epoch", 10 * epoch, epoch=epoch, seconds=2.0 * epoch, holdout_knn=epoch / 10, spread=1.0)
+    report = TurnReport(run, "holdout_knn")
+    report.start(20, 30, 3)
+    report.update(20, 2, {"holdout_knn": 0.2})
+    report.update(30, 3, {"holdout_knn": 0.3})
+    assert [(told["epoch"], told["objective"]) for told in reports] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert reports[1]["metrics"] == {"seconds": 4.0, "holdout_knn": 0.2, "spread": 1.0}
+
+
+def test_a_replay_tells_numbers_that_are_not_finite_as_the_turn_itself_would_have(
+    tmp_path: Path, reports: list[dict[str, Any]]
+) -> None:
+    run = RunFolder(tmp_path)
+    run.metrics.append("epoch", 10, epoch=1, holdout_knn=0.5, effective_rank=math.inf)
+    run.metrics.append("epoch", 20, epoch=2, holdout_knn=math.nan)
+    TurnReport(run, "holdout_knn").replay()
+    assert [told["epoch"] for told in reports] == [1, 2]
+    assert reports[0]["metrics"]["effective_rank"] == math.inf
+    assert math.isnan(reports[1]["objective"])
+
+
+@pytest.fixture
+def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
+    config = sweep_plan("data.train_limit=64", "training.batch_size=32").config
+    shared = SharedImages.of(load_images(config))
+    common = {"threads": 1, "gpus": 0.0, "command": ("test",), "origin": Origin.here()}
+    return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, **common)
+
+
+def order(epochs: int, **settings: Any) -> dict[str, Any]:
+    return {"order": Order("0000", "0000", settings, 0, epochs).to_json()}
+
+
+def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    run_turn(order(2), setup)
+    first = list(reports)
+    assert [told.get("epoch") for told in first] == [1, 2, None]
+    assert first[-1] == {"outcome": "finished", "reason": ""}
+    reports.clear()
+    run_turn(order(2), setup)
+    assert [(told.get("epoch"), told.get("objective")) for told in reports] == [
+        (told.get("epoch"), told.get("objective")) for told in first
+    ]
+
+
+def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, reports: list[dict[str, Any]]) -> None:
+    run_turn(order(1, **{"training.batch_size": 4096}), setup)
+    (told,) = reports
+    assert told["outcome"] == "failed"
+    assert "\n" not in told["reason"]
+    assert "Traceback" in (setup.folder.trials / "0000" / "error.txt").read_text()
+
+
+def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_run_folder(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    elsewhere = Origin("the-head", {**setup.origin.versions, "torch": "1.0"})
+    run_turn(order(1), replace(setup, origin=elsewhere))
+    (told,) = reports
+    assert told["outcome"] == "refused"
+    assert "got 1.0 where the command runs; install the same wheel" in told["reason"]
+    assert not setup.folder.trials.exists()
+
+
+def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_later(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    run = setup.folder.run("0000")
+    run.stop.set()
+    run_turn(order(3), setup)
+    assert reports[-1]["outcome"] == "interrupted"
+    run.stop.clear()
+    run_turn(order(3), setup)
+    assert reports[-1]["outcome"] == "finished"
+
+
+def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_without_them(
+    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    torch.manual_seed(9)
+    tensors = dict(new_encoder(setup.config.encoder, 1, 8).state_dict())
+    kept = tmp_path / "init.safetensors"
+    keep_weights(kept, InitialWeights("there", tensors))
+    config = replace(setup.config, init=InitConfig("there", digest_of(tensors)))
+    starting = replace(setup, config=config, weights=kept)
+    still = {"optimizer.learning_rate": 1e-30}
+    run_turn(order(1, **still), starting)
+    assert reports[-1] == {"outcome": "finished", "reason": ""}
+    found = checkpoint.load(setup.folder.trials / "0000" / "checkpoints")
+    assert found is not None
+    assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
+    kept.unlink()
+    run_turn(order(2, **still), starting)
+    assert reports[-1] == {"outcome": "finished", "reason": ""}
+
+
+def test_a_trial_without_the_weights_it_should_begin_with_fails(
+    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    config = replace(setup.config, init=InitConfig("there", "0" * 64))
+    run_turn(order(1), replace(setup, config=config, weights=tmp_path / "missing.safetensors"))
+    assert reports[-1]["outcome"] == "failed"
+    assert "missing.safetensors" in reports[-1]["reason"]

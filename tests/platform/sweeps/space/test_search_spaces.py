@@ -1,0 +1,79 @@
+"""The search spaces shipped with the package."""
+
+from dataclasses import fields
+from importlib.resources import files
+
+import pytest
+
+from ebclab.config import compose, list_recipes
+from ebclab.config.parse import catalogue
+from ebclab.sweeps.policies.suggest import suggest
+from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
+from ebclab.sweeps.space.space import list_spaces, load_space
+
+SPACES = list_spaces()
+SWEPT = [method for method in catalogue() if method != "supervised"]
+
+
+def test_there_is_a_space_for_every_method_that_can_be_swept_and_for_no_other():
+    assert set(SPACES) == set(SWEPT)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space_can_be_read_and_survives_the_way_through_plain_values(name):
+    space = load_space(None, name)
+    point = next(space.corners())
+    assert space.point_of(space.settings(point)) == point
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space_searches_learning_rate_batch_size_projection_size_and_temperature_where_there_is_one(name):
+    keys = {"optimizer.learning_rate", "training.batch_size", "method.projection_size"}
+    if any(field.name == "temperature" for field in fields(catalogue()[name].Config)):
+        keys.add("method.temperature")
+    assert keys <= load_space(None, name).by_name.keys()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_range_says_above_it_where_it_comes_from(name):
+    lines = files("ebclab").joinpath("search_spaces", f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# What a sweep of ")
+    for line, above in zip(lines[2:], lines[1:], strict=False):
+        is_range = line.startswith("  ") and not line.strip().startswith("#")
+        assert not is_range or above.strip().startswith("#") or line.startswith("  method.sigma_min"), line
+
+
+@pytest.mark.parametrize("method", SWEPT)
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_every_space_fits_every_recipe(method, recipe):
+    check_space(load_space(None, method), compose(method, recipe), searched_live_only=False)
+
+
+@pytest.mark.parametrize("method", SWEPT)
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_the_default_point_is_the_recipe_itself(method, recipe):
+    space, config = load_space(None, method), compose(method, recipe)
+    point = space.point_of(own_settings(space, config))
+    assert point is not None
+    assert apply_settings(config, space.settings(point)) == config
+
+
+@pytest.mark.parametrize("method", SWEPT)
+def test_every_kind_of_search_suggests_points_of_the_box_that_are_valid_runs(method):
+    space, config = load_space(None, method), compose(method, "digits-demo")
+    for search in ("random", "grid"):
+        for number in range(10):
+            point = suggest(space, search, seed=0, number=number, trials=[], default=None)
+            assert space.point_of(space.settings(point)) == {
+                name: pytest.approx(value, rel=1e-10) if isinstance(value, float) else value
+                for name, value in point.items()
+            }
+            apply_settings(config, space.settings(point))
+
+
+@pytest.mark.parametrize("method", SWEPT)
+def test_what_passes_the_check_at_corners_also_passes_as_a_whole_run(method):
+    space, config = load_space(None, method), compose(method, "digits-demo")
+    corners = list(space.corners())
+    for corner in corners[:: max(1, len(corners) // 25)]:
+        apply_settings(config, space.settings(corner))

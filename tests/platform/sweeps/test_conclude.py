@@ -1,0 +1,208 @@
+"""What a sweep says it found: who wins, what stopping saved, files that can be used again, one look at the test set."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+import ebclab
+from ebclab.config import compose, load_yaml_file, parse_yaml
+from ebclab.errors import StoreError, TrainingError
+from ebclab.sweeps import conclude as findings
+from ebclab.sweeps.conclude import conclude, saved_by_stopping
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan, trial_config
+from ebclab.sweeps.proposals import ConfirmProposals
+from ebclab.sweeps.trial import Epoch, Trial
+from ebclab.training.display import SilentDisplay
+from energy_contrast.catalog import METHODS
+
+Plans = Callable[..., SweepPlan]
+
+
+class Remembering(SilentSweepDisplay):
+    """A display that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Sweep:
+    """A sweep's folder with a log that is written by hand."""
+
+    def __init__(self, path: Path, plan: SweepPlan) -> None:
+        self.folder, self.plan = SweepFolder(path), plan
+        self.folder.trials.mkdir(parents=True)
+        self.log = SweepLog(self.folder.log)
+        self.display = Remembering()
+
+    def add(self, name: str, *values: float, state: str = "finished", reason: str = "", **changes: Any) -> None:
+        """Add a trial that measured ``values``, one second an epoch."""
+        rate = 0.001 * (1 + len(self.log.trials))
+        settings = {"optimizer.learning_rate": rate, "method.temperature": 0.5}
+        facts = {"kind": "search", "number": len(self.log.trials), "point": settings, "settings": settings, "seed": 0}
+        self.log.append("trial", trial=name, epochs=6, **{**facts, **changes})
+        for epoch, value in enumerate(values, start=1):
+            self.log.append("epoch", trial=name, epoch=epoch, objective=value, seconds=float(epoch), metrics={})
+        self.log.append("ended", trial=name, state=state, reason=reason, seconds=float(len(values)))
+
+    def confirm(self, source: str, **by_seed: float) -> None:
+        """Add confirming trials of ``source``, seed by seed."""
+        for seed, value in by_seed.items():
+            self.add(f"confirm-{source}-{seed}", value, kind="confirm", seed=int(seed.removeprefix("seed")))
+
+    def conclude(self) -> dict[str, Any]:
+        proposals = ConfirmProposals(self.plan, self.log)
+        return conclude(self.folder, self.plan, self.log, proposals, METHODS, self.display)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, sweep_plan: Plans) -> Sweep:
+    """Three finished trials, of which 0001 is the best, and one that was stopped."""
+    made = Sweep(tmp_path / "mine", sweep_plan(trials=4, top=2, seeds=3, baseline=False))
+    made.add("0000", 0.5, 0.6)
+    made.add("0001", 0.6, 0.9)
+    made.add("0002", 0.6, 0.7)
+    made.add("0003", 0.99, state="stopped", reason="rung 1")
+    return made
+
+
+@pytest.fixture
+def no_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail as soon as anybody reads the test set."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("the test set was read")
+
+    monkeypatch.setattr(findings, "evaluate_run", refuse)
+    monkeypatch.setattr("ebclab.runs.evaluate.load_split", refuse)
+
+
+def trial(state: Any, epochs_done: int, epochs: int, seconds: float) -> Trial:
+    curve = {epoch: Epoch(0.5, seconds * epoch / epochs_done) for epoch in range(1, epochs_done + 1)}
+    return Trial("a", "search", 0, {}, {}, 0, epochs, state=state, curve=curve, seconds=seconds)
+
+
+def test_a_stopped_trial_saved_the_epochs_it_did_not_train_at_its_own_seconds_an_epoch() -> None:
+    trials = [
+        trial("stopped", 2, 10, 6.0),  # 3 s an epoch, 8 epochs left: 24 s
+        trial("stopped", 1, 10, 0.5),  # 0.5 s an epoch, 9 epochs left: 4.5 s
+        trial("stopped", 0, 10, 1.0),  # never measured: nothing is known of it
+        trial("finished", 10, 10, 20.0),
+        trial("failed", 5, 10, 7.0),  # cut short, but not by the sweep's decision
+        trial("diverged", 5, 10, 7.0),
+    ]
+    assert saved_by_stopping(trials) == {"trials": 2, "epochs": 17, "seconds": 28.5, "seconds_spent": 41.5}
+    assert saved_by_stopping([]) == {"trials": 0, "epochs": 0, "seconds": 0, "seconds_spent": 0}
+
+
+def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_test_set(
+    sweep: Sweep, no_test_set: None
+) -> None:
+    sweep.plan = replace(sweep.plan, top=0)
+    result = sweep.conclude()
+    assert result["winner"]["trial"] == "0001"
+    assert result["winner"]["values"] == [0.9]
+    assert (result["test"], result["candidates"]) == (None, [])
+    assert result["trials"] == {"finished": 3, "stopped": 1}
+    assert result["saved"]["epochs"] == 5
+    assert json.loads(sweep.folder.result.read_text()) == result
+    assert sweep.display.notes == []
+
+
+def test_when_every_confirming_run_failed_the_search_decides_and_nobody_reads_the_test_set(
+    sweep: Sweep, no_test_set: None
+) -> None:
+    sweep.add("confirm-0001-seed1", 0.9, kind="confirm", seed=1, state="failed", reason="no disk")
+    result = sweep.conclude()
+    assert (result["winner"]["trial"], result["candidates"], result["test"]) == ("0001", [], None)
+
+
+def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
+    sweep.plan = replace(sweep.plan, top=3)
+    sweep.confirm("0001", seed1=0.99, seed2=0.98)  # the best mean, of two seeds only
+    sweep.confirm("0002", seed1=0.5, seed2=0.9, seed3=0.7)
+    sweep.confirm("0000", seed1=0.71, seed2=0.71, seed3=0.71)
+    result = sweep.conclude()
+    assert [entry["trial"] for entry in result["candidates"]] == ["0000", "0002", "0001"]
+    assert [entry["mean"] for entry in result["candidates"]] == pytest.approx([0.71, 0.7, 0.985])
+    assert result["winner"] == result["candidates"][0]
+    assert (result["winner"]["seeds"], result["winner"]["seeds_asked"]) == ([1, 2, 3], 3)
+    assert result["test"] is None  # there are no run folders to test
+    assert "no test score" in sweep.display.notes[-1]
+    assert sweep.log.last_event("not_tested") is not None
+
+
+def test_a_store_that_is_away_when_the_test_set_is_read_ends_the_sweep_without_a_result(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: Any, **options: Any) -> None:
+        raise StoreError("s3://runs/x: the store has not answered for 600 s")
+
+    monkeypatch.setattr(findings, "evaluate_run", away)
+    sweep.confirm("0001", seed1=0.7)
+    with pytest.raises(StoreError, match="has not answered"):
+        sweep.conclude()
+    assert not sweep.folder.result.exists()
+    assert sweep.log.last_event("not_tested") is None
+
+
+def test_the_settings_of_the_winner_are_a_file_that_a_run_takes_back(sweep: Sweep, no_test_set: None) -> None:
+    sweep.plan = replace(sweep.plan, top=0)
+    sweep.conclude()
+    settings = sweep.log.trials["0001"].settings
+    expected = trial_config(sweep.plan.config, settings, seed=0, epochs=6)
+    assert expected.optimizer.learning_rate == settings["optimizer.learning_rate"] == 0.002
+    assert compose("simclr", config=load_yaml_file(sweep.folder.best)) == expected
+    assert parse_yaml(sweep.folder.best.read_text(), where="best.yaml") == expected
+
+
+def test_a_sweep_in_which_nothing_was_measured_names_the_reasons(sweep_plan: Plans, tmp_path: Path) -> None:
+    made = Sweep(tmp_path / "mine", sweep_plan(trials=4))
+    with pytest.raises(TrainingError, match=r"mine: no trial measured anything: nothing was run; see .*trials\.jsonl"):
+        made.conclude()
+    for number, reason in enumerate(["out of memory: 8 GiB", "no such file", "out of memory: 8 GiB"]):
+        made.add(f"{number:04d}", state="failed", reason=reason)
+    with pytest.raises(TrainingError, match=r"out of memory: 8 GiB \(2 times\); no such file \(1 times\); see"):
+        made.conclude()
+    assert not made.folder.result.exists()
+    assert not made.folder.best.exists()
+
+
+def test_every_measured_trial_has_a_page_in_tensorboard(sweep: Sweep, no_test_set: None) -> None:
+    sweep.plan = replace(sweep.plan, top=0)
+    sweep.add("0004", state="failed", reason="early")
+    sweep.conclude()
+    pages = sorted(path.name for path in (sweep.folder.path / "tensorboard").iterdir())
+    assert pages == ["0000", "0001", "0002", "0003"]
+
+
+def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) -> None:
+    sweep.plan = replace(sweep.plan, top=1, seeds=2)
+    sweep.confirm("0001", seed1=0.8, seed2=0.9)
+    config = trial_config(sweep.plan.config, sweep.log.trials["0001"].settings, seed=1, epochs=1)
+    runs = [sweep.folder.trials / f"confirm-0001-seed{seed}" for seed in (1, 2)]
+    ebclab.pretrain(config, runs=runs[0].parent, name=runs[0].name, display=SilentDisplay())
+    shutil.copytree(runs[0], runs[1])
+    test = sweep.conclude()["test"]
+    for name in ("knn", "linear"):
+        scores = [json.loads((run / "evaluation.json").read_text())["rows"] for run in runs]
+        values = [next(iter(rows.values()))[name]["value"] for rows in scores]
+        assert test[name]["values"] == values
+        assert test[name]["mean"] == pytest.approx(fmean(values))
+    for run in runs:
+        shutil.rmtree(run)
+    assert sweep.conclude()["test"] == test
+    assert sum("reading the test set" in note for note in sweep.display.notes) == 2

@@ -1,0 +1,262 @@
+"""Who may enter the folder of a sweep: nobody beside a living process, nobody with another plan, nobody by mistake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.errors import RunError, UserError
+from ebclab.reports.reading import read_sweep
+from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.sync import leased
+from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
+from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.sweep import sweep
+from ebclab.sweeps.warm_start import earlier_results
+from energy_contrast.catalog import METHODS
+
+Plans = Callable[..., SweepPlan]
+
+HOLD = """
+import fcntl, sys
+lock = open(sys.argv[1], "a")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    return SweepFolder(tmp_path / "sweeps" / "mine")
+
+
+def look(folder: SweepFolder, plan: SweepPlan, *, resume: bool = False) -> dict[str, Any] | None:
+    return finished_result(folder, plan, METHODS, resume=resume)
+
+
+def finish(folder: SweepFolder, plan: SweepPlan) -> dict[str, Any]:
+    """Leave the folder as a sweep that has ended."""
+    with claim_sweep(folder, plan):
+        folder.result.write_text(json.dumps({"winner": "0003"}))
+    return {"winner": "0003"}
+
+
+def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plans, folder: SweepFolder) -> None:
+    plan = sweep_plan()
+    assert look(folder, plan) is None
+    assert not folder.path.exists()  # looking makes nothing
+    with claim_sweep(folder, plan):
+        assert folder.trials.is_dir()
+        assert read_plan(folder.plan).to_mapping() == plan.to_mapping()
+        assert not folder.result.exists()
+    assert look(folder, plan) is None
+    assert look(folder, plan, resume=True) is None
+
+
+def test_another_process_in_the_folder_is_one_sentence_until_it_is_gone(sweep_plan: Plans, folder: SweepFolder) -> None:
+    plan = sweep_plan()
+    with claim_sweep(folder, plan):
+        pass
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder.path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == b"held\n"
+        before = folder.plan.stat().st_mtime_ns
+        with (
+            pytest.raises(RunError, match="mine: another process works on this sweep; wait for it or stop it"),
+            claim_sweep(folder, replace(plan, trials=99)),
+        ):
+            pass
+        assert folder.plan.stat().st_mtime_ns == before
+    finally:
+        other.communicate()
+    with claim_sweep(folder, plan):
+        pass
+
+
+def test_two_claims_of_one_process_exclude_each_other_and_other_sweeps_do_not_matter(
+    sweep_plan: Plans, folder: SweepFolder
+) -> None:
+    plan = sweep_plan()
+    with claim_sweep(folder, plan):
+        with pytest.raises(RunError, match="another process"), claim_sweep(folder, plan):
+            pass
+        with claim_sweep(SweepFolder(folder.path.with_name("other")), plan):
+            pass
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(sweep_plan: Plans, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = SweepFolder(tmp_path / "file" / "mine")
+    assert look(folder, sweep_plan()) is None
+    with (
+        pytest.raises(RunError, match="mine: cannot be written, got Not a directory; choose another folder"),
+        claim_sweep(folder, sweep_plan()),
+    ):
+        pass
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(sweep_plan: Plans, folder: SweepFolder) -> None:
+    folder.path.mkdir(parents=True)
+    assert look(folder, sweep_plan()) is None  # empty: it may be used
+    (folder.path / ".lock").touch()
+    assert look(folder, sweep_plan()) is None
+    (folder.path / "thesis.tex").touch()
+    with pytest.raises(RunError, match="holds something that is no sweep; choose another --name"):
+        look(folder, sweep_plan())
+
+
+def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    address, there = f"file://{tmp_path}/store/mine", tmp_path / "store" / "mine"
+    folder, plan = SweepFolder.at(address), sweep_plan()
+    with claim_sweep(folder, plan):
+        (folder.path / "tensorboard" / "0000").mkdir(parents=True)
+        (folder.path / "tensorboard" / "0000" / "events").touch()
+    assert (there / "sweep.yaml").is_file()
+    shutil.rmtree(there)
+    left = SweepFolder.at(address).pull()
+    assert {path.name for path in left.path.iterdir() if path.is_dir()} >= {"trials", "tensorboard"}
+    assert look(left, plan) is None
+    with claim_sweep(left, plan):
+        assert (there / "sweep.yaml").is_file()
+
+
+def test_what_is_said_of_a_sweep_in_a_store_names_its_address(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    address = f"file://{tmp_path}/store/mine"
+    folder, plan = SweepFolder.at(address), sweep_plan()
+
+    def said(work: Callable[[], object]) -> str:
+        with pytest.raises(UserError) as caught:
+            work()
+        assert "copies" not in str(caught.value)
+        return str(caught.value)
+
+    assert said(folder.read_plan) == f"{address}: no sweep here, sweep.yaml is missing; `ebclab sweep` makes sweeps"
+    assert said(lambda: read_sweep(address)).startswith(f"{address}: no sweep here")
+    assert said(lambda: earlier_results(address, plan)).startswith(f"{address}: no sweep here")
+    with claim_sweep(folder, plan):
+        pass
+    other = replace(plan, epochs=plan.epochs + 1)
+    assert said(lambda: look(folder, other)).startswith(f"{address}: this sweep was begun otherwise")
+    for text, problem in (("[]", "sweep.yaml"), ("search: tpe", "sweep.yaml is not a sweep's plan")):
+        (tmp_path / "store" / "mine" / "sweep.yaml").write_text(text)
+        assert said(lambda: read_sweep(address)).startswith(f"{address}: {problem}")
+
+
+def test_a_sweep_in_a_store_is_read_without_a_touch_of_the_copy_that_a_sweep_works_in(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    address = f"file://{tmp_path}/store/mine"
+    folder = SweepFolder.at(address)
+    with claim_sweep(folder, sweep_plan()):
+        (folder.trials / "0000").mkdir()
+        (folder.trials / "0000" / "new.txt").write_text("not uploaded yet")
+        folder.log.write_text("")
+        read = read_sweep(address).folder
+        assert read.path != folder.path
+        assert read.run("0000").path == read.trials / "0000"
+        with pytest.raises(RunError, match="no finished trial"):
+            earlier_results(address, sweep_plan())
+        assert (folder.trials / "0000" / "new.txt").exists()
+        assert folder.log.exists()
+
+
+def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(
+    sweep_plan: Plans, folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(path: Path, plan: SweepPlan) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ebclab.sweeps.folder.write_plan", die)
+        with pytest.raises(KeyboardInterrupt), claim_sweep(folder, sweep_plan()):
+            pass
+    assert look(folder, sweep_plan()) is None
+    with claim_sweep(folder, sweep_plan()):
+        assert folder.trials.is_dir()
+
+
+def test_a_file_in_place_of_the_folder_is_one_sentence(sweep_plan: Plans, folder: SweepFolder) -> None:
+    folder.path.parent.mkdir()
+    folder.path.touch()
+    with pytest.raises(RunError, match="no sweep"):
+        look(folder, sweep_plan())
+
+
+def test_there_is_nothing_to_resume_where_no_sweep_is(sweep_plan: Plans, folder: SweepFolder) -> None:
+    with pytest.raises(RunError, match="nothing to resume, no sweep of this name; leave --resume out to start one"):
+        look(folder, sweep_plan(), resume=True)
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_another_plan_is_refused_whether_resumed_by_word_or_by_name(
+    sweep_plan: Plans, folder: SweepFolder, resume: bool
+) -> None:
+    finish(folder, sweep_plan())
+    with pytest.raises(RunError, match=r"rules\.scheduler: asha in the sweep, median now"):
+        look(folder, sweep_plan(scheduler="median"), resume=resume)
+    with pytest.raises(UserError, match="may grow, not shrink"):
+        look(folder, sweep_plan(trials=3), resume=resume)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_result_of_a_finished_sweep_is_given_again(sweep_plan: Plans, folder: SweepFolder, resume: bool) -> None:
+    result = finish(folder, sweep_plan())
+    assert look(folder, sweep_plan(), resume=resume) == result
+    assert look(folder, sweep_plan("resources.threads=2"), resume=resume) == result
+
+
+@pytest.mark.parametrize("changes", [{"trials": 20}, {"top": 5}, {"seeds": 4}, {"baseline": False}])
+def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(
+    sweep_plan: Plans, folder: SweepFolder, changes: dict[str, Any]
+) -> None:
+    finish(folder, sweep_plan())
+    more = replace(sweep_plan(), **changes)
+    assert look(folder, more) is None
+    with claim_sweep(folder, more):
+        assert not folder.result.exists()  # it says what has finished, and this has not
+    assert look(folder, more) is None
+    assert read_plan(folder.plan).to_mapping() == more.to_mapping()
+
+
+def test_a_damaged_log_in_a_store_is_called_by_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    (tmp_path / "store" / "mine").mkdir(parents=True)
+    (tmp_path / "store" / "mine" / "trials.jsonl").write_text("{\n")
+    SweepFolder.at(f"file://{tmp_path}/store/mine").pull().read_log()
+    (warning,) = caplog.records
+    assert warning.getMessage().startswith(f"file://{tmp_path}/store/mine/trials.jsonl: 1 of its lines cannot be read")
+
+
+def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_one_works_in(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    home = Home(f"file://{tmp_path}/store", "mine")
+    with leased(home, "works on this sweep"):
+        home.copy.mkdir(parents=True)
+        (home.copy / "trials.jsonl").write_text("newer than in the store")
+        with pytest.raises(RunError, match="another process works on this sweep"):
+            sweep(sweep_plan(), sweeps=home.root, name="mine")
+        assert (home.copy / "trials.jsonl").read_text() == "newer than in the store"

@@ -1,0 +1,224 @@
+"""The trial log: what each event does, and what is left of one that was damaged, cut short, or written by the dead."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.errors import RunError
+from ebclab.storage.segmented_log import joined, new_part
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.trial import OVER, Epoch, Trial
+
+FACTS: dict[str, Any] = {
+    "kind": "search",
+    "number": 0,
+    "point": {"x": 2.0},
+    "settings": {"x": 2.0, "y": "a"},
+    "seed": 3,
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trials.jsonl"
+
+
+@pytest.fixture
+def log(path: Path) -> SweepLog:
+    """A log with one proposed trial of ten epochs, called a."""
+    log = SweepLog(path)
+    log.append("trial", trial="a", epochs=10, **FACTS)
+    return log
+
+
+def reread(log: SweepLog) -> Trial:
+    return SweepLog(log.path).trials["a"]
+
+
+def test_no_file_is_made_before_the_first_event(path: Path) -> None:
+    assert SweepLog(path).trials == {}
+    assert not path.exists()
+
+
+def test_a_proposed_trial_waits_and_has_measured_nothing(log: SweepLog) -> None:
+    assert log.trials["a"] == reread(log) == Trial("a", "search", 0, {"x": 2.0}, {"x": 2.0, "y": "a"}, 3, 10)
+    assert log.trials["a"].state == "waiting"
+    assert log.trials["a"].last is None
+    assert log.trials["a"].epochs_done == 0
+    assert log.trials["a"].run_name == "a"
+
+
+def test_a_log_that_was_copied_out_of_a_store_with_its_parts_is_whole_and_goes_on(log: SweepLog) -> None:
+    log.append("epoch", trial="a", epoch=1, objective=0.5, seconds=1.0, metrics={})
+    part, rest = log.path.read_bytes().splitlines(keepends=True)
+    held = new_part("trials.jsonl", part)
+    (log.path.parent / held.name).parent.mkdir()
+    (log.path.parent / held.name).write_bytes(part)
+    log.path.write_bytes(joined([held], rest))
+    assert reread(log).epochs_done == 1
+    again = SweepLog(log.path)
+    again.append("ended", trial="a", state="finished", reason="", seconds=2.0)
+    assert reread(log) == again.trials["a"]
+
+
+def test_a_trial_that_was_running_is_interrupted_when_the_log_is_read_again(log: SweepLog) -> None:
+    log.append("running", trial="a")
+    assert log.trials["a"].state == "running"
+    assert reread(log).state == "interrupted"
+    assert not reread(log).is_over
+
+
+def test_an_epoch_adds_a_measurement_and_the_time_so_far(log: SweepLog) -> None:
+    log.append("epoch", trial="a", epoch=1, objective=0.5, seconds=7.0, metrics={"loss": 1.0})
+    log.append("epoch", trial="a", epoch=3, objective=0.25, seconds=21.0, metrics={})
+    for trial in (log.trials["a"], reread(log)):
+        assert trial.curve == {1: Epoch(0.5, 7.0, {"loss": 1.0}), 3: Epoch(0.25, 21.0, {})}
+        assert (trial.epochs_done, trial.seconds, trial.last) == (3, 21.0, Epoch(0.25, 21.0))
+        assert trial.objectives == {1: 0.5, 3: 0.25}
+
+
+def test_a_cloned_trial_waits_in_a_new_folder_with_new_settings_and_its_own_past(log: SweepLog) -> None:
+    log.append("epoch", trial="a", epoch=2, objective=0.5, seconds=7.0, metrics={})
+    log.append("cloned", trial="a", generation=1, donor="b", epoch=2, point={"x": 1.5}, settings={"x": 1.5, "y": "b"})
+    for trial in (log.trials["a"], reread(log)):
+        assert (trial.state, trial.generation, trial.exchanged) == ("waiting", 1, 2)
+        assert (trial.point, trial.settings, trial.run_name) == ({"x": 1.5}, {"x": 1.5, "y": "b"}, "a-g1")
+        assert trial.objectives == {2: 0.5}
+
+
+def test_a_trial_that_goes_on_from_its_own_weights_has_had_its_exchange(log: SweepLog) -> None:
+    before = reread(log)
+    log.append("exchanged", trial="a", epoch=2)
+    assert log.trials["a"].exchanged == 2
+    assert reread(log) == log.trials["a"] == replace(before, exchanged=2)
+
+
+def test_waiting_is_remembered(log: SweepLog) -> None:
+    log.append("running", trial="a")
+    log.append("waiting", trial="a")
+    assert log.trials["a"].state == reread(log).state == "waiting"
+
+
+@pytest.mark.parametrize("state", OVER)
+def test_an_ended_trial_has_state_reason_and_seconds_for_good(log: SweepLog, state: str) -> None:
+    log.append("ended", trial="a", state=state, reason="because", seconds=12.5)
+    assert log.trials["a"] == reread(log)
+    assert (reread(log).state, reread(log).reason, reread(log).seconds) == (state, "because", 12.5)
+    assert reread(log).is_over
+
+
+def test_any_other_event_is_kept_and_changes_no_trial(log: SweepLog) -> None:
+    before = reread(log)
+    for seeds in ([1], [1, 2]):
+        log.append("tested", trial="a", seeds=seeds)
+    for one in (log, SweepLog(log.path)):
+        assert [event["seeds"] for event in one.events] == [[1], [1, 2]]
+        assert (one.last_event("tested") or {})["seeds"] == [1, 2]
+        assert one.last_event("restarted") is None
+    assert reread(log) == before
+
+
+def test_trials_are_told_apart_by_kind_in_the_order_of_their_proposal(log: SweepLog) -> None:
+    for name, kind in [("c", "confirm"), ("b", "search"), ("d", "confirm")]:
+        log.append("trial", trial=name, epochs=1, **{**FACTS, "kind": kind})
+    assert [trial.id for trial in SweepLog(log.path).of_kind("search")] == ["a", "b"]
+    assert [trial.id for trial in SweepLog(log.path).of_kind("confirm")] == ["c", "d"]
+
+
+def test_every_event_has_its_time_in_utc(log: SweepLog) -> None:
+    moment = datetime.fromisoformat(json.loads(log.path.read_text())["time"])
+    assert moment.utcoffset() == timedelta(0)
+
+
+def test_infinities_and_nan_survive_and_every_line_is_plain_json(log: SweepLog) -> None:
+    metrics = {"a": math.inf, "b": -math.inf, "c": math.nan}
+    log.append("epoch", trial="a", epoch=1, objective=-math.inf, seconds=1.0, metrics=metrics)
+    log.append("tested", scores={"knn": {"values": [math.inf, 0.5]}})
+    trial = reread(log)
+    assert trial.curve[1].objective == -math.inf
+    assert trial.curve[1].metrics["a"] == math.inf
+    assert trial.curve[1].metrics["b"] == -math.inf
+    assert math.isnan(trial.curve[1].metrics["c"])
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    for line in log.path.read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+
+
+EPOCH = '{"event": "epoch", "trial": "a", "epoch": 1, "objective": 0.5, "seconds": 1.0, "metrics": '
+DAMAGED = [
+    "",
+    "not json",
+    "7",
+    "[1, 2]",
+    "null",
+    "\0\0\0\0\0\0\0\0",
+    '"text"',
+    '{"time": "no event"}',
+    '{"event": "running"}',
+    '{"event": "running", "trial": "unknown"}',
+    '{"event": "trial", "trial": "z"}',
+    '{"event": "ended", "trial": "a", "state": "finished", "reason": ""}',
+    '{"event": "cloned", "trial": "a", "generation": 1, "epoch": 2}',
+    EPOCH + "[]}",
+    EPOCH + "3}",
+    EPOCH + '{"loss": "much"}}',
+    EPOCH.replace("0.5", "null") + "{}}",
+    EPOCH + '{"loss": 1',
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_is_left_out_with_one_warning_that_names_it_and_the_rest_is_kept(
+    log: SweepLog, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = reread(log)
+    with log.path.open("ab") as file:
+        file.write(line.encode() + b"\n")
+    SweepLog(log.path)
+    after = SweepLog(log.path)
+    assert after.trials["a"] == before
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert f"{log.path}: 1 of its lines cannot be read and are left out: 2" in caplog.text
+    after.append("ended", trial="a", state="finished", reason="", seconds=1.0)
+    assert reread(log).state == "finished"
+
+
+def test_many_damaged_lines_among_whole_ones_are_one_warning(log: SweepLog, caplog: pytest.LogCaptureFixture) -> None:
+    with log.path.open("ab") as file:
+        file.write(b"\xff\xfe\n" * 6)
+    log.append("running", trial="a")
+    with log.path.open("ab") as file:
+        file.write(b"{\n")
+    assert reread(log).state == "interrupted"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{log.path}: 7 of its lines cannot be read and are left out: 2, 3, 4, 5, 6 ..."
+    ]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_a_torn_last_line_does_not_swallow_the_next_event(log: SweepLog, cut: int) -> None:
+    log.append("ended", trial="a", state="finished", reason="", seconds=1.0)
+    log.path.write_bytes(log.path.read_bytes()[:-cut])
+    again = SweepLog(log.path)
+    assert again.trials["a"].state == (
+        "finished" if cut == 1 else "waiting"
+    )  # without the line's end it is still whole
+    again.append("ended", trial="a", state="failed", reason="why", seconds=2.0)
+    assert reread(log).reason == "why"
+
+
+def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    log = SweepLog(tmp_path / "missing" / "trials.jsonl")
+    with pytest.raises(RunError, match=r"trials\.jsonl: cannot be written, got No such file or directory"):
+        log.append("started")

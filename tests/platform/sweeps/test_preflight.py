@@ -1,0 +1,146 @@
+"""What is refused before a sweep starts: images that give no objective, and ends of the space that nobody can train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.config import compose
+from ebclab.data.holdout import Split, split_images
+from ebclab.data.image_set import ImageSet
+from ebclab.encoders import new_encoder
+from ebclab.errors import ConfigError, UserError
+from ebclab.runs.initial_weights import InitialWeights
+from ebclab.sweeps.make_plan import make_plan
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.sweeps.space.space import parse_space
+from energy_contrast.catalog import METHODS
+from energy_contrast.contrastive.simclr import Simclr
+
+Plans = Callable[..., SweepPlan]
+
+
+def split(count: int = 100, *, held: int = 20, label: int = 0) -> Split:
+    """The first ``count - held`` of as many images to train on, the others held out."""
+    images = torch.zeros(count, 1, 8, 8, dtype=torch.uint8)
+    labels = torch.full((count,), label)
+    whole = ImageSet("mine", images, labels, torch.arange(count), ("a",), (0.5,), (0.5,))
+    rows = torch.arange(count)
+    return Split(whole.rows(rows[: count - held]), whole.rows(rows[count - held :]), "digest")
+
+
+def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        require_trainable(plan, images, methods)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("objective", ["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"])
+def test_every_objective_is_possible_with_labels_and_the_accuracies_only_then(
+    sweep_plan: Plans, objective: str
+) -> None:
+    plan = sweep_plan(f"evaluation.objective={objective}")
+    require_judgeable(plan, split())
+    if not objective.startswith("holdout"):
+        require_judgeable(plan, split(label=-1))
+        return
+    with pytest.raises(UserError, match=rf"evaluation\.objective: {objective} needs labels, got 100 images without"):
+        require_judgeable(plan, split(label=-1))
+
+
+def test_one_image_without_a_label_is_enough_to_refuse(sweep_plan: Plans) -> None:
+    images = split()
+    images.holdout.labels[3] = -1
+    with pytest.raises(UserError, match="got 1 images without"):
+        require_judgeable(sweep_plan(), images)
+
+
+def test_a_rate_that_holds_out_none_of_few_images_is_refused(sweep_plan: Plans) -> None:
+    few = split_images(split(10, held=0).train, train_limit=0, holdout_rate=1e-9)
+    with pytest.raises(UserError, match=r"data\.holdout_rate: a sweep chooses by held-out images, got none of 10"):
+        require_judgeable(sweep_plan(), few)
+
+
+def test_a_space_that_every_trial_can_be_trained_in_passes(sweep_plan: Plans) -> None:
+    require_trainable(sweep_plan(), split(), METHODS)
+
+
+def test_a_batch_larger_than_the_images_is_named_with_the_end_of_the_range(sweep_plan: Plans) -> None:
+    space = {"training.batch_size": {"choice": [32, 64, 80, 81, 128]}, "method.temperature": {"uniform": [0.1, 1.0]}}
+    assert problems(sweep_plan(space=space), split()) == [
+        f"test, training.batch_size={size}: training.batch_size: more than the 80 training images, got {size}"
+        for size in (81, 128)
+    ]
+
+
+def test_the_runs_own_batch_is_looked_at_too_when_it_is_not_searched(sweep_plan: Plans) -> None:
+    found = problems(sweep_plan(), split(60))
+    assert found[0] == ("test, the run's own settings: training.batch_size: more than the 40 training images, got 64")
+
+
+def test_images_that_leave_none_for_proposals_are_refused(sweep_plan: Plans) -> None:
+    class Greedy(Simclr):
+        def num_proposals(self, batch_size: int) -> int:
+            return batch_size // 2
+
+    require_trainable(sweep_plan(), split(116), {"simclr": Greedy})  # 96 = 64 + 32
+    found = problems(sweep_plan(), split(115), {"simclr": Greedy})
+    assert "the run's own settings: training.batch_size: 95 images leave none for proposals, got 64" in found[0]
+
+
+def test_groups_of_batch_norm_must_divide_every_batch_and_be_shared_out_to_the_workers() -> None:
+    small = ["training.batch_size=64", "method.batch_norm_groups=8", "method.queue_size=128", "encoder.width=4"]
+    space = parse_space({"parameters": {"training.batch_size": {"choice": [20, 64]}}}, "test")
+    plan = make_plan(compose("moco", overrides=small), space=space)
+    (found,) = problems(plan, split())
+    assert found.startswith(
+        "test, training.batch_size=20: batch_norm_groups: must divide the global batch of 20 images"
+    )
+    workers = replace(plan.config, resources=replace(plan.config.resources, workers=3))
+    assert (
+        "must be a multiple of the number of workers, 3, got 8" in problems(replace(plan, config=workers), split())[0]
+    )
+
+
+def test_a_budget_that_breaks_a_rule_is_found_in_search_and_confirmation(sweep_plan: Plans) -> None:
+    plan = sweep_plan("optimizer.warmup_epochs=3")
+    require_trainable(replace(plan, epochs=3), split(), METHODS)
+    (found,) = problems(replace(plan, epochs=2), split())  # told once, and not again for each end of the space
+    assert "the run's own settings: optimizer.warmup_epochs: must not exceed training.epochs, got 3 > 2" in found
+
+
+def test_all_problems_come_at_once_and_each_line_once(sweep_plan: Plans) -> None:
+    space = {
+        "training.batch_size": {"choice": [64, 96, 128]},
+        "optimizer.warmup_epochs": {"uniform": [0.0, 6.0]},
+    }
+    found = problems(sweep_plan(space=space, epochs=4), split())
+    assert len(found) == len(set(found)) == 3
+    assert [line.split(": ")[0] for line in found] == [
+        "test, training.batch_size=96",
+        "test, training.batch_size=128",
+        "test, optimizer.warmup_epochs=6.0",
+    ]
+
+
+def test_weights_that_do_not_fit_an_end_of_the_space_are_named_with_it(sweep_plan: Plans) -> None:
+    plan = sweep_plan(space={"encoder.width": {"choice": [4, 8]}})
+    fitting = InitialWeights("there", new_encoder(plan.config.encoder, 1, 8).state_dict())
+    own = plan.config.encoder.width
+    with pytest.raises(ConfigError) as caught:
+        require_trainable(plan, split(), METHODS, fitting)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"test, encoder.width={12 - own}: init.weights: weights of there do not fit small")
+
+
+def test_a_network_of_timm_that_does_not_take_the_images_is_named(sweep_plan: Plans) -> None:
+    space = {"encoder.name": {"choice": ["small", "timm/test_resnet", "timm/test_vit"]}}
+    (problem,) = problems(sweep_plan("encoder.width=0", space=space), split())
+    assert problem.startswith(
+        "test, encoder.name=timm/test_vit: encoder: timm/test_vit cannot be built for images of 1 x 8 x 8"
+    )

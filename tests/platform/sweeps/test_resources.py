@@ -1,0 +1,92 @@
+"""How trials share a machine: plain sums, and every set-up that would wait for ever refused with its sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ebclab.errors import UserError
+from ebclab.sweeps.resources import Slots, share_out
+
+PLAIN: dict[str, Any] = {
+    "cpus": 8.0,
+    "gpus": 0.0,
+    "num_trials": 100,
+    "threads": 0,
+    "workers": 0,
+    "cpus_per_worker": 0.0,
+    "gpus_per_trial": 0.0,
+    "concurrent": None,
+}
+
+
+def slots(**changes: Any) -> Slots:
+    return share_out(**{**PLAIN, **changes})
+
+
+def test_as_many_trials_run_at_once_as_cpus_allow() -> None:
+    assert slots() == Slots(8, 1.0, 0.0, 1)
+    assert slots(threads=2) == Slots(4, 2.0, 0.0, 2)
+    assert slots(threads=3) == Slots(2, 3.0, 0.0, 3)
+    assert slots(threads=8).concurrent == 1
+
+
+def test_never_more_at_once_than_there_are_trials_or_than_asked_for() -> None:
+    assert slots(num_trials=3).concurrent == 3
+    assert slots(concurrent=2).concurrent == 2
+    assert slots(concurrent=5, num_trials=3).concurrent == 3
+
+
+@pytest.mark.parametrize(
+    ("share", "gpus", "fit"),
+    [(1, 2, 2), (0.5, 2, 4), (0.25, 2, 8), (0.4, 2, 4), (0.3, 1, 3), (0.1, 1, 10), (1 / 3, 1, 3), (2, 4, 2), (2, 5, 2)],
+)
+def test_a_share_of_a_gpu_lies_on_one_card(share: float, gpus: int, fit: int) -> None:
+    found = slots(cpus=64.0, gpus=float(gpus), gpus_per_trial=share)
+    assert (found.concurrent, found.gpus, found.cpus) == (fit, share, 1.0)
+
+
+def test_whichever_is_scarcer_sets_how_many_run_at_once() -> None:
+    assert slots(cpus=4.0, gpus=2.0, gpus_per_trial=0.25).concurrent == 4
+    assert slots(cpus=4.0, gpus=2.0, gpus_per_trial=1.0).concurrent == 2
+
+
+def test_trials_with_workers_reserve_nothing_themselves() -> None:
+    assert slots(workers=2, cpus_per_worker=1.0) == Slots(4, 0.0, 0.0, 1)
+    assert slots(workers=2, cpus_per_worker=0.5, threads=2) == Slots(8, 0.0, 0.0, 2)
+    assert slots(workers=2) == Slots(1, 0.0, 0.0, 1)  # its workers share all CPUs
+
+
+def test_workers_that_share_all_cpus_always_fit() -> None:
+    found = {slots(cpus=float(cpus), workers=workers).concurrent for cpus in range(1, 33) for workers in range(1, 33)}
+    assert found == {1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"threads": 9}, "a trial needs 9 CPUs, the cluster has 8"),
+        ({"workers": 3, "cpus_per_worker": 3.0}, "a trial needs 9 CPUs, the cluster has 8"),
+        ({"gpus_per_trial": 1.0}, "--gpus-per-trial: a trial needs 1, the cluster has 0"),
+        ({"gpus": 2.0, "gpus_per_trial": 3.0}, "a trial needs 3, the cluster has 2"),
+        ({"gpus": 2.0, "gpus_per_trial": 1.5}, "a share of one GPU or a whole number, got 1.5"),
+        ({"gpus": 2.0, "gpus_per_trial": -0.5}, "a share of one GPU or a whole number, got -0.5"),
+        ({"concurrent": 0}, "--concurrent: at least one trial at once, got 0"),
+        ({"concurrent": -1}, "--concurrent: at least one trial at once, got -1"),
+        ({"concurrent": 9}, r"--concurrent: 9 x 1 CPUs = 9 and .* the cluster has 8 CPUs and 0 GPUs; use at most 8"),
+        (
+            {"gpus": 2.0, "gpus_per_trial": 0.4, "concurrent": 5},
+            r"5 x 0.4 GPUs = 2, the cluster has 8 CPUs and 2 GPUs, and a share lies on one card; use at most 4",
+        ),
+        ({"workers": 2, "concurrent": 2}, "each trial's 2 workers share all CPUs, got 2 trials at once"),
+    ],
+)
+def test_what_would_wait_for_ever_is_refused_with_the_sum(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        slots(**changes)
+
+
+def test_slots_in_words() -> None:
+    assert slots().in_words() == "8 at once, 1 CPU thread each"
+    assert slots(threads=2, gpus=1.0, gpus_per_trial=0.25).in_words() == "4 at once, 2 CPU threads and 0.25 GPU each"

@@ -1,0 +1,185 @@
+"""A sweep's decisions without Ray: every trial ends, nothing ends the sweep, a killed driver loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ebclab.runs.stop_request import StopFlag
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.policies.stopping import decide
+from ebclab.sweeps.proposals import SearchProposals
+from ebclab.sweeps.scheduler import Course, Order
+from ebclab.sweeps.trial import Epoch, Trial
+
+Plans = Callable[..., SweepPlan]
+Machines = Callable[..., Any]
+
+
+def told(trials: dict[str, Trial]) -> dict[str, tuple[Any, ...]]:
+    """All that a sweep decided, without what the clock said."""
+    return {
+        name: (one.point, one.settings, one.state, one.reason, one.objectives, one.generation, one.exchanged)
+        for name, one in trials.items()
+    }
+
+
+@pytest.mark.parametrize("concurrent", [1, 3, 20])
+@pytest.mark.parametrize("scheduler", ["asha", "median", "none", "pbt"])
+def test_all_trials_end_and_no_more_train_at_once_than_allowed(
+    sweep_plan: Plans, machine: Machines, scheduler: str, concurrent: int
+) -> None:
+    box = machine(concurrent=concurrent)
+    trials = box.work(sweep_plan(scheduler=scheduler, trials=9, rules=["reduction_factor=2"]))
+    assert list(trials) == [f"{number:04d}" for number in range(9)]
+    assert {trial.state for trial in trials.values()} <= {"finished", "stopped"}
+    assert all(trial.epochs_done == 6 for trial in trials.values() if trial.state == "finished")
+    assert box.most_at_once == min(concurrent, 9)
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "median"])
+def test_a_trial_is_stopped_exactly_when_the_rules_say_so_of_what_was_known_then(
+    sweep_plan: Plans, machine: Machines, scheduler: str
+) -> None:
+    plan = sweep_plan(scheduler=scheduler, search="random", trials=12, rules=["reduction_factor=2"])
+    box = machine(concurrent=4)
+    box.work(plan)
+    known: dict[str, Trial] = {}
+    expected: dict[str, str] = {}
+    for event in box.events("trial", "epoch"):  # the log read again, and every measurement judged by hand
+        name = event["trial"]
+        if event["event"] == "trial":
+            known[name] = Trial(name, "search", event["number"], {}, {}, 0, event["epochs"])
+            continue
+        known[name].curve[event["epoch"]] = Epoch(event["objective"], 0.0)
+        assert name not in expected
+        if reason := decide(known[name], [other for other in known.values() if other.id != name], plan.rules):
+            expected[name] = reason
+    stops = {event["trial"]: event["reason"] for event in box.events("ended") if event["state"] == "stopped"}
+    assert stops == expected
+    assert len(stops) >= 3
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize(("scheduler", "trials"), [("asha", 10), ("median", 6), ("none", 5), ("pbt", 5)], ids=str)
+def test_a_driver_killed_after_any_event_ends_with_the_trials_of_an_undisturbed_one(
+    sweep_plan: Plans, machine: Machines, killed: type[Exception], scheduler: str, trials: int, torn: bool
+) -> None:
+    rules = ["reduction_factor=2", "min_others=1"]
+    plan = sweep_plan(scheduler=scheduler, trials=trials, epochs=5, interval_epochs=2, rules=rules)
+    undisturbed = machine("undisturbed")
+    expected = told(undisturbed.work(plan))
+    for lifetime in range(1, len(undisturbed.events()) + 1):
+        box = machine(f"killed-{lifetime}")
+        with pytest.raises(killed):
+            box.work(plan, lifetime)
+        if torn:  # the last line was only half on disk
+            box.log.write_bytes(box.log.read_bytes()[:-9])
+        assert told(box.work(plan)) == expected, lifetime
+
+
+def test_a_driver_killed_again_and_again_with_trials_side_by_side_still_ends_every_trial(
+    sweep_plan: Plans, machine: Machines, killed: type[Exception]
+) -> None:
+    plan, box = sweep_plan(trials=8, scheduler="none", search="random"), machine(concurrent=3)
+    lives, trials = 0, None
+    while trials is None and lives < 60:
+        lives += 1
+        with suppress(killed):
+            trials = box.work(plan, lifetime=6)
+    assert lives > 10
+    assert trials is not None
+    assert told(trials) == told(machine("undisturbed", concurrent=3, seed=1).work(plan))
+
+
+@pytest.mark.parametrize("num_deaths", [1, 2, 3])
+def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
+    sweep_plan: Plans, machine: Machines, num_deaths: int
+) -> None:
+    box = machine(faults={("0001", epoch): ["death"] for epoch in range(2, 2 + num_deaths)})
+    trials = box.work(sweep_plan(trials=4, scheduler="none"))
+    assert len(box.events("restarted")) == min(num_deaths, 2)
+    states = ["finished"] * 4
+    if num_deaths > 2:
+        states[1] = "failed"
+        assert trials["0001"].reason == "its process died, 2 restarts allowed"
+        assert trials["0001"].epochs_done == trials["0001"].seconds == 3
+    assert [trial.state for trial in trials.values()] == states
+
+
+def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machines) -> None:
+    plan, log = sweep_plan(trials=1), SweepLog(machine().log)
+    course = Course(
+        log,
+        SearchProposals(plan),
+        plan.rules,
+        plan.population,
+        concurrent=1,
+        failures_allowed=2,
+        stop=StopFlag(),
+        clone=lambda trial, donor: ({}, {}),
+    )
+    order = course.next_order()
+    assert order is not None
+    assert Order.from_json(order.to_json()) == order
+    course.on_outcome(order.trial, "finished", "", 1.0)
+    course.on_death(order.trial, "its process died")
+    course.on_turn_over(order.trial)
+    assert log.trials[order.trial].state == "finished"
+    assert course.is_over
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "pbt"])
+def test_trials_that_fail_or_diverge_are_recorded_and_the_sweep_goes_on(
+    sweep_plan: Plans, machine: Machines, scheduler: str
+) -> None:
+    faults = {("0000", 1): ["failed"], ("0001", 2): ["diverged"], ("0002", 6): ["failed"]}
+    trials = machine(concurrent=2, faults=faults).work(sweep_plan(trials=6, scheduler=scheduler, search="random"))
+    assert (trials["0000"].state, trials["0000"].reason) == ("failed", "made up")
+    assert trials["0001"].state == "diverged"
+    assert len(trials) == 6
+    assert all(trial.is_over for trial in trials.values())
+
+
+def test_even_when_every_trial_fails_the_sweep_comes_to_its_end(sweep_plan: Plans, machine: Machines) -> None:
+    faults = {(f"{number:04d}", 1): ["failed"] for number in range(5)}
+    trials = machine(faults=faults).work(sweep_plan(trials=5))
+    assert [trial.state for trial in trials.values()] == ["failed"] * 5
+
+
+def test_after_the_stop_flag_nothing_is_ordered_and_the_course_is_over_when_nothing_is_in_work(
+    sweep_plan: Plans, machine: Machines
+) -> None:
+    box = machine(concurrent=2)
+    plan = sweep_plan(trials=5, scheduler="none")
+    box.stop.set()
+    assert box.work(plan) == {}
+    box.stop.is_set = False
+    original = box._turn
+
+    def turn_then_stop(course: Any, order: Order) -> Any:
+        if order.trial == "0002":
+            box.stop.set()
+        assert not (box.stop.is_set and order.trial > "0002")
+        return original(course, order)
+
+    box._turn = turn_then_stop
+    trials = box.work(plan)
+    assert sorted(trials) == ["0000", "0001", "0002"]
+    assert "interrupted" in {trial.state for trial in trials.values()}
+    box.stop.is_set, box._turn = False, original
+    assert [trial.state for trial in box.work(plan).values()] == ["finished"] * 5
+
+
+def test_a_sweep_that_is_over_grows_when_more_trials_are_asked_for(sweep_plan: Plans, machine: Machines) -> None:
+    small, box = sweep_plan(trials=4, search="random", scheduler="none"), machine(concurrent=2)
+    before = told(box.work(small))
+    after = told(box.work(replace(small, trials=7)))
+    assert len(after) == 7
+    assert {name: after[name] for name in before} == before
+    assert after == told(machine("at once").work(replace(small, trials=7)))

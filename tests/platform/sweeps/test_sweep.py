@@ -1,0 +1,71 @@
+"""A sweep whose trials start from given weights: it knows them by their digest and keeps a copy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from ebclab.config.encoder import InitConfig
+from ebclab.encoders import digest_of, new_encoder
+from ebclab.errors import UserError
+from ebclab.runs.initial_weights import keep_weights
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import SweepPlan, require_same, write_plan
+from ebclab.sweeps.sweep import with_initial_weights
+from energy_contrast.catalog import METHODS
+
+Plans = Callable[..., SweepPlan]
+
+
+@pytest.fixture
+def source(tmp_path: Path, sweep_plan: Plans) -> Path:
+    """An exported encoder."""
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    torch.manual_seed(3)
+    save_file(dict(new_encoder(sweep_plan().config.encoder, 1, 8).state_dict()), folder / "model.safetensors")
+    (folder / "encoder.json").write_text("{}")
+    return folder
+
+
+def test_a_sweep_without_a_start_reads_nothing(tmp_path: Path, sweep_plan: Plans) -> None:
+    plan = sweep_plan()
+    assert with_initial_weights(plan, SweepFolder(tmp_path / "sweep"), METHODS) == (plan, None)
+
+
+def test_a_new_sweep_writes_the_digest_into_its_plan_and_the_same_command_resumes_it(
+    tmp_path: Path, source: Path, sweep_plan: Plans
+) -> None:
+    folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")
+    plan, weights = with_initial_weights(asked, folder, METHODS)
+    assert weights is not None
+    assert plan.config.init == InitConfig(str(source), digest_of(weights.tensors))
+    folder.path.mkdir()
+    write_plan(folder.plan, plan)
+    again, _ = with_initial_weights(asked, folder, METHODS)
+    require_same(plan, again, folder.path)
+
+
+def test_a_resumed_sweep_takes_its_own_copy_when_the_source_has_gone(
+    tmp_path: Path, source: Path, sweep_plan: Plans
+) -> None:
+    folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")
+    plan, weights = with_initial_weights(asked, folder, METHODS)
+    assert weights is not None
+    folder.path.mkdir()
+    write_plan(folder.plan, plan)
+    keep_weights(folder.initial_weights, weights)
+    shutil.rmtree(source)
+    for command in (asked, plan):  # repeated, and with --resume
+        found, kept = with_initial_weights(command, folder, METHODS)
+        assert found == plan
+        assert kept is not None
+        assert digest_of(kept.tensors) == plan.config.init.digest
+    folder.initial_weights.unlink()
+    with pytest.raises(UserError, match="neither an exported encoder nor a run"):
+        with_initial_weights(asked, folder, METHODS)

@@ -1,0 +1,39 @@
+"""How much memory a run may take, as Linux and containers tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ebclab import hardware as device
+from ebclab.hardware import free_bytes
+
+CPU = torch.device("cpu")
+TOTAL = 16_000_000 * 1024
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which a test writes what the machine says of itself: 16 GB, and what is in the files there."""
+    monkeypatch.setattr(device, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(device, "CONTAINER_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(device.os, "sysconf", {"SC_PHYS_PAGES": TOTAL // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
+    return tmp_path
+
+
+def test_memory_that_only_caches_files_is_free(told: Path) -> None:
+    (told / "meminfo").write_text("MemTotal: 16000000 kB\nMemFree: 1000000 kB\nMemAvailable: 12000000 kB\n")
+    assert free_bytes(CPU) == 12_000_000 * 1024
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("4000000000\n", 4_000_000_000), ("max\n", 12_000_000 * 1024)])
+def test_a_container_has_no_more_than_its_limit(told: Path, limit: str, expected: int) -> None:
+    (told / "meminfo").write_text("MemAvailable: 12000000 kB\n")
+    (told / "memory.max").write_text(limit)
+    assert free_bytes(CPU) == expected
+
+
+def test_where_nobody_tells_all_memory_counts(told: Path) -> None:
+    assert free_bytes(CPU) == TOTAL

@@ -1,0 +1,159 @@
+"""The display of a run that others train says what the run's log says, once, also when workers start anew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.runs.metrics_log import LogEvents, MetricsLog
+from ebclab.runs.stop_request import Wish
+from ebclab.storage.signal_file import LocalNote
+from ebclab.training.ray_train.follow import RunFollower, watch
+
+
+class Screen:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def start(self, step: int, num_steps: int, epochs: int) -> None:
+        self.told.append(("start", step, num_steps, epochs))
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        self.told.append((step, epoch, metrics))
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+    def take(self) -> list[Any]:
+        told, self.told = self.told, []
+        return told
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MetricsLog:
+    return MetricsLog(tmp_path / "metrics.jsonl")
+
+
+def _train(log: MetricsLog, step: int) -> None:
+    log.append("train", step, epoch=(step - 1) // 2, seconds=0.5, info_nce=float(step))
+
+
+def test_a_run_is_shown_as_it_is_written(log: MetricsLog) -> None:
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    follower.poll()
+    assert screen.take() == []
+    log.append("event", 0, event="started", ranks=2, num_steps=10)
+    _train(log, 1)
+    follower.poll()
+    assert screen.take() == [("start", 0, 10, 5), (1, 0, {"seconds": 0.5, "info_nce": 1.0})]
+    with log.path.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "train", "st')  # half a line: it is not yet told
+    follower.poll()
+    assert screen.take() == []
+    with log.path.open("a", encoding="utf-8") as file:
+        file.write('ep": 2, "epoch": 0, "info_nce": 2.0}\n')
+    log.append("epoch", 2, epoch=1, seconds=0.75, holdout_knn=0.5)
+    follower.poll()
+    shown = {"seconds": 0.75, "info_nce": 2.0, "holdout_knn": 0.5}
+    assert screen.take() == [(2, 0, {"info_nce": 2.0}), (2, 1, shown)]
+
+
+def test_workers_that_start_anew_are_followed_without_telling_anything_twice(log: MetricsLog) -> None:
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    log.append("event", 0, event="started", ranks=2, num_steps=10)
+    for step in (1, 2, 3):
+        _train(log, step)
+    log.append("epoch", 2, epoch=1, seconds=0.5, holdout_knn=0.5)
+    follower.poll()
+    screen.take()
+    assert log.forget_after(2) == 1
+    follower.poll()  # between the rewriting and the event
+    assert screen.take() == []
+    log.append("event", 2, event="resumed", ranks=1, num_steps=10)
+    _train(log, 3)
+    follower.poll()
+    told = screen.take()
+    assert told[:3] == ["resuming at step 2 of 10 on 1 worker", "stop", ("start", 2, 10, 5)]
+    assert [step for step, _, _ in told[3:]] == [3]
+
+
+def test_what_an_earlier_launch_wrote_is_not_shown(log: MetricsLog) -> None:
+    log.append("event", 0, event="started", ranks=1, num_steps=10)
+    _train(log, 1)
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    follower.poll()
+    log.forget_after(0)  # no checkpoint was made
+    log.append("event", 0, event="started", ranks=1, num_steps=10)
+    _train(log, 1)
+    follower.poll()
+    assert [told[0] for told in screen.take()] == ["start", 1]
+
+
+def test_warnings_of_workers_reach_the_screen(log: MetricsLog) -> None:
+    import logging
+
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    with LogEvents(log):
+        logging.getLogger("ebclab.training").warning("%s: damaged", "last-1")
+    with LogEvents(log, active=False):
+        logging.getLogger("ebclab.training").warning("not for the log")
+    follower.poll()
+    assert screen.take() == ["warning: last-1: damaged"]
+
+
+def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: MetricsLog, tmp_path: Path) -> None:
+    screen, stop = Screen(), Wish(LocalNote(tmp_path / ".stop"))
+    stop.set()  # of an earlier launch
+
+    def work() -> str:
+        assert not stop.is_set
+        os.kill(os.getpid(), signal.SIGINT)
+        while not stop.is_set:
+            time.sleep(0.01)
+        time.sleep(1.0)
+        return "stopped"
+
+    assert watch(work, RunFollower(log, 5, screen), stop) == "stopped"
+    assert not stop.is_set
+    assert screen.take() == ["asked to stop: the workers save at their next log step; once more aborts", "stop"]
+
+
+def test_what_the_work_raises_is_raised_here(log: MetricsLog, tmp_path: Path) -> None:
+    def work() -> None:
+        raise OSError("no workers")
+
+    with pytest.raises(OSError, match="no workers"):
+        watch(work, RunFollower(log, 5, Screen()), Wish(LocalNote(tmp_path / ".stop")))
+
+
+def test_a_run_that_goes_back_shows_its_steps_again_and_says_why(log: MetricsLog) -> None:
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    log.append("event", 0, event="started", ranks=2, num_steps=10)
+    _train(log, 1)
+    _train(log, 2)
+    follower.poll()
+    screen.take()
+    log.forget_after(1)
+    event = {"action": "roll_back", "reason": "chain_saturation 0.95", "acted": True, "to_step": 1, "step_scale": 0.25}
+    log.append("event", 2, event="health", **event)
+    _train(log, 2)
+    follower.poll()
+    note = (
+        "health, step 2: went back to step 1: chain_saturation 0.95; the sampler's step is now 0.25 times its setting"
+    )
+    assert screen.take() == [note, (2, 0, {"seconds": 0.5, "info_nce": 2.0})]

@@ -1,0 +1,146 @@
+"""Runs whose energies go wrong: they go back, go on with a smaller step, tell it, or stop for good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ebclab
+from ebclab.config import compose
+from ebclab.errors import DivergedError
+from ebclab.runs import checkpoint
+from ebclab.training.display import SilentDisplay
+from ebclab.training.pretrain import RunResult
+from ebclab.training.recorder import Recorder
+
+TINY = [
+    *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
+    *("views.normalisation=half", "encoder.batch_norm=none", "optimizer.schedule=constant", "evaluation.knn_every=0"),
+]
+EBCLR = ["method.buffer_size=64", "method.num_steps=2", "method.reinit_rate=0.5"]
+TOO_FAR = 2000.0  # pixel range: chains leave it with the first step
+MUCH_NOISE = ["method.sigma_min=20", "method.sigma_max=20"]  # which no smaller step cures
+
+
+class Notes(SilentDisplay):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def run(
+    runs: Path, name: str, *overrides: str, method: str = "ebclr", epochs: int = 2, notes: Notes | None = None
+) -> RunResult:
+    settings = [*TINY, *(EBCLR if method == "ebclr" else []), f"training.epochs={epochs}", *overrides]
+    config = compose(method, overrides=settings)
+    return ebclab.pretrain(config, runs=runs, name=name, display=notes or SilentDisplay())
+
+
+def weights(result: RunResult) -> dict[str, Tensor]:
+    found = checkpoint.load(result.path / "checkpoints")
+    assert found is not None
+    return {name: value for name, value in found.model.items() if name != "step_scale"}
+
+
+def records(path: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def health_of(path: Path) -> list[dict[str, Any]]:
+    return [record for record in records(path, "event") if record["event"] == "health"]
+
+
+def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_for_bit(tmp_path: Path) -> None:
+    notes = Notes()
+    healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", notes=notes)
+    (event,) = healed.result["health"]
+    assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 2, 0, 0.25)
+    assert event["reason"].startswith("chain_saturation 0.9")
+    small = run(tmp_path, "small", f"method.step_size={TOO_FAR / 4}", "training.health=none")
+    torch.testing.assert_close(weights(healed), weights(small), rtol=0, atol=0)
+    assert healed.result["steps"] == small.result["steps"] == 4
+    assert [record["step"] for record in records(healed.path, "train")] == [1, 2, 3, 4]  # what was undone is forgotten
+    assert [{"kind": "event", "event": "health", **event}] == health_of(healed.path)
+    assert any("went back to step 0" in line for line in notes.lines)
+
+
+def test_a_run_that_nothing_heals_stops_with_exit_code_1_and_keeps_its_healthy_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match="after going back 3 times") as caught:
+        run(tmp_path, "ill", *MUCH_NOISE, epochs=4)
+    assert caught.value.exit_code == 1
+    assert "method.step_size" in str(caught.value)
+    assert [event["action"] for event in health_of(tmp_path / "ill")] == ["roll_back"] * 3 + ["stop"]
+    assert [path.name for path in (tmp_path / "ill" / "checkpoints").iterdir()] == ["last-0000000000"]
+    assert not (tmp_path / "ill" / "result.json").exists()
+
+
+def test_watching_says_what_it_would_do_and_changes_no_bit(tmp_path: Path) -> None:
+    watched = run(tmp_path, "watched", *MUCH_NOISE, "training.health=watch")
+    off = run(tmp_path, "off", *MUCH_NOISE, "training.health=none")
+    torch.testing.assert_close(weights(watched), weights(off), rtol=0, atol=0)
+    assert [(event["action"], event["acted"]) for event in watched.result["health"]] == [("roll_back", False)]
+    assert off.result["health"] == []
+
+
+@pytest.mark.usefixtures("nan_in_the_fourth_step")
+def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(tmp_path: Path) -> None:
+    healed = run(tmp_path, "healed", "method.bank_size=32", method="vem-langevin")
+    (event,) = healed.result["health"]
+    assert (event["step"], event["to_step"], event["reason"]) == (4, 2, "step 4: bank_cosine = nan")
+    assert [record["step"] for record in records(healed.path, "train")] == [1, 2, 3, 4]
+
+
+def test_a_run_that_was_interrupted_decides_as_one_that_was_not(tmp_path: Path) -> None:
+    ill = ["method.sigma_min=1.5", "method.sigma_max=1.5"]  # strange, not ill
+    straight = run(tmp_path, "straight", *ill, epochs=6)
+    run(tmp_path, "parts", *ill, epochs=1)
+    parts = run(tmp_path, "parts", *ill, epochs=6)
+    assert [event["action"] for event in straight.result["health"]] == ["lower_step", "lower_step"]
+    assert parts.result["health"] == straight.result["health"]
+    torch.testing.assert_close(weights(parts), weights(straight), rtol=0, atol=0)
+
+
+def test_a_method_that_samples_nothing_is_not_looked_after(tmp_path: Path) -> None:
+    result = run(tmp_path, "plain", method="simclr")
+    assert result.result["health"] == []
+    assert not (result.path / "checkpoints" / "last-0000000000").exists()
+
+
+def test_the_newest_healthy_checkpoint_outlives_newer_ones_of_an_ill_run(tmp_path: Path) -> None:
+    for step, is_healthy in ((1, True), (2, True), (3, False), (4, False), (5, False)):
+        facts = {"healthy": is_healthy}
+        checkpoint.save(tmp_path, "last", checkpoint.Checkpoint(step, facts, {"w": torch.ones(1)}, {}, {}))
+    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "4", "5"]
+    found = checkpoint.load_healthy(tmp_path)
+    assert found is not None
+    assert found.step == 2
+    checkpoint.forget_after(tmp_path, 2)
+    assert checkpoint.newest_step(tmp_path) == 2
+
+
+def test_a_best_checkpoint_of_a_time_that_was_undone_is_forgotten(tmp_path: Path) -> None:
+    saved: list[float] = []
+
+    def remember(recorder: Recorder, *arguments: Any) -> None:
+        original(recorder, *arguments)
+        saved.append(recorder.best.get("step", 0))
+
+    original = Recorder.go_back
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recorder, "go_back", remember)
+        healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", "evaluation.knn_every=1")
+    assert saved == [0]
+    assert healed.result["best"]["step"] in (2, 4)
+    found = checkpoint.load(healed.path / "checkpoints", "best")
+    assert found is not None
+    assert found.step == healed.result["best"]["step"]
