@@ -51,3 +51,17 @@ def free_bytes(device: torch.device) -> int:
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+
+def set_threads(count: int) -> int:
+    """Give torch ``count`` threads, or one per core this process may use when ``count`` is 0.
+
+    Args:
+        count: Threads.
+
+    Returns:
+        The number of threads in force.
+    """
+    threads = count or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    return threads

@@ -20,9 +20,9 @@ from ebclab.cli import main
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, home_at
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
-from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.ray_tune.launch import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
 

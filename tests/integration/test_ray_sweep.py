@@ -26,9 +26,9 @@ import ebclab
 from ebclab.config import parse_yaml
 from ebclab.errors import TrainingError, UserError
 from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
-from ebclab.sweeps.limits import Limits
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.ray_tune.launch import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, PixelRange, Progress, SamplingMethod
+from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
+from energy_contrast.sampling_method import SamplingMethod
 
 BATCH_SIZE = 16
 NUM_STEPS = 3

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from energy_contrast.chains.chains import Chains, move_chains
 from energy_contrast.chains.energy import ChainEnergy
-from energy_contrast.method import ChainTrace
 from energy_contrast.samplers import Sampler
+from energy_contrast.sampling_method import ChainTrace
 
 
 @torch.no_grad()

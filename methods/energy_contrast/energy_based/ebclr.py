@@ -18,10 +18,11 @@ from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, ChainTrace, Draw, Progress, SamplingMethod, StepOutput
+from energy_contrast.method import Batch, Draw, Progress, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
+from energy_contrast.sampling_method import ChainTrace, SamplingMethod
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce
-from energy_contrast.method import Batch, Progress, SamplingMethod, StepOutput
+from energy_contrast.method import Batch, Progress, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
+from energy_contrast.sampling_method import SamplingMethod
 from energy_contrast.settings import FORBID_UNKNOWN, setting
 
 

@@ -17,10 +17,11 @@ from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, ChainTrace, Draw, Progress
+from energy_contrast.method import Batch, Draw, Progress
 from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
+from energy_contrast.sampling_method import ChainTrace
 from energy_contrast.settings import setting
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ebclab.formatting import age, size
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -48,7 +50,7 @@ def _fitting_table(entries: list[Entry], console: Console) -> Table:
         for name in shown:
             table.add_column(name, overflow="fold", no_wrap=name not in ("name", "method", "data"))
         for entry in entries:
-            words = vars(entry) | {"size": _size(entry.num_bytes), "age": _age(entry.age)}
+            words = vars(entry) | {"size": size(entry.num_bytes), "age": age(entry.age)}
             table.add_row(*(words[name] for name in shown))
         if table.__rich_measure__(console, console.options.update(width=10_000)).maximum <= console.width:
             break
@@ -76,31 +78,14 @@ def clean(
         return
     for owner, why in dict.fromkeys((waste.owner, waste.why) for waste in found):
         paths = [waste.path for waste in found if (waste.owner, waste.why) == (owner, why)]
-        typer.echo(f"{_size(room_freed(paths)):>9}  {owner}: {why}")
-    typer.echo(f"{_size(room_freed(waste.path for waste in found)):>9}  in all")
+        typer.echo(f"{size(room_freed(paths)):>9}  {owner}: {why}")
+    typer.echo(f"{size(room_freed(waste.path for waste in found)):>9}  in all")
     if not yes and not sys.stdin.isatty():
         typer.echo("nothing was deleted; --yes deletes it")
     elif yes or typer.confirm("delete it?"):
         freed, busy = remove(found)
         for path in busy:
             typer.echo(f"warning: {path}: left alone, a process works in it by now", err=True)
-        typer.echo(f"freed {_size(freed)}")
+        typer.echo(f"freed {size(freed)}")
     else:
         typer.echo("nothing was deleted")
-
-
-def _size(num_bytes: float) -> str:
-    """Return a size as a person reads it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" or num_bytes >= 10 else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"
-
-
-def _age(seconds: float) -> str:
-    """Return an age as a person reads it."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

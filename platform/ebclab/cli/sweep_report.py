@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from ebclab.sweeps.limits import Limits
     from ebclab.sweeps.plan import SweepPlan
+    from ebclab.sweeps.ray_tune.launch import Limits
 
 
 def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
@@ -20,10 +20,11 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from rich.table import Table
 
     from ebclab.cluster.switches import set_ray_switches
-    from ebclab.sweeps.describe_space import describe_space
+    from ebclab.formatting import clock
     from ebclab.sweeps.forecast import forecast
     from ebclab.sweeps.preflight import require_judgeable, require_trainable
-    from ebclab.training.display import SilentDisplay, clock
+    from ebclab.sweeps.space.check import describe_space
+    from ebclab.training.display import SilentDisplay
     from ebclab.training.setup import load_images
     from energy_contrast.catalog import METHODS
 
@@ -61,8 +62,8 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     from rich.table import Table
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+    from ebclab.formatting import clock
     from ebclab.storage.remote import home_at
-    from ebclab.training.display import clock
 
     objective, where = result["objective"], result["path"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.core.generated import autoscaler_pb2
 
-from ebclab.cli.cluster_head import head_of_this_machine
+from ebclab.cluster.join import head_of_this_machine
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import UserError
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import ray
 
-from ebclab.storage.sync import repeating
+from ebclab.background import repeating
 
 _PAUSE = 2.0  # seconds between looks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -107,3 +108,58 @@ def _count(amount: float, unit: str) -> str:
 
 def _plural(word: str, amount: float) -> str:
     return word if amount == 1 else f"{word}s"
+
+
+def cpu_reservation(cpus: float, workers: int, *, streamed: bool) -> float:
+    """Return the CPUs that each worker reserves; fractions are allowed.
+
+    With a stream one CPU stays free for Ray Data, whose tasks would never start otherwise; without, all are shared out.
+
+    Args:
+        cpus: CPUs of the cluster.
+        workers: Ray Train workers, at least 1.
+        streamed: Whether Ray Data delivers the images.
+
+    Raises:
+        UserError: Less than one CPU would be left for Ray Data.
+    """
+    kept = 1 if streamed else 0
+    each = (cpus - kept) / workers
+    if each <= 0:
+        raise UserError(
+            f"resources.workers: {workers} x more than 0 CPUs for the workers + {kept} for Ray Data exceed the "
+            f"cluster's CPUs, got {cpus:g}; add CPUs or set data.delivery=resident"
+        )
+    return float(int(each)) if each >= 1 else math.floor(each * 10_000) / 10_000  # Ray counts ten thousandths
+
+
+def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:
+    """Return how many workers a cluster can feed when each reserves ``reserved`` CPUs: one CPU is Ray Data's.
+
+    Args:
+        cpus: CPUs of the cluster.
+        reserved: CPUs of each worker, more than 0.
+        streamed: Whether Ray Data delivers the images.
+    """
+    return max(0, math.floor((cpus - (1 if streamed else 0)) / reserved + 1e-9))
+
+
+def require_cpus(cpus: float, workers: int, reserved: float, *, streamed: bool) -> None:
+    """Refuse a reservation that the cluster cannot hold.
+
+    Args:
+        cpus: CPUs of the cluster.
+        workers: Ray Train workers.
+        reserved: CPUs that each of them reserves.
+        streamed: Whether Ray Data delivers the images and needs one CPU of its own.
+
+    Raises:
+        UserError: With the sum.
+    """
+    needed = workers * reserved + (1 if streamed else 0)
+    if needed > cpus + 1e-9:
+        data = " + 1 for Ray Data" if streamed else ""
+        raise UserError(
+            f"resources.workers: the cluster has too few CPUs, got {cpus:g} for {workers} workers x {reserved:g}{data} "
+            f"= {needed:g}; use fewer workers or reserve fewer CPUs for each"
+        )

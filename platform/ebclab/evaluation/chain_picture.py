@@ -6,7 +6,8 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from energy_contrast.method import ChainTrace, PixelRange
+from energy_contrast.method import PixelRange
+from energy_contrast.sampling_method import ChainTrace
 
 _SIDE = 96  # shown pixels of an image's side, at least
 _GAP = 12

@@ -15,13 +15,13 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
+from ebclab.formatting import clock
 from ebclab.reports import together
 from ebclab.reports.comparable import short_names
 from ebclab.reports.plots import ENDS, ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.sections import Section, lead, points, short
 from ebclab.sweeps.trial import Trial
-from ebclab.training.display import clock
 
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 

@@ -18,12 +18,11 @@ from ebclab.errors import DataError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.hardware import resolve_device
+from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder, untrained_encoder
 from ebclab.storage import atomic
-from ebclab.training.threads import set_threads
 from energy_contrast.method import Method
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from ebclab.background import logged, repeating
 from ebclab.storage.lease import LIFETIME, Lease, require_not_lost
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store, Stored
@@ -142,31 +143,3 @@ def watched(home: Home | None, name: str) -> Iterator[None]:
     with repeating(look, _LOOK):
         yield
     Mirror(home).pull()
-
-
-@contextmanager
-def repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Do ``work`` every so many seconds in a thread; what goes wrong then is logged and tried again."""
-    over = threading.Event()
-
-    def repeat() -> None:
-        while not over.wait(seconds):
-            with logged():
-                work()
-
-    thread = threading.Thread(target=repeat, daemon=True, name="ebclab-repeating")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextmanager
-def logged() -> Iterator[None]:
-    """Log what goes wrong with something that will be tried again, or may be left out."""
-    try:
-        yield
-    except Exception as error:
-        _log.warning("%s", error)

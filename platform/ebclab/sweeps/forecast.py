@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebclab.data.holdout import Split
-from ebclab.hardware import resolve_device
+from ebclab.hardware import resolve_device, set_threads
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import Slots
 from ebclab.training.loop import train_step
 from ebclab.training.setup import prepare
-from ebclab.training.threads import set_threads
 from energy_contrast.method import Method
 
 _MEASURE_SECONDS = 3.0

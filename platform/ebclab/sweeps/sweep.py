@@ -16,9 +16,9 @@ from ebclab.storage.lease import require_free
 from ebclab.storage.remote import home_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
-from ebclab.sweeps.limits import Launch, Limits
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.sweeps.ray_tune.launch import Launch, Limits
 from ebclab.sweeps.warm_start import earlier_results
 from ebclab.training.setup import load_images
 from energy_contrast.catalog import METHODS

@@ -11,13 +11,13 @@ import torch
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.chain_picture import draw_chains
-from ebclab.hardware import resolve_device
+from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.training.setup import prepare
-from ebclab.training.threads import set_threads
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Method, SamplingMethod
+from energy_contrast.method import Method
+from energy_contrast.sampling_method import SamplingMethod
 
 FILE = "chains.png"
 _NUM_CHAINS = 8

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
+from ebclab.formatting import clock
+
 _LINE_SECONDS = 10.0
 _SCORE_LINE_SECONDS = 3.0
 
@@ -141,10 +143,3 @@ def describe(metrics: dict[str, float], knn: float | None) -> str:
     if knn is not None:
         parts.append(f"kNN {knn:.1%}")
     return "  ".join(parts)
-
-
-def clock(seconds: float) -> str:
-    """Return ``seconds`` as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -6,6 +6,7 @@ What happens between steps (logs, scores, checkpoints, bars) belongs to the obse
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.optimization.schedules import set_learning_rate
 from ebclab.training.process_group import Ranks
-from ebclab.training.rate import RateMeter
 from energy_contrast.method import Batch, Method, Progress
 
 
@@ -40,6 +40,41 @@ class Observer(Protocol):
     def on_stop(self, step: int) -> None: ...
 
     def should_stop(self) -> bool: ...
+
+
+class RateMeter:
+    """Mean and spread of images per second over the intervals between log steps.
+
+    The first interval holds one-off costs (memory, compilation) and is left out once there is a second one.
+    """
+
+    def __init__(self) -> None:
+        self._rates: list[float] = []
+        self._start = time.perf_counter()
+        self._images = 0
+
+    def count(self, images: int) -> None:
+        """Add images that were trained on."""
+        self._images += images
+
+    def restart(self) -> None:
+        """Start an interval now, leaving out what went before (scores, checkpoints)."""
+        self._start, self._images = time.perf_counter(), 0
+
+    def lap(self) -> float:
+        """End the interval and return its rate, images per second."""
+        rate = self._images / max(time.perf_counter() - self._start, 1e-9)
+        if self._images:
+            self._rates.append(rate)
+        self.restart()
+        return rate
+
+    def summary(self) -> dict[str, float] | None:
+        """Return mean and standard deviation, or None before the first interval has ended."""
+        rates = torch.tensor(self._rates[1:] or self._rates, dtype=torch.float64)
+        if len(rates) == 0:
+            return None
+        return {"mean": rates.mean().item(), "std": rates.std(unbiased=False).item()}
 
 
 @dataclass

@@ -16,7 +16,7 @@ from ebclab.config.names import require_folder_name
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
-from ebclab.hardware import resolve_device
+from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
@@ -28,7 +28,6 @@ from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import Job, Place, train_rank
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.setup import build_method, prepare
-from ebclab.training.threads import set_threads
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 

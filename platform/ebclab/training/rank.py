@@ -17,6 +17,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.formatting import size
 from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights
@@ -24,13 +25,13 @@ from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.storage import atomic
 from ebclab.storage.sync import Keeper, kept
 from ebclab.training.display import Display
-from ebclab.training.loop import train
-from ebclab.training.rank_observer import RankObserver
+from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
 from ebclab.training.restore import continue_or_start, write_start
 from ebclab.training.rollback import Healer, record_of
 from ebclab.training.setup import Prepared, memory_of
-from energy_contrast.method import Method, SamplingMethod
+from energy_contrast.method import Method
+from energy_contrast.sampling_method import SamplingMethod
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _note_memory(prepared: Prepared, display: Display) -> None:
     """Say how much the method keeps beside its network, before it takes it."""
     needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
     if needed:
-        display.note(f"the method keeps {needed / 1e6:,.1f} MB of images on each worker")
+        display.note(f"the method keeps {size(needed)} of images on each worker")
 
 
 def _recorder(
@@ -231,3 +232,63 @@ def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
         f"{error}\n{kept}\nlikely settings: {sampler}optimizer.learning_rate (too high), "
         "optimizer.warmup_epochs (too short), method.temperature (too low), training.precision (bfloat16)"
     )
+
+
+class RankObserver:
+    """The loop's observer.
+
+    Several ranks hear a wish to stop at log steps only: asking rank 0 is an exchange between all, too dear for each
+    step. One rank alone hears it after every step. A notice that a machine will be taken away is heard at log steps.
+
+    Args:
+        training: This rank's training.
+        recorder: On rank 0 the run's recorder, else None.
+    """
+
+    def __init__(self, training: Training, recorder: Recorder | None) -> None:
+        self._training, self._recorder = training, recorder
+        self._has_logged = False
+
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Write one training record on rank 0."""
+        self._has_logged = True
+        if self._recorder is not None:
+            self._recorder.on_log(step, epoch, metrics)
+
+    def on_epoch(self, step: int, epochs_done: int) -> None:
+        """Score, record and save on rank 0 while the others wait."""
+
+        def record() -> None:
+            if self._recorder is None:
+                check_weights(self._training.method, step)
+            else:
+                self._recorder.on_epoch(step, epochs_done)
+
+        self._training.ranks.together(record)
+
+    def on_stop(self, step: int) -> None:
+        """Save on rank 0 while the others wait."""
+
+        def save() -> None:
+            if self._recorder is not None:
+                self._recorder.on_stop(step)
+
+        self._training.ranks.together(save)
+
+    def should_stop(self) -> bool:
+        """Return whether rank 0 was asked to stop, on every rank the same; save first when a machine is on notice.
+
+        Raises:
+            EbclabError: Rank 0 could not save.
+        """
+        ranks, recorder, has_logged = self._training.ranks, self._recorder, self._has_logged
+        self._has_logged = False
+        if not has_logged and not ranks.alone:
+            return False
+        asked = (False, False)
+        if recorder is not None:
+            asked = recorder.should_stop(), has_logged and recorder.is_on_notice
+        stop, save = ranks.gather(asked)[0]
+        if save:
+            ranks.together(lambda: recorder.save_early() if recorder is not None else None)
+        return stop

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from ebclab.training import head as module
-from ebclab.training.head import Head
+from ebclab.cluster import join as module
+from ebclab.cluster.join import Head
 
 HERE = "127.0.0.1:6379"
 

@@ -55,7 +55,7 @@ def test_what_this_process_runs_is_told_without_the_build_of_torch() -> None:
 
 def _told_by_another_process(sources: Path) -> dict[str, str]:
     """Return what a process says that finds its packages in ``sources`` first."""
-    code = "import json; from ebclab.training.versions import versions_here; print(json.dumps(versions_here()))"
+    code = "import json; from ebclab.cluster.versions import versions_here; print(json.dumps(versions_here()))"
     output = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(sources)}, capture_output=True, text=True, check=True
     ).stdout

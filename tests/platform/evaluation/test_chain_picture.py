@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ebclab.evaluation.chain_picture import draw_chains
-from energy_contrast.method import ChainTrace, PixelRange
+from energy_contrast.method import PixelRange
+from energy_contrast.sampling_method import ChainTrace
 
 
 def trace(positions: Tensor) -> ChainTrace:

@@ -6,8 +6,9 @@ import io
 
 import pytest
 
+from ebclab.formatting import clock
 from ebclab.training import display as display_module
-from ebclab.training.display import BarDisplay, LineDisplay, choose_display, clock, describe
+from ebclab.training.display import BarDisplay, LineDisplay, choose_display, describe
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (36061, "10:01:01")])

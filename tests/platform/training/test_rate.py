@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ebclab.training import rate
-from ebclab.training.rate import RateMeter
+from ebclab.training import loop
+from ebclab.training.loop import RateMeter
 
 
 def test_the_first_interval_is_left_out_once_there_is_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(rate.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     meter = RateMeter()
     assert meter.summary() is None
     for images, seconds in ((100, 10.0), (300, 1.0), (100, 1.0)):
@@ -23,7 +23,7 @@ def test_the_first_interval_is_left_out_once_there_is_a_second(monkeypatch: pyte
 
 def test_time_before_a_restart_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(rate.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     meter = RateMeter()
     now += 60.0
     meter.restart()

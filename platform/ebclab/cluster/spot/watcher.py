@@ -18,8 +18,8 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.core.generated import autoscaler_pb2, gcs_pb2
 from ray.exceptions import RayError
 
-from ebclab.cli.cluster_head import head_of_this_machine
 from ebclab.cluster.address import require_answer
+from ebclab.cluster.join import head_of_this_machine
 from ebclab.cluster.spot.metadata import Notice, await_notice, find_cloud
 from ebclab.errors import EbclabError, UnreachableError, UserError
 from ebclab.storage.remote import copies_folder

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from ebclab.formatting import clock
 from ebclab.sweeps.display.trial_table import (
     TrialTable,
     best_trial,
@@ -24,7 +25,6 @@ from ebclab.sweeps.display.trial_table import (
     value,
 )
 from ebclab.sweeps.trial import State, Trial
-from ebclab.training.display import clock
 
 _DRAW_SECONDS = 0.25
 _LINE_SECONDS = 10.0

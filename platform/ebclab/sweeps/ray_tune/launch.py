@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,11 +13,12 @@ import torch
 from ebclab.cluster.join import cluster_size, joined
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
+from ebclab.data.holdout import Split
 from ebclab.runs import environment
-from ebclab.runs.initial_weights import keep_weights
+from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.sweeps.conclude import conclude
-from ebclab.sweeps.folder import claim_sweep
-from ebclab.sweeps.limits import Launch, Limits
+from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
@@ -23,6 +26,7 @@ from ebclab.sweeps.ray_tune.phase import Phase
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
 from ebclab.sweeps.resources import Slots, share_out
+from energy_contrast.method import Method
 
 
 def launch_sweep(launch: Launch) -> dict[str, Any]:
@@ -98,3 +102,45 @@ def slots_of(plan: SweepPlan, limits: Limits) -> Slots:
         gpus_per_trial=per_trial,
         concurrent=limits.concurrent,
     )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sweep may use; may differ when it is resumed.
+
+    Attributes:
+        gpus_per_trial: GPUs of a trial, fractions allowed; None means a whole one where there are any.
+        concurrent: Trials at once; None means as many as fit.
+        seconds: Time for the search; None means no limit.
+    """
+
+    gpus_per_trial: float | None = None
+    concurrent: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A sweep that was found fit to start.
+
+    Attributes:
+        folder: Where everything lies.
+        plan: What is searched, and how.
+        split: The images of all trials.
+        methods: Methods by name.
+        limits: What may be used.
+        warm_start: Where a sweep before this one lies, to learn from.
+        earlier: Its points and objectives.
+        display: Where progress is shown.
+        weights: What the encoders of all trials start from; None means random weights.
+    """
+
+    folder: SweepFolder
+    plan: SweepPlan
+    split: Split
+    methods: Mapping[str, type[Method]]
+    limits: Limits
+    warm_start: str | None
+    earlier: Sequence[tuple[dict[str, Any], float]]
+    display: SweepDisplay
+    weights: InitialWeights | None = None

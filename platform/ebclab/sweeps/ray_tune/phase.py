@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
+from ebclab.background import logged
 from ebclab.cluster.draining import Notices
 from ebclab.errors import InterruptedRunError, VersionError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
-from ebclab.storage.sync import logged
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog

@@ -19,7 +19,7 @@ from ray import tune
 from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
-from ebclab.hardware import resolve_device
+from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import kept_weights
 from ebclab.runs.resume import claim, find
@@ -32,7 +32,6 @@ from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.scheduler import Order
 from ebclab.training.rank import Job, Place, train_rank
 from ebclab.training.setup import prepare
-from ebclab.training.threads import set_threads
 from energy_contrast.method import Method
 
 ERROR = "error.txt"

@@ -213,3 +213,18 @@ def _broken_rules(config: ExperimentConfig, settings: Mapping[str, Any]) -> Iter
     checked = {section: part.problems() for section, part in sections.items() if hasattr(part, "problems")}
     own = [f"{section}.{line}" for section, lines in checked.items() for line in lines]
     return own + replace(config, **sections).problems()
+
+
+def describe_space(space: Space, config: ExperimentConfig) -> list[tuple[str, str, str]]:
+    """Return the settings that ``space`` searches, each with its range in words and its value in ``config``.
+
+    Args:
+        space: A space that ``check_space`` found to fit.
+        config: Settings of the run.
+    """
+    own = own_settings(space, config)
+    return [(name, parameter.in_words(), _plain(own[name])) for name, parameter in space.by_name.items()]
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else shown(value)

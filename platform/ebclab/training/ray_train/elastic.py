@@ -13,8 +13,7 @@ from ray.train.v2._internal.execution.scaling_policy import NoopDecision, Scalin
 from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScalingPolicy
 from ray.train.v2.api.config import ScalingConfig
 
-from ebclab.cluster.placement import Placement
-from ebclab.data.delivery.choose import fed_workers
+from ebclab.cluster.placement import Placement, fed_workers
 from ebclab.errors import StoreError
 from ebclab.runs.folder import RunFolder
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ebclab.background import logged
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import StopFlag, Wish, stop_on_signals
-from ebclab.storage.sync import logged
 from ebclab.training.display import Display
 from ebclab.training.health.record import in_words
 

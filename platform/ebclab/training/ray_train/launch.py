@@ -24,10 +24,9 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from ebclab.cluster.draining import heeded
 from ebclab.cluster.join import cluster_size, joined, nodes
-from ebclab.cluster.placement import Placement, allowed_sizes, even_share
+from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, require_cpus
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
-from ebclab.data.delivery.choose import cpu_reservation, require_cpus
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
 from ebclab.errors import EbclabError, TrainingError
 from ebclab.hardware import resolve_device

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
 from ebclab.errors import DataError, EbclabError, UserError
-from ebclab.hardware import resolve_device
+from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import NEEDED
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.storage import atomic
@@ -20,7 +20,6 @@ from ebclab.training.process_group import Ranks
 from ebclab.training.rank import Job, Place, train_rank
 from ebclab.training.ray_train.streamed import prepare_streamed
 from ebclab.training.setup import Prepared, prepare
-from ebclab.training.threads import set_threads
 
 if TYPE_CHECKING:
     from ebclab.data.delivery.ray_data import Stream

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ebclab.data.delivery.choose import choose_delivery, cpu_reservation, fed_workers, require_cpus
+from ebclab.cluster.placement import cpu_reservation, fed_workers, require_cpus
+from ebclab.data.delivery.choose import choose_delivery
 from ebclab.errors import DataError, UserError
 
 SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "workers": 2}

@@ -1,5 +1,5 @@
 from ebclab.config import compose
-from ebclab.sweeps.describe_space import describe_space
+from ebclab.sweeps.space.check import describe_space
 from ebclab.sweeps.space.space import parse_space
 
 
