@@ -127,14 +127,14 @@ def decisions(trials: int) -> float:
     from ebclab.runs.stop_request import StopFlag
     from ebclab.sweeps.log import SweepLog
     from ebclab.sweeps.proposals import SearchProposals
-    from ebclab.sweeps.scheduler import Course
+    from ebclab.sweeps.scheduler import SweepScheduler
     from ebclab.sweeps.space.space import parse_space
 
     space, config = parse_space(SPACE, "benchmark"), ebclab.compose("simclr", overrides=TINY)
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
     with tempfile.TemporaryDirectory() as folder:
         log, asked = SweepLog(Path(folder) / "trials.jsonl"), {"concurrent": 4, "failures_allowed": 0}
-        course = Course(
+        course = SweepScheduler(
             log, SearchProposals(plan), plan.rules, plan.population, **asked, stop=StopFlag(), clone=lambda *_: ({}, {})
         )
         began = time.perf_counter()
@@ -148,7 +148,7 @@ def decisions(trials: int) -> float:
 def grow(trials: int) -> dict[str, float]:
     """Measure what is done for one event, one proposal, one resume and one report, after ``trials`` trials."""
     from ebclab.storage.mirror import Mirror
-    from ebclab.storage.remote import Home
+    from ebclab.storage.remote import RemoteFolder
     from ebclab.sweeps.folder import SweepFolder
     from ebclab.sweeps.log import SweepLog
     from ebclab.sweeps.policies.stopping import StopRules, decide
@@ -158,7 +158,7 @@ def grow(trials: int) -> dict[str, float]:
     space, found = load_space(None, "flatclr"), {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EBCLAB_COPIES"] = f"{folder}/copies"
-        home = Home(f"file://{folder}/store", "s")
+        home = RemoteFolder(f"file://{folder}/store", "s")
         home.copy.mkdir(parents=True)
         path = home.copy / "trials.jsonl"
         with path.open("w") as file:

@@ -105,7 +105,7 @@ def sweep_requests(trials: int) -> dict[str, Any]:
 def log_requests(trials: int) -> dict[str, Any]:
     """Count the requests for the log of a sweep of ``trials`` generated trials of 20 epochs, pushed twice a trial."""
     from ebclab.storage.mirror import Mirror
-    from ebclab.storage.remote import Home
+    from ebclab.storage.remote import RemoteFolder
     from ebclab.sweeps.policies.suggest import suggest
     from ebclab.sweeps.space.space import load_space
 
@@ -113,7 +113,7 @@ def log_requests(trials: int) -> dict[str, Any]:
 
     def work(root: str) -> None:
         nonlocal size
-        home = Home(root, "s")
+        home = RemoteFolder(root, "s")
         mirror, path = Mirror(home), home.copy / "trials.jsonl"
         home.copy.mkdir(parents=True)
         for number in range(trials):
@@ -147,13 +147,13 @@ def wire() -> dict[str, dict[str, int]]:
     os.environ |= {**names, "AWS_EC2_METADATA_DISABLED": "true"}
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="sets")
     from ebclab.storage.object_store import Store
-    from ebclab.storage.remote import Home
+    from ebclab.storage.remote import RemoteFolder
 
     found: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
         path.write_bytes(b"x" * 1000)
-        store = Store(Home(f"s3://sets/a?endpoint_override={host}:{port}&scheme=http", "s"))
+        store = Store(RemoteFolder(f"s3://sets/a?endpoint_override={host}:{port}&scheme=http", "s"))
         store.write("first", b"x")
         given = {"names": (), "stored": ("first",), "read": ("first",), "download": ("first", path)}
         given |= {"upload": (path, "u"), "write": ("w", b"x"), "delete": ("w",)}

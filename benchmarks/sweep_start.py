@@ -109,7 +109,7 @@ def resume(root: str) -> dict[str, float]:
     from ebclab.sweeps.policies.stopping import StopRules
     from ebclab.sweeps.policies.suggest import suggest
     from ebclab.sweeps.proposals import SearchProposals
-    from ebclab.sweeps.scheduler import Course
+    from ebclab.sweeps.scheduler import SweepScheduler
     from ebclab.sweeps.space.space import load_space
 
     config = ebclab.compose("flatclr", recipe="fashion-mnist-small")
@@ -124,7 +124,7 @@ def resume(root: str) -> dict[str, float]:
         marks = [time.perf_counter()]
         log = SweepLog(path)
         marks.append(time.perf_counter())
-        course = Course(
+        course = SweepScheduler(
             log,
             SearchProposals(plan),
             StopRules(),

@@ -377,10 +377,10 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
 ) -> None:
     from ebclab.storage.mirror import Mirror
     from ebclab.storage.object_store import Store
-    from ebclab.storage.remote import COPIES, home_at
+    from ebclab.storage.remote import COPIES, remote_at
 
     address = "s3://sets/faults/run"
-    home = home_at(address)
+    home = remote_at(address)
     assert home is not None
     command = ["pretrain", "moco", "--name", "run", "--runs", "s3://sets/faults", "--workers", "2", "--epochs", "6"]
     command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]

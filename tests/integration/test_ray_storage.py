@@ -18,7 +18,7 @@ from safetensors.torch import load
 import ebclab
 from ebclab.cli import main
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, home_at
+from ebclab.storage.remote import COPIES, remote_at
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -39,13 +39,13 @@ def _plan(**asked: Any) -> SweepPlan:
 
 
 def _names(address: str) -> set[str]:
-    home = home_at(address)
+    home = remote_at(address)
     assert home is not None
     return set(Store(home).names())
 
 
 def _read(address: str, name: str) -> bytes:
-    home = home_at(address)
+    home = remote_at(address)
     assert home is not None
     return Store(home).read(name)
 

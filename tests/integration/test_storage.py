@@ -20,7 +20,7 @@ from pyarrow import fs
 from ebclab.cli import main
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, home_at
+from ebclab.storage.remote import COPIES, remote_at
 from ebclab.storage.retry import PATIENCE
 from ebclab.sweeps.log import SweepLog
 
@@ -33,7 +33,7 @@ def _command(runs: str | Path, epochs: int, *extra: str) -> list[str]:
 
 
 def _names(address: str) -> set[str]:
-    home = home_at(address)
+    home = remote_at(address)
     assert home is not None
     return set(Store(home).names())
 
@@ -217,7 +217,7 @@ def test_a_sweep_killed_between_two_requests_for_its_log_goes_on_elsewhere_from_
             self.left -= 1
             super().write(name, content)
 
-    home = home_at(f"s3://sets/log-{requests}/s")
+    home = remote_at(f"s3://sets/log-{requests}/s")
     assert home is not None
     mirror, pushed = Mirror(home, store=Dying(home)), 0
     mirror.pull()
@@ -278,7 +278,7 @@ def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
 def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
     from ebclab.storage.sync import leased
 
-    home = home_at("s3://sets/busy/run")
+    home = remote_at("s3://sets/busy/run")
     said: list[int] = []
     with leased(home, "is training in this folder"):
         thread = threading.Thread(target=lambda: said.append(main(_command("s3://sets/busy", 1))))

@@ -114,11 +114,11 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     from ebclab.config.names import require_folder_name
     from ebclab.errors import RunError
     from ebclab.runs.folder import RunFolder
-    from ebclab.storage.remote import home_in
+    from ebclab.storage.remote import remote_in
     from ebclab.training.pretrain import default_name
 
     name = default_name(compose(method, overrides=overrides)) if name is None else require_folder_name(name)
-    folder = RunFolder.at(home_in(runs, name) or Path(runs) / name).of("reader").pull()
+    folder = RunFolder.at(remote_in(runs, name) or Path(runs) / name).of("reader").pull()
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)

@@ -69,10 +69,10 @@ def clean(
     winners and whatever a process works in stay.
     """
     from ebclab.inventory.cleanup import find_waste, remove
-    from ebclab.inventory.folders import folder_given
+    from ebclab.inventory.folders import collection_given
     from ebclab.inventory.listing import room_freed
 
-    found = find_waste(folder_given(runs, "runs", "--runs"), folder_given(sweeps, "sweeps", "--sweeps"))
+    found = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))
     if not found:
         typer.echo("nothing to delete")
         return

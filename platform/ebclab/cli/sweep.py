@@ -145,10 +145,10 @@ def _run(plan: SweepPlan, limits: Limits, **where: Any) -> None:
 
 
 def _begun(sweeps: str, name: str) -> SweepFolder:
-    from ebclab.storage.remote import home_in
+    from ebclab.storage.remote import remote_in
     from ebclab.sweeps.folder import SweepFolder
 
-    return SweepFolder.at(home_in(sweeps, name) or Path(sweeps) / name).of("reader").pull()
+    return SweepFolder.at(remote_in(sweeps, name) or Path(sweeps) / name).of("reader").pull()
 
 
 def _plan(

@@ -63,7 +63,7 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
     from ebclab.formatting import clock
-    from ebclab.storage.remote import home_at
+    from ebclab.storage.remote import remote_at
 
     objective, where = result["objective"], result["path"]
 
@@ -89,7 +89,7 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     }
     if result["test"]:
         facts["test set"] = ", ".join(f"{name} {score['mean']:.1%}" for name, score in result["test"].items())
-    best = shlex.quote((home / "best.yaml").address if (home := home_at(where)) else str(Path(where) / "best.yaml"))
+    best = shlex.quote((home / "best.yaml").address if (home := remote_at(where)) else str(Path(where) / "best.yaml"))
     facts |= {"sweep": where, "next": f"ebclab pretrain {result['method']} --config {best}"}
     _print_facts(facts)
 

@@ -35,7 +35,7 @@ class Notices:
 
 
 @contextmanager
-def heeded(act: Callable[[list[str]], None]) -> Iterator[None]:
+def on_drain(act: Callable[[list[str]], None]) -> Iterator[None]:
     """Call ``act`` with the names of machines as they come on notice, in a thread of its own."""
     notices = Notices()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ebclab.storage.remote import COPIES, copies_folder
+from ebclab.storage.remote import COPIES, cache_folder
 from ebclab.storage.retry import PATIENCE
 
 SWITCHES = {
@@ -40,5 +40,5 @@ def environment_of_nodes() -> dict[str, dict[str, str]] | None:
     by_ray = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")  # a job's own variables; Ray refuses one twice
     told = {name: os.environ[name] for name in (PATIENCE, COPIES) if os.environ.get(name) and name not in by_ray}
     if COPIES in told:
-        told[COPIES] = str(copies_folder())  # relative to nobody's working folder
+        told[COPIES] = str(cache_folder())  # relative to nobody's working folder
     return {"env_vars": told} if told else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-class Findings:
+class Problems:
     """Problems found so far.
 
     Attributes:
@@ -36,7 +36,7 @@ class Findings:
         self.problems.append(f"{key}: {text}")
         self.wrong.add(key)
 
-    def add_broken_rules(self, lines: Iterable[str], section: str = "") -> None:
+    def add(self, lines: Iterable[str], section: str = "") -> None:
         """Record lines ``<key>: ...`` about several settings, but for those that name a setting already found wrong.
 
         Args:
@@ -54,7 +54,7 @@ def check_section(
     config_type: type,
     given: Mapping[str, Any],
     describe_unknown: Callable[[str], str],
-    findings: Findings,
+    findings: Problems,
 ) -> Any:
     """Return the section's config; wrong values are reported and replaced by their defaults.
 
@@ -77,7 +77,7 @@ def check_section(
             values[name] = _typed(value, hints[name])
     config = config_type(**values)
     if hasattr(config, "problems"):
-        findings.add_broken_rules(config.problems(), section)
+        findings.add(config.problems(), section)
     return config
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebclab.config.addresses import folder_problem
-from ebclab.config.check import Findings, check_section, shown, value_problem
+from ebclab.config.check import Problems, check_section, shown, value_problem
 from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
 from ebclab.config.names import did_you_mean
@@ -62,7 +62,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
         ConfigError: With every problem found: unknown names, wrong types, values out of range, contradictions.
     """
     methods = catalogue() if methods is None else methods
-    findings = Findings()
+    findings = Problems()
     given = {section: _section_given(section, mapping.get(section), findings) for section in ("method", *SECTIONS)}
     method_name = _take_method_name(given["method"], methods, findings)
     given["views"] = _expand_view_recipe(given["views"], given["data"].get("name", DataConfig.name), findings)
@@ -83,13 +83,13 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     configs["data"] = _with_absolute_paths(configs["data"])
     configs["init"] = _with_absolute_folder(configs["init"])
     config = ExperimentConfig(method_name, seed=_seed(mapping, findings), **configs)
-    findings.add_broken_rules(config.problems())
+    findings.add(config.problems())
     if findings.problems:
         raise ConfigError(findings.problems)
     return config
 
 
-def _section_given(section: str, value: Any, findings: Findings) -> dict[str, Any]:
+def _section_given(section: str, value: Any, findings: Problems) -> dict[str, Any]:
     """Return what was written in a section; a section with nothing in it is empty."""
     if value is None:
         return {}
@@ -100,7 +100,7 @@ def _section_given(section: str, value: Any, findings: Findings) -> dict[str, An
     return dict(value)
 
 
-def _take_method_name(given: dict[str, Any], methods: Methods, findings: Findings) -> str:
+def _take_method_name(given: dict[str, Any], methods: Methods, findings: Problems) -> str:
     """Take ``name`` out of the method section and return it, or an empty text when it is no method."""
     if "name" not in given:
         if "method" not in findings.wrong:
@@ -113,7 +113,7 @@ def _take_method_name(given: dict[str, Any], methods: Methods, findings: Finding
     return name
 
 
-def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Findings) -> dict[str, Any]:
+def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Problems) -> dict[str, Any]:
     """Return the view settings of the recipe named in ``given``, overridden by the others in ``given``."""
     name = given.get("recipe", ViewsConfig.recipe)
     if not isinstance(name, str):
@@ -164,7 +164,7 @@ def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str
     return unknown_setting("", key, known=known, method_name=method_name)
 
 
-def _seed(mapping: Mapping[str, Any], findings: Findings) -> int:
+def _seed(mapping: Mapping[str, Any], findings: Problems) -> int:
     seed: int = mapping.get("seed", ExperimentConfig.seed)
     if problem := value_problem(seed, settings_of(ExperimentConfig)["seed"], int):
         findings.add("seed", problem)

@@ -15,7 +15,7 @@ from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
 from ebclab.storage.atomic import new_folder
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import copies_folder, home_at
+from ebclab.storage.remote import cache_folder, remote_at
 
 CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")
@@ -57,15 +57,15 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
     Raises:
         UserError: Something lies there that may not be replaced, or the store refuses.
     """
-    home = home_at(to)
+    home = remote_at(to)
     if home is None:
         yield Path(to)
         return
     store = Store(home)
     present = set(store.names())
     (_refuse_stored_sweep if of_sweep else _refuse_stored_encoder)(store, home.address, present, overwrite)
-    copies_folder().mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=copies_folder(), prefix="export-") as folder:
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=cache_folder(), prefix="export-") as folder:
         made = Path(folder) / "export"
         yield made
         _replace_stored(store, present, made)

@@ -12,14 +12,14 @@ from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.remote import Home, home_at
+from ebclab.storage.remote import RemoteFolder, remote_at
 
 _LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
 """Files of runs and sweeps that a list is made of."""
 
 
 @dataclass(frozen=True)
-class Shelf:
+class RunCollection:
     """Runs or sweeps beside each other.
 
     Attributes:
@@ -29,7 +29,7 @@ class Shelf:
     """
 
     path: Path
-    home: Home | None = None
+    home: RemoteFolder | None = None
     there: dict[str, Stored] | None = None
 
     @property
@@ -69,15 +69,15 @@ class Shelf:
         return bool(held_by(self.home / name)) if self.home else is_running(self.path / name)
 
 
-def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
+def shelf_at(place: str | None, usual: str, option: str) -> RunCollection:
     """Return the folder that the user named, or the usual one; of one in a store, what a list needs is brought here.
 
     Raises:
         UserError: A named folder does not exist, or the store cannot be read.
     """
-    home = home_at(place) if place else None
+    home = remote_at(place) if place else None
     if home is None:
-        return Shelf(folder_given(place, usual, option))
+        return RunCollection(collection_given(place, usual, option))
     home = home.of("reader")
     store = Store(home)
     there = store.names()
@@ -85,10 +85,10 @@ def shelf_at(place: str | None, usual: str, option: str) -> Shelf:
     for path in (path for file in _LISTED for path in home.copy.glob(f"*/{file}")):  # of an earlier list
         path.unlink()
     at_once(lambda name: bring(store, name, home.copy / name), wanted)
-    return Shelf(home.copy, home, there)
+    return RunCollection(home.copy, home, there)
 
 
-def folder_given(place: str | None, usual: str, option: str) -> Path:
+def collection_given(place: str | None, usual: str, option: str) -> Path:
     """Return the folder on this disk that the user named, or the usual one.
 
     Raises:
@@ -96,7 +96,7 @@ def folder_given(place: str | None, usual: str, option: str) -> Path:
     """
     if place is None:
         return Path(usual)
-    if home_at(place) is not None:
+    if remote_at(place) is not None:
         raise UserError(
             f"{option}: only folders on a disk can be cleaned, got {place}; "
             "delete in a store with its own tool, such as `aws s3 rm --recursive`"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ebclab.config import load_yaml_file
 from ebclab.errors import UserError
 from ebclab.evaluation.objectives import shown_score
-from ebclab.inventory.folders import Shelf
+from ebclab.inventory.folders import RunCollection
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.sweeps.folder import SweepFolder
@@ -59,7 +59,7 @@ def sweep_paths(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/sweep.yaml"))
 
 
-def inventory(runs: Shelf, sweeps: Shelf) -> list[Entry]:
+def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:
     """Return the runs in one folder and the sweeps in another, newest first; what cannot be read is listed as such."""
     entries = [_entry(runs, path, _of_run, "metrics.jsonl") for path in run_paths(runs.path)]
     entries += [_entry(sweeps, path, _of_sweep, "trials.jsonl") for path in sweep_paths(sweeps.path)]
@@ -91,7 +91,7 @@ def _files(paths: Iterable[Path]) -> Iterable[Any]:
                 continue  # gone since it was listed
 
 
-def _entry(shelf: Shelf, path: Path, read: Any, log: str) -> Entry:
+def _entry(shelf: RunCollection, path: Path, read: Any, log: str) -> Entry:
     stored = shelf.num_bytes(path.name)
     size, age = room([path]) if stored is None else stored, _age(shelf, path.name, log)
     try:
@@ -102,7 +102,7 @@ def _entry(shelf: Shelf, path: Path, read: Any, log: str) -> Entry:
     return Entry(path.name, method, data, done, score, state, size, age)
 
 
-def _of_run(path: Path, shelf: Shelf) -> tuple[str, str, str, str, bool]:
+def _of_run(path: Path, shelf: RunCollection) -> tuple[str, str, str, str, bool]:
     run = RunFolder(path)
     config = load_yaml_file(run.config_path)  # as text: the method may be the user's own, the file an older one
     result = run.read_result()
@@ -116,7 +116,7 @@ def _of_run(path: Path, shelf: Shelf) -> tuple[str, str, str, str, bool]:
     return config["method"]["name"], config["data"]["name"], done, score, result is not None
 
 
-def _newest_facts(run: RunFolder, shelf: Shelf) -> dict[str, Any]:
+def _newest_facts(run: RunFolder, shelf: RunCollection) -> dict[str, Any]:
     """Return what the newest checkpoint says, which the store may have and the copy has not."""
     if shelf.home is not None:
         manifest = shelf.newest_manifest(run.path.name)
@@ -126,7 +126,7 @@ def _newest_facts(run: RunFolder, shelf: Shelf) -> dict[str, Any]:
     return {"epochs_done": 0, "scores": {}} if manifest is None else dict(manifest["facts"])
 
 
-def _of_sweep(path: Path, shelf: Shelf) -> tuple[str, str, str, str, bool]:
+def _of_sweep(path: Path, shelf: RunCollection) -> tuple[str, str, str, str, bool]:
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)
     config, trials = plan["config"], folder.read_log().of_kind("search")
@@ -145,6 +145,6 @@ def _shown(objective: str, value: Any) -> str:
     return "" if value is None or math.isnan(float(value)) else shown_score(objective, float(value))
 
 
-def _age(shelf: Shelf, name: str, log: str) -> float:
+def _age(shelf: RunCollection, name: str, log: str) -> float:
     times = [shelf.changed(name, file) for file in (log, "result.json", "config.yaml", "sweep.yaml")]
     return time.time() - max((each for each in times if each is not None), default=time.time())

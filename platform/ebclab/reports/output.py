@@ -18,7 +18,7 @@ from ebclab.reports.together import require_one_objective
 from ebclab.storage import atomic
 from ebclab.storage.filesystem import is_address
 from ebclab.storage.object_store import send
-from ebclab.storage.remote import Home, home_at
+from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.sweeps.log import finite
 
 _COLUMNS = (
@@ -77,7 +77,7 @@ def write_report(
     return where, [note for record in records for note in record.notes]
 
 
-def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Home | None, Path]:
+def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[RemoteFolder | None, Path]:
     """Return the home of the folder that the page goes into, None for one on a disk, and the page on this disk."""
     if to is None:
         folder = records[0].folder
@@ -86,7 +86,7 @@ def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Home |
         return None, Path(to)
     base, mark, options = str(to).partition("?")
     parent, _, name = base.rpartition("/")
-    home = home_at(f"{parent}{mark}{options}") if name else None
+    home = remote_at(f"{parent}{mark}{options}") if name else None
     if home is None:
         raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
     home = home.of("reader")
@@ -94,7 +94,7 @@ def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Home |
     return home, home.copy / name
 
 
-def _require_page(page: Path, home: Home | None) -> None:
+def _require_page(page: Path, home: RemoteFolder | None) -> None:
     """Refuse a page that cannot be written, before any work.
 
     Raises:

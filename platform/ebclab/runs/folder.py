@@ -17,11 +17,11 @@ from ebclab.config.names import other_folder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
-from ebclab.runs.stop_request import Wish
+from ebclab.runs.stop_request import FileRequest
 from ebclab.storage.mirror import MANIFEST, Mirror, whole_checkpoints
 from ebclab.storage.object_store import Store, send
-from ebclab.storage.remote import Home, Role, home_at
-from ebclab.storage.signal_file import LocalNote, Note, StoredNote
+from ebclab.storage.remote import RemoteFolder, Role, remote_at
+from ebclab.storage.signal_file import LocalSignal, SignalFile, StoredSignal
 from energy_contrast.method import Method
 
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
@@ -38,12 +38,12 @@ class RunFolder:
     """
 
     path: Path
-    home: Home | None = None
+    home: RemoteFolder | None = None
 
     @classmethod
-    def at(cls, place: str | Path | Home) -> RunFolder:
+    def at(cls, place: str | Path | RemoteFolder) -> RunFolder:
         """Return the run at a path, an address or a home."""
-        home = place if isinstance(place, Home) else home_at(place)
+        home = place if isinstance(place, RemoteFolder) else remote_at(place)
         return cls(Path(str(place)).absolute()) if home is None else cls(home.copy, home)
 
     def of(self, role: Role) -> RunFolder:
@@ -110,14 +110,14 @@ class RunFolder:
         return self.path / ".ray"
 
     @property
-    def stop(self) -> Wish:
+    def stop(self) -> FileRequest:
         """Whether somebody asked workers to save and stop."""
-        return Wish(self.note(".stop"))
+        return FileRequest(self.note(".stop"))
 
     @property
-    def save_now(self) -> Wish:
+    def save_now(self) -> FileRequest:
         """Whether somebody asked workers to save without waiting for the end of the epoch."""
-        return Wish(self.note(".save"))
+        return FileRequest(self.note(".save"))
 
     def send(self, *names: str) -> None:
         """Add files of this process's copy to the store; none named means all. Nothing there is deleted."""
@@ -158,9 +158,9 @@ class RunFolder:
         names = whole_checkpoints(Store(self.home, seconds=seconds).names(), "last")
         return (self.home / self.checkpoints.name / names[0]).address if names else ""
 
-    def note(self, name: str) -> Note:
+    def note(self, name: str) -> SignalFile:
         """Return a note between this run's processes."""
-        return StoredNote(self.home, name) if self.home else LocalNote(self.path / name)
+        return StoredSignal(self.home, name) if self.home else LocalSignal(self.path / name)
 
     @property
     def metrics(self) -> MetricsLog:

@@ -26,7 +26,7 @@ from ebclab.errors import ConfigError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import encoder_weights
 from ebclab.storage import atomic
-from ebclab.storage.remote import home_at
+from ebclab.storage.remote import remote_at
 
 _LISTED = 3  # differences that a message shows
 
@@ -97,7 +97,7 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
 def _tensors_of(source: str) -> dict[str, Tensor]:
     if source.startswith(TIMM):
         return _of_timm(source.removeprefix(TIMM))
-    run = (RunFolder(Path(source)) if home_at(source) is None else RunFolder.at(source)).of("reader").pull(("last",))
+    run = (RunFolder(Path(source)) if remote_at(source) is None else RunFolder.at(source)).of("reader").pull(("last",))
     if (run.path / DESCRIPTION).is_file() and (run.path / WEIGHTS).is_file():
         return _load(run.path / WEIGHTS, "export the encoder again", f"{run.address}: {WEIGHTS}")
     if not run.config_path.is_file():

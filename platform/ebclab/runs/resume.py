@@ -14,7 +14,7 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.sync import leased
 from energy_contrast.method import Method
 
@@ -28,7 +28,7 @@ State = Literal["new", "unfinished", "finished"]
 
 
 def find(
-    place: Path | Home, config: ExperimentConfig, methods: Mapping[str, type[Method]] | None = None, *, resume: bool
+    place: Path | RemoteFolder, config: ExperimentConfig, methods: Mapping[str, type[Method]] | None = None, *, resume: bool
 ) -> tuple[RunFolder, State]:
     """Look at the run at ``place`` with the eyes of a launch with ``config``; nothing but a copy is written.
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Protocol
 
 from ebclab.errors import UserError
-from ebclab.storage.signal_file import Note
+from ebclab.storage.signal_file import SignalFile
 
 
 class Stop(Protocol):
@@ -35,14 +35,14 @@ class StopFlag:
         self.is_set = True
 
 
-class Wish:
+class FileRequest:
     """A wish as a note, for a run whose training happens in other processes.
 
     Args:
         note: It is there when somebody has asked. A store that does not answer tells of no wish.
     """
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: SignalFile) -> None:
         self._note = note
         self._seen, self._looked = False, -math.inf
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ebclab.errors import RunError
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 
 NAME = ".held.json"
 _CLOCK = ".clock"
@@ -33,7 +33,7 @@ class Lease:
         busy: What the holder is doing, for messages.
     """
 
-    def __init__(self, home: Home, busy: str) -> None:
+    def __init__(self, home: RemoteFolder, busy: str) -> None:
         self._home, self._busy, self._store = home, busy, Store(home)
         self._id = uuid.uuid4().hex
 
@@ -69,7 +69,7 @@ class Lease:
         self._store.write(NAME, json.dumps({"id": self._id, **_this_process()}).encode())
 
 
-def require_free(home: Home | None, busy: str) -> None:
+def require_free(home: RemoteFolder | None, busy: str) -> None:
     """Refuse a folder that another process holds, before its copy on this machine is touched.
 
     Args:
@@ -95,7 +95,7 @@ def require_free(home: Home | None, busy: str) -> None:
         )
 
 
-def require_not_lost(home: Home) -> None:
+def require_not_lost(home: RemoteFolder) -> None:
     """Refuse to go on in a folder that another process has taken over from this one.
 
     Raises:
@@ -108,7 +108,7 @@ def require_not_lost(home: Home) -> None:
         )
 
 
-def held_by(home: Home) -> str:
+def held_by(home: RemoteFolder) -> str:
     """Return the host that works in the folder at this moment; empty when none does."""
     age, holder = _holder(Store(home))
     return str(holder.get("host", "")) if age is not None and age < LIFETIME and not _is_dead(holder) else ""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ebclab.errors import RunError
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
 
 MANIFEST = "manifest.json"
@@ -42,7 +42,7 @@ class Mirror:
         store: Where the home is; None opens it.
     """
 
-    def __init__(self, home: Home, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
+    def __init__(self, home: RemoteFolder, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
         self.home = home
         self.store = store or Store(home)
         self._without = tuple(f"{name}/" for name in without)

@@ -14,8 +14,8 @@ from pyarrow import NativeFile, fs
 
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.storage.filesystem import Place
-from ebclab.storage.remote import Home, home_at
-from ebclab.storage.retry import patiently
+from ebclab.storage.remote import RemoteFolder, remote_at
+from ebclab.storage.retry import with_retries
 
 _COPIED_BYTES = 8 << 20  # at once
 
@@ -44,7 +44,7 @@ class Store:
         DataError: The address is of no kind that can be opened.
     """
 
-    def __init__(self, home: Home, *, seconds: float | None = None) -> None:
+    def __init__(self, home: RemoteFolder, *, seconds: float | None = None) -> None:
         self._place, self._home, self._seconds = _opened(home.root, seconds), home, seconds
 
     @property
@@ -56,7 +56,7 @@ class Store:
         """Return every file by its path below the folder; nothing when there is no such folder."""
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
-        found = patiently(
+        found = with_retries(
             lambda: self._place.filesystem.get_file_info(selector), self._home.address, seconds=self._seconds
         )
         files = (info for info in found if info.type == fs.FileType.File and not info.path.endswith("/"))
@@ -64,7 +64,7 @@ class Store:
 
     def stored(self, name: str) -> Stored | None:
         """Return what the store says of the file ``name``, or None when there is none."""
-        info = patiently(
+        info = with_retries(
             lambda: self._place.filesystem.get_file_info(self._inner(name)), self._where(name), seconds=self._seconds
         )
         return Stored(info.size, info.mtime) if info.type == fs.FileType.File else None
@@ -80,7 +80,7 @@ class Store:
             with self._place.filesystem.open_input_stream(self._inner(name), compression=None) as file:
                 return bytes(file.read())
 
-        return patiently(read, self._where(name), seconds=self._seconds)
+        return with_retries(read, self._where(name), seconds=self._seconds)
 
     def download(self, name: str, target: Path) -> None:
         """Copy the file ``name`` to ``target``, which appears whole."""
@@ -102,7 +102,7 @@ class Store:
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            patiently(lambda: write(aside), self._where(name), seconds=self._seconds)
+            with_retries(lambda: write(aside), self._where(name), seconds=self._seconds)
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ class Store:
             with source.open("rb") as file, self._opened(name) as target:
                 shutil.copyfileobj(file, target, _COPIED_BYTES)
 
-        patiently(upload, self._where(name), seconds=self._seconds)
+        with_retries(upload, self._where(name), seconds=self._seconds)
 
     def write(self, name: str, content: bytes) -> None:
         """Make ``content`` the file ``name``."""
@@ -123,12 +123,12 @@ class Store:
             with self._opened(name) as target:
                 target.write(content)
 
-        patiently(write, self._where(name), seconds=self._seconds)
+        with_retries(write, self._where(name), seconds=self._seconds)
 
     def delete(self, name: str) -> None:
         """Delete the file ``name``, if there is one."""
         try:
-            patiently(
+            with_retries(
                 lambda: self._place.filesystem.delete_file(self._inner(name)), self._where(name), seconds=self._seconds
             )
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class Store:
         return (self._home / name).address if name and not name.startswith(".") else self._home.address
 
 
-def send(home: Home, *names: str) -> None:
+def send(home: RemoteFolder, *names: str) -> None:
     """Upload files of this process's copy of ``home``."""
     for name in names:
         Store(home).upload(home.copy / name, name)
@@ -160,7 +160,7 @@ def fetched(file: str) -> Path:
         RunError: There is no such file in the store, or it cannot be read.
         UserError: The address is that of a whole bucket.
     """
-    home = home_at(file)
+    home = remote_at(file)
     if home is None:
         return Path(file)
     if not home.inside:
@@ -173,7 +173,7 @@ def fetched(file: str) -> Path:
 
 
 def _opened(root: str, seconds: float | None) -> Place:
-    return patiently(lambda: _place(root), root, seconds=seconds)
+    return with_retries(lambda: _place(root), root, seconds=seconds)
 
 
 @lru_cache(maxsize=16)

@@ -23,7 +23,7 @@ Role = Literal["user", "worker", "controller", "reader"]
 
 
 @dataclass(frozen=True)
-class Home:
+class RemoteFolder:
     """A folder in an object store.
 
     Processes of different roles on one machine have copies of their own: a worker writes into its copy what the user's
@@ -50,27 +50,27 @@ class Home:
         """This role's copy on this machine's disk."""
         key = hashlib.sha256(self.root.encode()).hexdigest()[:16]
         if self.role == "reader":
-            return _folder_of_this_process(copies_folder(), os.getpid()) / key / self.inside
-        return copies_folder() / key / self.role / self.inside
+            return _folder_of_this_process(cache_folder(), os.getpid()) / key / self.inside
+        return cache_folder() / key / self.role / self.inside
 
-    def __truediv__(self, name: str) -> Home:
+    def __truediv__(self, name: str) -> RemoteFolder:
         return replace(self, inside=f"{self.inside}/{name}".lstrip("/"))
 
-    def of(self, role: Role) -> Home:
+    def of(self, role: Role) -> RemoteFolder:
         """Return the same folder with the copy of another role."""
         return replace(self, role=role)
 
 
-def home_in(parent: str | Path, name: str) -> Home | None:
+def remote_in(parent: str | Path, name: str) -> RemoteFolder | None:
     """Return the home of the folder ``name`` in ``parent``, or None when that is a local folder.
 
     Raises:
         UserError: The address names no bucket.
     """
-    return None if home_at(parent) is None else Home(str(parent), name)
+    return None if remote_at(parent) is None else RemoteFolder(str(parent), name)
 
 
-def home_at(address: str | Path) -> Home | None:
+def remote_at(address: str | Path) -> RemoteFolder | None:
     """Return the home that is a folder's own address, or None when it is a local path.
 
     Raises:
@@ -86,11 +86,11 @@ def home_at(address: str | Path) -> Home | None:
         raise UserError(f"{text}: an address without a bucket; write {scheme}://BUCKET/FOLDER")
     parent, _, name = path.rpartition("/")
     if not parent:  # nothing above it that could be opened
-        return Home(f"{scheme}{separator}{path}{mark}{options}", "")
-    return Home(f"{scheme}{separator}{parent}{mark}{options}", name)
+        return RemoteFolder(f"{scheme}{separator}{path}{mark}{options}", "")
+    return RemoteFolder(f"{scheme}{separator}{parent}{mark}{options}", name)
 
 
-def copies_folder() -> Path:
+def cache_folder() -> Path:
     """Return the folder that holds this machine's copies."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(COPIES) or Path(cache) / "ebclab" / "copies").expanduser().absolute()

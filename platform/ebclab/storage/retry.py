@@ -47,7 +47,7 @@ def patience_seconds() -> float:
     return seconds
 
 
-def patiently(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
+def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
     """Return what ``work`` returns, trying again while the store does not answer.
 
     Args:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 
 
-class Note(Protocol):
+class SignalFile(Protocol):
     """A note that may be there or not."""
 
     def read(self, *, patient: bool = True) -> bytes | None:
@@ -26,7 +26,7 @@ class Note(Protocol):
         """Seconds to leave between two looks."""
 
 
-class LocalNote:
+class LocalSignal:
     """A note as a file.
 
     Args:
@@ -57,7 +57,7 @@ class LocalNote:
         self._path.unlink(missing_ok=True)
 
 
-class StoredNote:
+class StoredSignal:
     """A note as an object in a store.
 
     Args:
@@ -67,7 +67,7 @@ class StoredNote:
 
     pause = 3.0
 
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(self, home: RemoteFolder, name: str) -> None:
         self._store, self._looker, self._name = Store(home), Store(home, seconds=0), name
 
     def read(self, *, patient: bool = True) -> bytes | None:

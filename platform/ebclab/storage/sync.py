@@ -12,7 +12,7 @@ from ebclab.background import logged, repeating
 from ebclab.storage.lease import LIFETIME, Lease, require_not_lost
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 
 _PAUSE = 5.0  # seconds between looks at what is to be done
 _LOOK = 2.0  # seconds between looks at what others have written
@@ -20,7 +20,7 @@ _RENEWED = LIFETIME / 4  # seconds between signs of life
 _log = logging.getLogger("ebclab.storage")
 
 
-class Keeper(Protocol):
+class Syncer(Protocol):
     """Whoever writes into a run or sweep folder tells it when something may be lost."""
 
     def push(self) -> None:
@@ -30,7 +30,7 @@ class Keeper(Protocol):
         """See to it within some seconds that it gets there."""
 
 
-class NoKeeper:
+class NoSync:
     """For folders that are where they belong already."""
 
     def push(self) -> None:
@@ -40,7 +40,7 @@ class NoKeeper:
         """Nothing."""
 
 
-class StoreKeeper:
+class StoreSyncer:
     """Uploads at once when told to, and in a thread of its own otherwise.
 
     Args:
@@ -77,7 +77,7 @@ class StoreKeeper:
 
 
 @contextmanager
-def kept(home: Home | None, kinds: tuple[str, ...] = (), *, without: tuple[str, ...] = ()) -> Iterator[Keeper]:
+def kept(home: RemoteFolder | None, kinds: tuple[str, ...] = (), *, without: tuple[str, ...] = ()) -> Iterator[Syncer]:
     """Pull ``home``, then yield what keeps it up to date, also at the end, whatever that is.
 
     Args:
@@ -89,20 +89,20 @@ def kept(home: Home | None, kinds: tuple[str, ...] = (), *, without: tuple[str, 
         RunError: The store refuses, or has not answered for long.
     """
     if home is None:
-        yield NoKeeper()
+        yield NoSync()
         return
     mirror = Mirror(home, without=without)
     mirror.pull(kinds)
-    keeper = StoreKeeper(mirror)
-    with repeating(keeper.push_if_wanted, _PAUSE):
+    syncer = StoreSyncer(mirror)
+    with repeating(syncer.push_if_wanted, _PAUSE):
         try:
-            yield keeper
+            yield syncer
         finally:
-            keeper.push()
+            syncer.push()
 
 
 @contextmanager
-def leased(home: Home | None, busy: str) -> Iterator[None]:
+def leased(home: RemoteFolder | None, busy: str) -> Iterator[None]:
     """Hold ``home`` for this process; a folder on a disk is held otherwise.
 
     Raises:
@@ -122,7 +122,7 @@ def leased(home: Home | None, busy: str) -> Iterator[None]:
 
 
 @contextmanager
-def watched(home: Home | None, name: str) -> Iterator[None]:
+def watched(home: RemoteFolder | None, name: str) -> Iterator[None]:
     """Bring the copy of the file ``name`` up to date every few seconds, and the whole copy at the end.
 
     Args:

@@ -16,8 +16,8 @@ from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.storage.lock import held
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.remote import Home, Role, home_at
-from ebclab.storage.sync import Keeper, kept, leased
+from ebclab.storage.remote import RemoteFolder, Role, remote_at
+from ebclab.storage.sync import Syncer, kept, leased
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from energy_contrast.method import Method
@@ -35,16 +35,16 @@ class SweepFolder:
     """
 
     path: Path
-    home: Home | None = None
+    home: RemoteFolder | None = None
 
     @classmethod
-    def at(cls, place: str | Path | Home) -> SweepFolder:
+    def at(cls, place: str | Path | RemoteFolder) -> SweepFolder:
         """Return the sweep at a path, an address or a home.
 
         Raises:
             UserError: The address is that of a whole bucket.
         """
-        home = place if isinstance(place, Home) else home_at(place)
+        home = place if isinstance(place, RemoteFolder) else remote_at(place)
         if home is not None and not home.inside:
             raise UserError(f"{home.address}: a whole bucket, not a run or a sweep; name a folder in it")
         return cls(Path(str(place)).absolute()) if home is None else cls(home.copy, home)
@@ -97,13 +97,13 @@ class SweepFolder:
         """
         return read_plan(self.plan, methods, self.address)
 
-    def read_log(self, keeper: Keeper | None = None) -> SweepLog:
+    def read_log(self, syncer: Syncer | None = None) -> SweepLog:
         """Return the log as this process's copy has it.
 
         Args:
-            keeper: Brings what is added to where the sweep lives; None when nothing will be.
+            syncer: Brings what is added to where the sweep lives; None when nothing will be.
         """
-        return SweepLog(self.log, keeper, (self.home / self.log.name).address if self.home else "")
+        return SweepLog(self.log, syncer, (self.home / self.log.name).address if self.home else "")
 
     @property
     def plan(self) -> Path:
@@ -175,7 +175,7 @@ def _is_visible(inside: Path) -> bool:
 
 
 @contextmanager
-def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Keeper]:
+def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
     """Make the sweep's folder if need be, write its plan, hold it for this process alone; yield what keeps its home.
 
     Raises:
@@ -185,10 +185,10 @@ def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Keeper]:
     with (
         leased(folder.home, busy),
         held(folder.path, busy=busy, option="--sweeps"),
-        kept(folder.home, without=(TRIALS,)) as keeper,
+        kept(folder.home, without=(TRIALS,)) as syncer,
     ):
         write_plan(folder.plan, plan)  # first: a folder with anything else but no plan is not taken for a sweep
         folder.trials.mkdir(exist_ok=True)
         folder.result.unlink(missing_ok=True)
-        keeper.push()
-        yield keeper
+        syncer.push()
+        yield syncer

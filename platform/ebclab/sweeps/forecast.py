@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ebclab.data.holdout import Split
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.resources import Slots
+from ebclab.sweeps.resources import TrialResources
 from ebclab.training.loop import train_step
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
@@ -47,7 +47,7 @@ class Forecast:
         return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / 3600
 
 
-def forecast(plan: SweepPlan, slots: Slots, split: Split, methods: Mapping[str, type[Method]]) -> Forecast:
+def forecast(plan: SweepPlan, slots: TrialResources, split: Split, methods: Mapping[str, type[Method]]) -> Forecast:
     """Measure a few steps with the run's own settings in this process and return what a whole sweep takes at most.
 
     Trials with other batch sizes or memories may be slower or faster.

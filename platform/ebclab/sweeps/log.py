@@ -12,7 +12,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.storage.segmented_log import assembled
-from ebclab.storage.sync import Keeper, NoKeeper
+from ebclab.storage.sync import Syncer, NoSync
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")
@@ -31,7 +31,7 @@ class SweepLog:
 
     Args:
         path: The file; made with the first event. Lines that cannot be read are skipped with a warning.
-        keeper: Brings it to where the sweep lives. What is proposed is there before anybody acts upon it.
+        syncer: Brings it to where the sweep lives. What is proposed is there before anybody acts upon it.
         where: What warnings call the file; its path when empty.
 
     Attributes:
@@ -41,10 +41,10 @@ class SweepLog:
             where it happens, since that may be inside Ray Tune, which would make a traceback of it.
     """
 
-    def __init__(self, path: Path, keeper: Keeper | None = None, where: str = "") -> None:
+    def __init__(self, path: Path, syncer: Syncer | None = None, where: str = "") -> None:
         self.path = path
         self._where = where or str(path)
-        self._keeper = keeper or NoKeeper()
+        self._keeper = syncer or NoSync()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
         self.failure: RunError | None = None

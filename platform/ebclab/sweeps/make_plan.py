@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from ebclab.config import ExperimentConfig, did_you_mean
-from ebclab.config.check import Findings, check_section
+from ebclab.config.check import Problems, check_section
 from ebclab.config.experiment import settings_of
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError
@@ -53,7 +53,7 @@ def make_plan(
     Raises:
         ConfigError: With every problem found.
     """
-    findings = Findings()
+    findings = Problems()
     stop_rules = _rules(scheduler, rules, findings)
     search = search or ("random" if scheduler == "pbt" else "tpe")
     if search not in SEARCHES:
@@ -82,7 +82,7 @@ def make_plan(
 
 
 def _fitting_space(
-    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, findings: Findings
+    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, findings: Problems
 ) -> Space:
     """Return the space, and record where it does not fit the run."""
     try:
@@ -104,7 +104,7 @@ def _live_part(space: Space, config: ExperimentConfig) -> Space:
     return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
 
 
-def _rules(scheduler: str, rules: Iterable[str], findings: Findings) -> StopRules:
+def _rules(scheduler: str, rules: Iterable[str], findings: Problems) -> StopRules:
     """Return the stopping rules, and record what is wrong with them."""
     known = settings_of(StopRules)
     schedulers = ("asha", "median", "pbt", "none")
@@ -119,7 +119,7 @@ def _rules(scheduler: str, rules: Iterable[str], findings: Findings) -> StopRule
             findings.add("--rule", f"no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE")
             continue
         given[key.strip()] = from_yaml(value, where=f"--rule {key.strip()}")
-    own = Findings()
+    own = Problems()
     unknown = "--rule.{0}: no such rule; {1}"
     read: StopRules = check_section(
         "--rule", StopRules, given, lambda name: unknown.format(name, did_you_mean(name, known)), own

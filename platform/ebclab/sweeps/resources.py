@@ -9,7 +9,7 @@ from ebclab.errors import UserError
 
 
 @dataclass(frozen=True)
-class Slots:
+class TrialResources:
     """What a sweep asks of a cluster.
 
     Attributes:
@@ -40,7 +40,7 @@ def share_out(
     cpus_per_worker: float,
     gpus_per_trial: float,
     concurrent: int | None,
-) -> Slots:
+) -> TrialResources:
     """Return how the trials of a sweep share a cluster.
 
     Args:
@@ -78,7 +78,7 @@ def share_out(
             f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs{shares}; use at most {fit}"
         )
     own = (0.0, 0.0) if workers else (float(threads), gpus_per_trial)
-    return Slots(min(concurrent or fit, num_trials), *own, threads)
+    return TrialResources(min(concurrent or fit, num_trials), *own, threads)
 
 
 def _require_room_for_one(needed: float, cpus: float, gpus_per_trial: float, gpus: float) -> None:

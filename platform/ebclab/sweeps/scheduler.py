@@ -1,6 +1,6 @@
 """What a sweep does next and what becomes of its trials: decisions on the log alone, with no word about Ray.
 
-A trial is trained in turns. A turn begins with an ``Order`` and ends when the trial is over, when it has to wait for
+A trial is trained in turns. A turn begins with an ``Turn`` and ends when the trial is over, when it has to wait for
 others (population based training), or when somebody stops the sweep; the next turn goes on from the run folder. So a
 resumed sweep needs nothing of its own: it gives orders for what the log calls unfinished.
 """
@@ -21,7 +21,7 @@ from ebclab.sweeps.trial import Kind, Trial
 
 
 @dataclass(frozen=True)
-class Order:
+class Turn:
     """One turn of a trial.
 
     Attributes:
@@ -43,7 +43,7 @@ class Order:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Order:
+    def from_json(cls, text: str) -> Turn:
         """Return the order that ``to_json`` made ``text`` of."""
         return cls(**json.loads(text))
 
@@ -63,7 +63,7 @@ class Proposals(Protocol):
         """Return the next one."""
 
 
-class Course:
+class SweepScheduler:
     """One phase of a sweep, search or confirmation.
 
     Args:
@@ -109,7 +109,7 @@ class Course:
         trials = self.trials
         return self.stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
 
-    def next_order(self) -> Order | None:
+    def next_order(self) -> Turn | None:
         """Return the next turn, which is then in work, or None while there is none to give."""
         if self.stop.is_set or len(self.active) >= self._concurrent:
             return None
@@ -119,7 +119,7 @@ class Course:
         self.active.add(trial.id)
         self._seconds_before[trial.id] = trial.seconds
         self._log.append("running", trial=trial.id)
-        return Order(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs)
+        return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
         """Take in a measurement and return whether the trial's turn ends here.

@@ -23,7 +23,7 @@ from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.resume import claim, find
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.lease import require_free
-from ebclab.storage.remote import home_in
+from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import Job, Place, train_rank
 from ebclab.training.ray_train.streamed import delivery_of
@@ -83,7 +83,7 @@ def pretrain(
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
     name = default_name(config) if name is None else require_folder_name(name)
-    place = home_in(runs, name) or Path(runs) / name
+    place = remote_in(runs, name) or Path(runs) / name
     there = RunFolder.at(place)
     require_free(there.home, "is training in this folder")
     there.pull()

@@ -23,12 +23,12 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.storage import atomic
-from ebclab.storage.sync import Keeper, kept
+from ebclab.storage.sync import Syncer, kept
 from ebclab.training.display import Display
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
 from ebclab.training.restore import continue_or_start, write_start
-from ebclab.training.rollback import Healer, record_of
+from ebclab.training.rollback import RollbackController, record_of
 from ebclab.training.setup import Prepared, memory_of
 from energy_contrast.method import Method
 from energy_contrast.sampling_method import SamplingMethod
@@ -89,19 +89,19 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
     ranks = prepared.training.ranks
     home = job.run.home if ranks.rank == 0 else None
     with ExitStack() as stack:
-        keeper = ranks.together(lambda: stack.enter_context(kept(home, NEEDED)))
+        syncer = ranks.together(lambda: stack.enter_context(kept(home, NEEDED)))
         if ranks.rank == 0:
-            return _lead(job, prepared, place, display, stop, keeper)
-        _train(job, prepared, None, _healer(job, prepared, None, continue_or_start(job.run, prepared)))
+            return _lead(job, prepared, place, display, stop, syncer)
+        _train(job, prepared, None, _rollback_controller(job, prepared, None, continue_or_start(job.run, prepared)))
         return {}
 
 
-def _lead(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, keeper: Keeper) -> dict[str, Any]:
+def _lead(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, syncer: Syncer) -> dict[str, Any]:
     """Train as rank 0, which writes the run folder."""
     training = prepared.training
     with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
         recorder = _recorder(job, prepared, place, display, stop, writer)
-        recorder.keeper = keeper
+        recorder.syncer = syncer
         recorder.save_now = job.run.save_now
         _note_memory(prepared, display)
         found = continue_or_start(job.run, prepared)
@@ -110,7 +110,7 @@ def _lead(job: Job, prepared: Prepared, place: Place, display: Display, stop: St
             found,
             environment.describe_environment(place.device, place.threads, training.ranks.world_size, job.command),
         )
-        healer = _healer(job, prepared, recorder, found)
+        healer = _rollback_controller(job, prepared, recorder, found)
         display.start(training.step, training.num_steps, job.config.training.epochs)
         try:
             with stop_on_signals(stop):
@@ -167,19 +167,19 @@ def _monitor(
     return score
 
 
-def _healer(
+def _rollback_controller(
     job: Job, prepared: Prepared, recorder: Recorder | None, found: checkpoint.Checkpoint | None
-) -> Healer | None:
+) -> RollbackController | None:
     """Return what looks after the run's health, or None when the method has no sampler or nobody shall look."""
     training, mode = prepared.training, job.config.training.health
     if mode == "none" or not isinstance(training.method, SamplingMethod):
         return None
-    healer = Healer(job.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
+    healer = RollbackController(job.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
     healer.begin()
     return healer
 
 
-def _train(job: Job, prepared: Prepared, recorder: Recorder | None, healer: Healer | None) -> None:
+def _train(job: Job, prepared: Prepared, recorder: Recorder | None, healer: RollbackController | None) -> None:
     """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
     run, training = job.run, prepared.training
     observer = RankObserver(training, recorder)

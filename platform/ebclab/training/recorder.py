@@ -13,8 +13,8 @@ from torch.utils.tensorboard import SummaryWriter
 from ebclab.config import ExperimentConfig
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.stop_request import Stop, Wish
-from ebclab.storage.sync import Keeper, NoKeeper
+from ebclab.runs.stop_request import Stop, FileRequest
+from ebclab.storage.sync import Syncer, NoSync
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord, in_words
 from ebclab.training.loop import Training, check_weights
@@ -36,7 +36,7 @@ class Recorder:
         best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty before it.
         seconds_before: Training time of earlier launches of this run.
         health: What is known of the run's health; None where nobody watches it.
-        keeper: Brings what is written to where the run lives.
+        syncer: Brings what is written to where the run lives.
         save_now: Set when a machine will be taken away and a checkpoint is wanted at once; None where nobody asks.
     """
 
@@ -51,8 +51,8 @@ class Recorder:
     best: dict[str, Any]
     seconds_before: float = 0.0
     health: HealthRecord | None = None
-    keeper: Keeper = field(default_factory=NoKeeper)
-    save_now: Wish | None = None
+    syncer: Syncer = field(default_factory=NoSync)
+    save_now: FileRequest | None = None
     last_metrics: dict[str, float] | None = None
     last_scores: dict[str, float] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Recorder:
         self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
         for name, value in metrics.items():
             self.writer.add_scalar(f"train/{name}", value, step)
-        self.keeper.push_soon()
+        self.syncer.push_soon()
         self.display.update(step, epoch, metrics)
 
     @property
@@ -144,7 +144,7 @@ class Recorder:
     def forget_after(self, step: int) -> None:
         """Forget the checkpoints that were made after ``step``, wherever the run lives."""
         checkpoint.forget_after(self.run.checkpoints, step)
-        self.keeper.push()
+        self.syncer.push()
 
     def _recall(self, found: checkpoint.Checkpoint) -> None:
         state = found.state or {}
@@ -183,7 +183,7 @@ class Recorder:
             self.run.metrics.append(
                 "event", self.training.step, event="saved_early", reason="a machine will be taken away"
             )
-        self.keeper.push()
+        self.syncer.push()
         if on_notice and self.save_now is not None:
             self.save_now.clear()
 

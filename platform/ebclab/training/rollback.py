@@ -21,7 +21,7 @@ def record_of(found: checkpoint.Checkpoint | None) -> HealthRecord:
     return HealthRecord.of_plain(plain) if plain else HealthRecord()
 
 
-class Healer:
+class RollbackController:
     """Watches what a method with a sampler logs, and lowers the sampler's step, goes back or stops.
 
     Metrics are means over the ranks, so that all ranks decide the same; only files are rank 0's alone.
@@ -151,17 +151,17 @@ class _UnhealableError(DivergedError):
 class _Watching:
     """The run's own observer, which sees no epoch from whose end the run went back."""
 
-    def __init__(self, healer: Healer, inner: Observer) -> None:
-        self._healer, self._inner = healer, inner
+    def __init__(self, healer: RollbackController, inner: Observer) -> None:
+        self._rollback_controller, self._inner = healer, inner
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Remember one training record and pass it on."""
-        self._healer.record.add(metrics)
+        self._rollback_controller.record.add(metrics)
         self._inner.on_log(step, epoch, metrics)
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
         """Decide on the epoch and pass it on."""
-        if self._healer.judge_epoch():
+        if self._rollback_controller.judge_epoch():
             self._inner.on_epoch(step, epochs_done)
 
     def on_stop(self, step: int) -> None:

@@ -3,7 +3,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ebclab.config.check import Findings, check_section, shown, value_problem
+from ebclab.config.check import Problems, check_section, shown, value_problem
 from ebclab.config.experiment import settings_of
 from energy_contrast.settings import setting
 
@@ -104,8 +104,8 @@ class Pair:
         return ["low: must not exceed high"] if self.low > self.high else []
 
 
-def check(given: dict[str, Any]) -> tuple[Pair, Findings]:
-    findings = Findings()
+def check(given: dict[str, Any]) -> tuple[Pair, Problems]:
+    findings = Problems()
     return check_section("pair", Pair, given, lambda name: f"pair.{name}: unknown", findings), findings
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
-from ebclab.inventory.folders import Shelf, shelf_at
+from ebclab.inventory.folders import RunCollection, shelf_at
 from ebclab.inventory.listing import inventory
 from ebclab.storage import object_store as storage
 from ebclab.storage.filesystem import Place
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.sync import leased
 from ebclab.sweeps.log import SweepLog
 
@@ -53,7 +53,7 @@ def test_runs_in_a_store_are_listed_with_the_size_they_have_there(
     assert (f"{size:.0f} MB" if size >= 10 else f"{size:.1f} MB") in said
     assert "finished" in said
     assert not list((tmp_path / "copies").rglob("*.safetensors"))
-    with leased(Home(runs, "one"), "is training"):
+    with leased(RemoteFolder(runs, "one"), "is training"):
         assert main(["runs", "list", "--runs", runs]) == 0
     assert "running" in capsys.readouterr().out
 
@@ -84,14 +84,14 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     for path in run.rglob("*"):
         os.utime(path, (hour_ago, hour_ago))
     shelf = shelf_at(f"file://{run.parent}", "runs", "--runs")
-    [entry] = inventory(shelf, Shelf(tmp_path / "none"))
+    [entry] = inventory(shelf, RunCollection(tmp_path / "none"))
     assert (entry.name, entry.done, entry.score) == ("half", "3/6 epochs", "75.0%" if scored else "")
     assert entry.state == "unfinished"
     assert entry.age == pytest.approx(3600, abs=60)
     brought = {path.relative_to(shelf.path).as_posix() for path in shelf.path.rglob("*") if path.is_file()}
     assert brought == {"half/config.yaml"}
     shutil.rmtree(run)
-    assert inventory(shelf_at(f"file://{run.parent}", "runs", "--runs"), Shelf(tmp_path / "none")) == []
+    assert inventory(shelf_at(f"file://{run.parent}", "runs", "--runs"), RunCollection(tmp_path / "none")) == []
 
 
 def test_a_whole_bucket_of_runs_is_listed(
@@ -109,7 +109,7 @@ def test_a_whole_bucket_of_runs_is_listed(
 
 def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    home = Home(f"file://{tmp_path}/sweeps", "long")
+    home = RemoteFolder(f"file://{tmp_path}/sweeps", "long")
     home.copy.mkdir(parents=True)
     mirror, log = Mirror(home), SweepLog(home.copy / "trials.jsonl")
     for number in range(10):

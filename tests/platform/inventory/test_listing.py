@@ -13,7 +13,7 @@ import pytest
 
 from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError
-from ebclab.inventory.folders import Shelf, folder_given
+from ebclab.inventory.folders import RunCollection, collection_given
 from ebclab.inventory.listing import Entry, inventory
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -38,7 +38,7 @@ def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> N
 
 
 def listed(tmp_path: Path) -> dict[str, Entry]:
-    return {entry.name: entry for entry in inventory(Shelf(tmp_path / "runs"), Shelf(tmp_path / "sweeps"))}
+    return {entry.name: entry for entry in inventory(RunCollection(tmp_path / "runs"), RunCollection(tmp_path / "sweeps"))}
 
 
 def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> None:
@@ -118,6 +118,6 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_named_must_exist_and_a_usual_one_need_not(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"--runs: there is no such folder, got .*nowhere"):
-        folder_given(str(tmp_path / "nowhere"), "runs", "--runs")
-    assert folder_given(None, "runs", "--runs") == Path("runs")
-    assert inventory(Shelf(tmp_path / "no"), Shelf(tmp_path / "none")) == []
+        collection_given(str(tmp_path / "nowhere"), "runs", "--runs")
+    assert collection_given(None, "runs", "--runs") == Path("runs")
+    assert inventory(RunCollection(tmp_path / "no"), RunCollection(tmp_path / "none")) == []

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.retry import PATIENCE
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
     """The home of a run; the store is tmp_path/store, copies lie in tmp_path/copies, and nobody is patient."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.setenv(PATIENCE, "0")
     (tmp_path / "store").mkdir()
-    return Home(f"file://{tmp_path}/store", "run")
+    return RemoteFolder(f"file://{tmp_path}/store", "run")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from ebclab.errors import RunError
 from ebclab.storage import lease
 from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.sync import kept, leased
 
 
@@ -27,7 +27,7 @@ def sign(there: Path, host: str, process: int, age: float) -> None:
     os.utime(there / NAME, (stamp, stamp))
 
 
-def test_whoever_holds_keeps_others_out_until_it_lets_go(home: Home) -> None:
+def test_whoever_holds_keeps_others_out_until_it_lets_go(home: RemoteFolder) -> None:
     with leased(home, "is training"):
         assert held_by(home)
         with pytest.raises(
@@ -38,7 +38,7 @@ def test_whoever_holds_keeps_others_out_until_it_lets_go(home: Home) -> None:
     Lease(home, "is training").take()
 
 
-def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(home: Home, there: Path) -> None:
+def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(home: RemoteFolder, there: Path) -> None:
     sign(there, "elsewhere", 1, LIFETIME - 10)
     with pytest.raises(RunError, match=r"got elsewhere, process 1, last heard of 5[0-9] s ago"):
         Lease(home, "is training").take()
@@ -46,7 +46,7 @@ def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(home:
     Lease(home, "is training").take()
 
 
-def test_a_dead_process_of_this_machine_holds_nothing(home: Home, there: Path) -> None:
+def test_a_dead_process_of_this_machine_holds_nothing(home: RemoteFolder, there: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with leased(home, "is training"):
@@ -55,7 +55,7 @@ def test_a_dead_process_of_this_machine_holds_nothing(home: Home, there: Path) -
     Lease(home, "is training").take()
 
 
-def test_a_lease_that_was_taken_over_is_not_given_back(home: Home, there: Path) -> None:
+def test_a_lease_that_was_taken_over_is_not_given_back(home: RemoteFolder, there: Path) -> None:
     mine = Lease(home, "is training")
     mine.take()
     sign(there, "elsewhere", 1, 0)
@@ -63,23 +63,23 @@ def test_a_lease_that_was_taken_over_is_not_given_back(home: Home, there: Path) 
     assert held_by(home) == "elsewhere"
 
 
-def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(home: Home, there: Path) -> None:
+def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(home: RemoteFolder, there: Path) -> None:
     mine = Lease(home, "is training")
     mine.take()
-    with kept(home) as keeper:
+    with kept(home) as syncer:
         sign(there, "elsewhere", 1, 0)
         with pytest.raises(RunError, match="another process has taken over, since this one had given no sign of life"):
             mine.renew()
         (home.copy / "metrics.jsonl").write_text("mine")
         with pytest.raises(RunError, match="another process has taken over"):
-            keeper.push()
+            syncer.push()
         (there / NAME).unlink()
         mine.take()
     assert (there / "metrics.jsonl").read_text() == "mine"
 
 
 def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
-    home: Home, there: Path, monkeypatch: pytest.MonkeyPatch
+    home: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ahead(datetime):
         @classmethod
@@ -92,7 +92,7 @@ def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
         Lease(home, "is training").take()
 
 
-def test_a_sign_of_life_that_cannot_be_read_holds_nothing(home: Home, there: Path) -> None:
+def test_a_sign_of_life_that_cannot_be_read_holds_nothing(home: RemoteFolder, there: Path) -> None:
     there.mkdir()
     (there / NAME).write_text("{half")
     Lease(home, "is training").take()

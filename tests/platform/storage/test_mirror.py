@@ -13,7 +13,7 @@ import pytest
 
 from ebclab.storage.mirror import Mirror, whole_checkpoints
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -37,7 +37,7 @@ def visible(folder: Path) -> dict[str, str]:
     return {name: text for name, text in files(folder).items() if not any(p.startswith(".") for p in name.split("/"))}
 
 
-def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(home: Home, there: Path) -> None:
+def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(home: RemoteFolder, there: Path) -> None:
     fill(home.copy, "config.yaml", "metrics.jsonl", ".lock", ".ray/worker-0.json", "card/a b.txt")
     make_checkpoint(home.copy, "last-0000000004")
     mirror = Mirror(home)
@@ -50,7 +50,7 @@ def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(home: Home, t
 
 
 def test_hidden_folders_and_those_of_other_processes_are_not_entered(
-    home: Home, there: Path, monkeypatch: pytest.MonkeyPatch
+    home: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A sweep's copy may hold thousands of Ray's own files, and its log is pushed after every trial.
     fill(
@@ -70,7 +70,7 @@ def test_hidden_folders_and_those_of_other_processes_are_not_entered(
     assert sorted(files(there)) == ["card/page.html", "card/trials/page.html", "config.yaml"]
 
 
-def test_a_pull_makes_the_copy_what_the_store_holds_and_nothing_more(home: Home, there: Path) -> None:
+def test_a_pull_makes_the_copy_what_the_store_holds_and_nothing_more(home: RemoteFolder, there: Path) -> None:
     fill(there, "config.yaml")
     make_checkpoint(there, "last-0000000004")
     fill(home.copy, "result.json", ".lock")
@@ -82,7 +82,7 @@ def test_a_pull_makes_the_copy_what_the_store_holds_and_nothing_more(home: Home,
     assert not (home.copy / "checkpoints" / "last-0000000008").exists()
 
 
-def test_only_the_kinds_asked_for_are_pulled_and_the_others_stay_in_the_store(home: Home, there: Path) -> None:
+def test_only_the_kinds_asked_for_are_pulled_and_the_others_stay_in_the_store(home: RemoteFolder, there: Path) -> None:
     for name in ("last-0000000004", "best-0000000002", "kept-0000000003"):
         make_checkpoint(there, name)
     mirror = Mirror(home)
@@ -93,7 +93,7 @@ def test_only_the_kinds_asked_for_are_pulled_and_the_others_stay_in_the_store(ho
     assert (there / "checkpoints" / "kept-0000000003" / "manifest.json").exists()
 
 
-def test_a_pull_of_some_kinds_leaves_others_that_the_copy_has(home: Home, there: Path) -> None:
+def test_a_pull_of_some_kinds_leaves_others_that_the_copy_has(home: RemoteFolder, there: Path) -> None:
     for name in ("last-0000000004", "kept-0000000003"):
         make_checkpoint(there, name)
     writer = Mirror(home)
@@ -104,7 +104,7 @@ def test_a_pull_of_some_kinds_leaves_others_that_the_copy_has(home: Home, there:
     assert (there / "checkpoints" / "kept-0000000003" / "manifest.json").exists()
 
 
-def test_a_file_of_the_copy_that_was_cut_short_is_brought_again(home: Home, there: Path) -> None:
+def test_a_file_of_the_copy_that_was_cut_short_is_brought_again(home: RemoteFolder, there: Path) -> None:
     make_checkpoint(there, "last-0000000004")
     Mirror(home).pull(("last",))
     (home.copy / "checkpoints/last-0000000004/model.safetensors").write_text("")
@@ -112,7 +112,7 @@ def test_a_file_of_the_copy_that_was_cut_short_is_brought_again(home: Home, ther
     assert (home.copy / "checkpoints/last-0000000004/model.safetensors").read_text() == "weights"
 
 
-def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(home: Home) -> None:
+def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(home: RemoteFolder) -> None:
     import threading
 
     mirror, over = Mirror(home, without=("trials",)), threading.Event()
@@ -133,7 +133,7 @@ def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(home: Home) -
         thread.join()
 
 
-def test_what_is_deleted_in_the_copy_is_deleted_in_the_store(home: Home, there: Path) -> None:
+def test_what_is_deleted_in_the_copy_is_deleted_in_the_store(home: RemoteFolder, there: Path) -> None:
     make_checkpoint(there, "last-0000000004")
     mirror = Mirror(home)
     mirror.pull(("last",))
@@ -146,7 +146,7 @@ def test_what_is_deleted_in_the_copy_is_deleted_in_the_store(home: Home, there: 
     }
 
 
-def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(home: Home, there: Path) -> None:
+def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(home: RemoteFolder, there: Path) -> None:
     for name in ("last-0000000004", "last-0000000008", "last-0000000012"):
         make_checkpoint(there, name)
     (there / "checkpoints" / "last-0000000012" / "manifest.json").unlink()
@@ -159,7 +159,7 @@ def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(home: Home, t
 class Dying(Store):
     """A store whose process is killed before its n-th request that changes something."""
 
-    def __init__(self, home: Home, requests: int) -> None:
+    def __init__(self, home: RemoteFolder, requests: int) -> None:
         super().__init__(home)
         self._left = requests
 
@@ -179,7 +179,7 @@ class Dying(Store):
 
 @pytest.mark.parametrize("requests", range(10))
 def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_whole(
-    requests: int, home: Home, there: Path
+    requests: int, home: RemoteFolder, there: Path
 ) -> None:
     make_checkpoint(there, "last-0000000004", "old")
     make_checkpoint(there, "best-0000000004", "old")
@@ -208,7 +208,7 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
 
 
 def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(
-    home: Home, there: Path, monkeypatch: pytest.MonkeyPatch
+    home: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw, store = random.Random(5), Store(home)
     mirror, fails = Mirror(home, store=store), False
@@ -236,7 +236,7 @@ def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(
     assert files(there) == visible(home.copy)
 
 
-def test_the_result_is_the_last_to_arrive(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_is_the_last_to_arrive(home: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     arrived: list[str] = []
     store = Store(home)
     upload = store.upload
@@ -247,7 +247,7 @@ def test_the_result_is_the_last_to_arrive(home: Home, monkeypatch: pytest.Monkey
     assert arrived[-2:] == ["checkpoints/last-0000000004/manifest.json", "result.json"]
 
 
-def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(home: Home, there: Path) -> None:
+def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(home: RemoteFolder, there: Path) -> None:
     fill(there, "trials/0000/config.yaml", "sweep.yaml")
     fill(home.copy, "trials/0001/config.yaml")
     mirror = Mirror(home, without=("trials",))
@@ -258,7 +258,7 @@ def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(home: H
     assert set(files(there)) == {"trials/0000/config.yaml", "sweep.yaml", "trials.jsonl"}
 
 
-def test_a_checkpoint_that_the_copy_has_is_not_downloaded_again(home: Home, there: Path) -> None:
+def test_a_checkpoint_that_the_copy_has_is_not_downloaded_again(home: RemoteFolder, there: Path) -> None:
     make_checkpoint(there, "last-0000000004")
     mirror = Mirror(home)
     mirror.pull(("last",))

@@ -12,11 +12,11 @@ import pytest
 from ebclab.errors import UserError
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store, fetched
-from ebclab.storage.remote import COPIES, Home, copies_folder, home_at, home_in
+from ebclab.storage.remote import COPIES, RemoteFolder, cache_folder, remote_at, remote_in
 
 
 def test_an_address_keeps_its_options_at_the_end() -> None:
-    home = Home("s3://bucket/runs/?scheme=http&endpoint_override=localhost:9000", "one")
+    home = RemoteFolder("s3://bucket/runs/?scheme=http&endpoint_override=localhost:9000", "one")
     assert home.address == "s3://bucket/runs/one?scheme=http&endpoint_override=localhost:9000"
     assert (
         home / "checkpoints"
@@ -25,21 +25,21 @@ def test_an_address_keeps_its_options_at_the_end() -> None:
 
 @pytest.mark.parametrize("address", ["s3://bucket/runs/one", "s3://bucket/runs/one/", "gs://b/one?scheme=http"])
 def test_the_address_of_a_folder_leads_to_the_home_that_has_it(address: str) -> None:
-    home = home_at(address)
+    home = remote_at(address)
     assert home is not None
     assert home.inside == "one"
     assert home.address == address.replace("one/", "one")
-    assert home_at(home.address) == home
+    assert remote_at(home.address) == home
 
 
 def test_local_folders_have_no_home_elsewhere() -> None:
-    assert home_in("runs", "one") is None
-    assert home_at(Path("/runs/one")) is None
+    assert remote_in("runs", "one") is None
+    assert remote_at(Path("/runs/one")) is None
 
 
 def test_every_role_store_and_folder_has_a_copy_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path))
-    homes = [home for root in ("s3://a", "s3://b") for name in ("one", "two") if (home := home_in(root, name))]
+    homes = [home for root in ("s3://a", "s3://b") for name in ("one", "two") if (home := remote_in(root, name))]
     copies = {each.copy for home in homes for each in (home, home.of("worker"), home.of("controller"))}
     assert len(copies) == 12
     assert all(tmp_path in copy.parents for copy in copies)
@@ -49,16 +49,16 @@ def test_every_role_store_and_folder_has_a_copy_of_its_own(tmp_path: Path, monke
 def test_copies_lie_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(COPIES, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert copies_folder() == Path("/cache/ebclab/copies")
+    assert cache_folder() == Path("/cache/ebclab/copies")
 
 
 @pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/", "gs://bucket?scheme=http", "file:///disk"])
 def test_a_bucket_is_a_home_of_its_own(address: str) -> None:
-    home = home_at(address)
+    home = remote_at(address)
     assert home is not None
     assert (home.inside, home.address) == ("", address.removesuffix("/"))
-    assert home_at(home.address) == home
-    folder = home_at((home / "runs").address)
+    assert remote_at(home.address) == home
+    folder = remote_at((home / "runs").address)
     assert folder is not None
     assert folder == home / "runs"
     assert folder.copy == home.copy / "runs"
@@ -67,13 +67,13 @@ def test_a_bucket_is_a_home_of_its_own(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["s3://", "s3:///", "s3://?scheme=http"])
 def test_an_address_without_a_bucket_is_refused(address: str) -> None:
-    for look in (lambda: home_at(address), lambda: home_in(address, "one")):
+    for look in (lambda: remote_at(address), lambda: remote_in(address, "one")):
         with pytest.raises(UserError, match=r"an address without a bucket; write s3://BUCKET/FOLDER"):
             look()
 
 
-def test_files_directly_in_a_bucket_are_read_and_written(home: Home, there: Path, tmp_path: Path) -> None:
-    bucket = Home(home.root, "")
+def test_files_directly_in_a_bucket_are_read_and_written(home: RemoteFolder, there: Path, tmp_path: Path) -> None:
+    bucket = RemoteFolder(home.root, "")
     store = Store(bucket)
     store.write("one.txt", b"1")
     store.write("deep/two.txt", b"2")
@@ -103,7 +103,7 @@ if sys.argv[2] == "killed":
 """
 
 
-def test_every_reading_process_has_a_copy_that_ends_with_it(home: Home) -> None:
+def test_every_reading_process_has_a_copy_that_ends_with_it(home: RemoteFolder) -> None:
     ours = home.of("reader").copy
     ours.mkdir(parents=True)
 

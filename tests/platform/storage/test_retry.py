@@ -8,7 +8,7 @@ import pytest
 
 from ebclab.errors import RunError, UserError
 from ebclab.storage import retry as patience
-from ebclab.storage.retry import PATIENCE, patience_seconds, patiently
+from ebclab.storage.retry import PATIENCE, patience_seconds, with_retries
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def asker(errors: list[Exception]):  # type: ignore[no-untyped-def]
 
 
 def test_pauses_double_up_to_fifteen_seconds(pauses: list[float]) -> None:
-    assert patiently(asker(failing(8, OSError("away"))), "s3://b/run", seconds=600) == "answer"
+    assert with_retries(asker(failing(8, OSError("away"))), "s3://b/run", seconds=600) == "answer"
     assert pauses == [0.5, 1, 2, 4, 8, 15, 15, 15]
 
 
 def test_it_is_given_up_before_the_time_is_over_and_says_how_to_go_on(pauses: list[float]) -> None:
     with pytest.raises(RunError, match=r"s3://b/run: the store has not answered for 16 s, got away; the same command"):
-        patiently(asker(failing(99, OSError("away"))), "s3://b/run", seconds=30)
+        with_retries(asker(failing(99, OSError("away"))), "s3://b/run", seconds=30)
     assert sum(pauses) == 15.5
 
 
@@ -55,19 +55,19 @@ def test_it_is_given_up_before_the_time_is_over_and_says_how_to_go_on(pauses: li
 )
 def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
     with pytest.raises(RunError, match="the store refuses, got "):
-        patiently(asker(failing(1, OSError(said))), "s3://b/run", seconds=600)
+        with_retries(asker(failing(1, OSError(said))), "s3://b/run", seconds=600)
     assert pauses == []
 
 
 def test_a_full_disk_of_this_machine_is_told_at_once(pauses: list[float]) -> None:
     with pytest.raises(RunError, match=r"a disk cannot be written to, got .*No space left"):
-        patiently(asker(failing(1, OSError(errno.ENOSPC, "No space left"))), "s3://b/run", seconds=600)
+        with_retries(asker(failing(1, OSError(errno.ENOSPC, "No space left"))), "s3://b/run", seconds=600)
     assert pauses == []
 
 
 def test_a_missing_file_is_nobodys_fault(pauses: list[float]) -> None:
     with pytest.raises(FileNotFoundError):
-        patiently(asker(failing(1, FileNotFoundError("gone"))), "s3://b/run", seconds=600)
+        with_retries(asker(failing(1, FileNotFoundError("gone"))), "s3://b/run", seconds=600)
     assert pauses == []
 
 

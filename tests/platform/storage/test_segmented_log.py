@@ -12,7 +12,7 @@ from ebclab.errors import RunError
 from ebclab.storage import mirror as mirrors
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import Home
+from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.segmented_log import assembled, grows, joined, new_part, taken_apart
 
 PART = 200
@@ -31,7 +31,7 @@ def write(folder: Path, first: int, end: int) -> bytes:
     return (folder / "trials.jsonl").read_bytes()
 
 
-def read(home: Home) -> bytes:
+def read(home: RemoteFolder) -> bytes:
     """Return the log as a process finds it that has nothing yet."""
     shutil.rmtree(home.of("reader").copy, ignore_errors=True)
     Mirror(home.of("reader")).pull()
@@ -41,7 +41,7 @@ def read(home: Home) -> bytes:
 class Counting(Store):
     """A store that notes how many bytes it is sent, and whose process is killed before its n-th write."""
 
-    def __init__(self, home: Home, requests: int = 10**9) -> None:
+    def __init__(self, home: RemoteFolder, requests: int = 10**9) -> None:
         super().__init__(home)
         self.left, self.sent = requests, list[int]()
 
@@ -64,7 +64,7 @@ def test_what_is_taken_apart_is_what_was_joined_and_a_plain_log_stays_one() -> N
     assert [grows(name) for name in ("trials.jsonl", "s/trials.jsonl", "metrics.jsonl")] == [True, True, False]
 
 
-def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(home: Home, there: Path) -> None:
+def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(home: RemoteFolder, there: Path) -> None:
     store = Counting(home)
     mirror = Mirror(home, store=store)
     log = b""
@@ -78,13 +78,13 @@ def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(home: Hom
     assert [path.name for path in there.iterdir() if not path.name.startswith(".")] == ["trials.jsonl"]
 
 
-def test_a_short_log_is_a_plain_file(home: Home, there: Path) -> None:
+def test_a_short_log_is_a_plain_file(home: RemoteFolder, there: Path) -> None:
     log = write(home.copy, 0, 5)
     Mirror(home).push()
     assert {path.name: path.read_bytes() for path in there.iterdir()} == {"trials.jsonl": log}
 
 
-def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(home: Home, there: Path) -> None:
+def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(home: RemoteFolder, there: Path) -> None:
     old = write(there, 0, 100)
     mirror = Mirror(home, store=(store := Counting(home)))
     mirror.pull()
@@ -101,7 +101,7 @@ def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(hom
 
 @pytest.mark.parametrize("requests", range(14))
 def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_process_goes_on(
-    requests: int, home: Home
+    requests: int, home: RemoteFolder
 ) -> None:
     mirror, pushed = Mirror(home, store=Counting(home, requests)), [b""]
     with suppress(KeyboardInterrupt):
@@ -121,7 +121,7 @@ def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_p
     assert log.startswith(pushed[-1])
 
 
-def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(home: Home) -> None:
+def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(home: RemoteFolder) -> None:
     first, second = Mirror(home), Mirror(home.of("worker"))
     write(home.copy, 0, 20)
     first.push()
@@ -134,7 +134,7 @@ def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_it
         assert read(home) == log
 
 
-def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(home: Home, there: Path) -> None:
+def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(home: RemoteFolder, there: Path) -> None:
     write(home.copy, 0, 20)
     Mirror(home).push()
     shutil.rmtree(there / ".trials.jsonl")

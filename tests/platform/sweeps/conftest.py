@@ -21,7 +21,7 @@ from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import explore
 from ebclab.sweeps.proposals import SearchProposals
-from ebclab.sweeps.scheduler import Course, Order
+from ebclab.sweeps.scheduler import SweepScheduler, Turn
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
 
@@ -81,7 +81,7 @@ class Machine:
 
     def work(self, plan: SweepPlan, lifetime: float = math.inf) -> dict[str, Trial]:
         """Train until the course is over, or die after ``lifetime`` events; return the trials of the log on disk."""
-        course = Course(
+        course = SweepScheduler(
             MortalLog(self.log, lifetime),
             SearchProposals(plan),
             plan.rules,
@@ -110,7 +110,7 @@ class Machine:
         lines = self.log.read_text(encoding="utf-8").splitlines()
         return [event for event in map(json.loads, lines) if not names or event["event"] in names]
 
-    def _turn(self, course: Course, order: Order) -> Iterator[None]:
+    def _turn(self, course: SweepScheduler, order: Turn) -> Iterator[None]:
         run = self.runs.setdefault(order.run_name, Run())
         for epoch, value in list(run.measured.items()):  # the driver may have died before it heard of them
             if course.on_epoch(order.trial, epoch, value, 0.0, {}):

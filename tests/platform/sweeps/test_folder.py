@@ -15,7 +15,7 @@ import pytest
 
 from ebclab.errors import RunError, UserError
 from ebclab.reports.reading import read_sweep
-from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.sync import leased
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
@@ -253,7 +253,7 @@ def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_on
     sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    home = Home(f"file://{tmp_path}/store", "mine")
+    home = RemoteFolder(f"file://{tmp_path}/store", "mine")
     with leased(home, "works on this sweep"):
         home.copy.mkdir(parents=True)
         (home.copy / "trials.jsonl").write_text("newer than in the store")

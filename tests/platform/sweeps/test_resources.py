@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ebclab.errors import UserError
-from ebclab.sweeps.resources import Slots, share_out
+from ebclab.sweeps.resources import TrialResources, share_out
 
 PLAIN: dict[str, Any] = {
     "cpus": 8.0,
@@ -21,14 +21,14 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def slots(**changes: Any) -> Slots:
+def slots(**changes: Any) -> TrialResources:
     return share_out(**{**PLAIN, **changes})
 
 
 def test_as_many_trials_run_at_once_as_cpus_allow() -> None:
-    assert slots() == Slots(8, 1.0, 0.0, 1)
-    assert slots(threads=2) == Slots(4, 2.0, 0.0, 2)
-    assert slots(threads=3) == Slots(2, 3.0, 0.0, 3)
+    assert slots() == TrialResources(8, 1.0, 0.0, 1)
+    assert slots(threads=2) == TrialResources(4, 2.0, 0.0, 2)
+    assert slots(threads=3) == TrialResources(2, 3.0, 0.0, 3)
     assert slots(threads=8).concurrent == 1
 
 
@@ -53,9 +53,9 @@ def test_whichever_is_scarcer_sets_how_many_run_at_once() -> None:
 
 
 def test_trials_with_workers_reserve_nothing_themselves() -> None:
-    assert slots(workers=2, cpus_per_worker=1.0) == Slots(4, 0.0, 0.0, 1)
-    assert slots(workers=2, cpus_per_worker=0.5, threads=2) == Slots(8, 0.0, 0.0, 2)
-    assert slots(workers=2) == Slots(1, 0.0, 0.0, 1)  # its workers share all CPUs
+    assert slots(workers=2, cpus_per_worker=1.0) == TrialResources(4, 0.0, 0.0, 1)
+    assert slots(workers=2, cpus_per_worker=0.5, threads=2) == TrialResources(8, 0.0, 0.0, 2)
+    assert slots(workers=2) == TrialResources(1, 0.0, 0.0, 1)  # its workers share all CPUs
 
 
 def test_workers_that_share_all_cpus_always_fit() -> None:

@@ -14,7 +14,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.stopping import decide
 from ebclab.sweeps.proposals import SearchProposals
-from ebclab.sweeps.scheduler import Course, Order
+from ebclab.sweeps.scheduler import SweepScheduler, Turn
 from ebclab.sweeps.trial import Epoch, Trial
 
 Plans = Callable[..., SweepPlan]
@@ -114,7 +114,7 @@ def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
 
 def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machines) -> None:
     plan, log = sweep_plan(trials=1), SweepLog(machine().log)
-    course = Course(
+    course = SweepScheduler(
         log,
         SearchProposals(plan),
         plan.rules,
@@ -126,7 +126,7 @@ def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machi
     )
     order = course.next_order()
     assert order is not None
-    assert Order.from_json(order.to_json()) == order
+    assert Turn.from_json(order.to_json()) == order
     course.on_outcome(order.trial, "finished", "", 1.0)
     course.on_death(order.trial, "its process died")
     course.on_turn_over(order.trial)
@@ -162,7 +162,7 @@ def test_after_the_stop_flag_nothing_is_ordered_and_the_course_is_over_when_noth
     box.stop.is_set = False
     original = box._turn
 
-    def turn_then_stop(course: Any, order: Order) -> Any:
+    def turn_then_stop(course: Any, order: Turn) -> Any:
         if order.trial == "0002":
             box.stop.set()
         assert not (box.stop.is_set and order.trial > "0002")

@@ -15,7 +15,7 @@ from ebclab.errors import DivergedError, RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import Job, Place, train_rank
@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run in a store, which is a folder."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     (tmp_path / "store").mkdir()
-    home = Home(f"file://{tmp_path}/store", "run")
+    home = RemoteFolder(f"file://{tmp_path}/store", "run")
     return RunFolder(home.copy, home)
 
 

@@ -17,10 +17,10 @@ from ebclab.config import compose
 from ebclab.errors import EbclabError, RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.stop_request import StopFlag, Wish
-from ebclab.storage.remote import COPIES, Home
-from ebclab.storage.signal_file import StoredNote
-from ebclab.storage.sync import StoreKeeper
+from ebclab.runs.stop_request import StopFlag, FileRequest
+from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.signal_file import StoredSignal
+from ebclab.storage.sync import StoreSyncer
 from ebclab.training import rank as one_rank
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import ALONE, Ranks
@@ -71,27 +71,27 @@ def early(path: Path) -> list[int]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
     """The home of a run in a store, which is a folder."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     (tmp_path / "store").mkdir()
-    return Home(f"file://{tmp_path}/store", "run")
+    return RemoteFolder(f"file://{tmp_path}/store", "run")
 
 
 @pytest.mark.parametrize(("step", "log_every"), [(3, 1), (2, 1), (2, 100)])
 def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
-    step: int, log_every: int, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, log_every: int, home: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "store" / "run"
     forgotten: list[tuple[int, list[int]]] = []
 
-    def look(wish: Wish) -> None:
+    def look(wish: FileRequest) -> None:
         forgotten.append((checkpoint.newest_step(there / "checkpoints"), early(there)))
         usual(wish)
 
-    usual = Wish.clear
-    monkeypatch.setattr(StoredNote, "pause", 0.0)
-    monkeypatch.setattr(Wish, "clear", look)
+    usual = FileRequest.clear
+    monkeypatch.setattr(StoredSignal, "pause", 0.0)
+    monkeypatch.setattr(FileRequest, "clear", look)
     run = RunFolder(home.copy, home)
     ended = train(run, f"training.log_every={log_every}", notice=step)
     assert forgotten == [(step, [step])]
@@ -101,18 +101,18 @@ def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
 
 
 def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_checkpoints(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pushed: list[tuple[set[str], list[int]]] = []
 
-    def look(keeper: StoreKeeper) -> None:
+    def look(syncer: StoreSyncer) -> None:
         if threading.current_thread() is threading.main_thread():
             scored = [record["step"] for record in run.metrics.records() if record["kind"] == "epoch"]
             pushed.append(({path.name for path in run.checkpoints.iterdir()}, scored))
-        usual(keeper)
+        usual(syncer)
 
-    usual = StoreKeeper.push
-    monkeypatch.setattr(StoreKeeper, "push", look)
+    usual = StoreSyncer.push
+    monkeypatch.setattr(StoreSyncer, "push", look)
     run = RunFolder(home.copy, home)
     every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
     train(run, *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
@@ -122,16 +122,16 @@ def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_check
     assert {"kept-0000000004", "last-0000000004"} < second[0]
 
 
-def test_an_epoch_without_a_checkpoint_waits_for_no_store(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_without_a_checkpoint_waits_for_no_store(home: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
 
-    def look(keeper: StoreKeeper) -> None:
+    def look(syncer: StoreSyncer) -> None:
         if threading.current_thread() is threading.main_thread():
             waited.append(checkpoint.newest_step(run.checkpoints))
-        usual(keeper)
+        usual(syncer)
 
-    usual = StoreKeeper.push
-    monkeypatch.setattr(StoreKeeper, "push", look)
+    usual = StoreSyncer.push
+    monkeypatch.setattr(StoreSyncer, "push", look)
     run = RunFolder(home.copy, home)
     train(run)
     assert waited == [6, 6]  # the checkpoint of the last epoch, and the result
@@ -143,7 +143,7 @@ def _refuse(*_: object, **__: object) -> Never:
 
 FAULTS: dict[str, tuple[Any, str, int]] = {  # what refuses, and the step at which all must stop
     "the checkpoint cannot be saved": (checkpoint, "save", 3),
-    "the notice cannot be taken away": (Wish, "clear", 3),
+    "the notice cannot be taken away": (FileRequest, "clear", 3),
     "the store cannot be read": (one_rank, "kept", 0),
 }
 

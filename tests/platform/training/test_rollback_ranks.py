@@ -21,7 +21,7 @@ from ebclab.errors import DivergedError
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.remote import COPIES, Home
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import Job, Place, train_rank
@@ -45,7 +45,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True, home: Home | None = None) -> dict[str, Any]:
+def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True, home: RemoteFolder | None = None) -> dict[str, Any]:
     """Train one of ``RUNS``, in ``folder`` or in a store, and return what this rank holds in the end."""
     method, overrides = RUNS[name]
     config = compose(method, overrides=[*TINY, *overrides])
@@ -99,7 +99,7 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
         found = {name: run(name, Path(place[0]), Ranks.of_process_group()) for name in RUNS}
         os.environ[COPIES] = own  # as on two machines: this rank's alone, and empty
         (Path(place[0]) / "store").mkdir(exist_ok=True)
-        stored = Home(f"file://{place[0]}/store", "run")
+        stored = RemoteFolder(f"file://{place[0]}/store", "run")
         found["healed in a store"] = run("healed", Path(own), Ranks.of_process_group(), home=stored)
         dist.barrier()  # the folder lasts until all have read what they need
         return found

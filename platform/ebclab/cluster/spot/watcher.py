@@ -22,7 +22,7 @@ from ebclab.cluster.address import require_answer
 from ebclab.cluster.join import head_of_this_machine
 from ebclab.cluster.spot.metadata import Notice, await_notice, find_cloud
 from ebclab.errors import EbclabError, UnreachableError, UserError
-from ebclab.storage.remote import copies_folder
+from ebclab.storage.remote import cache_folder
 
 _ANSWER_SECONDS = 5.0
 _START_SECONDS = 30.0  # for a node that has just been started to be known to its head
@@ -117,7 +117,7 @@ def _instead_of_others() -> Iterator[None]:
     Raises:
         UserError: It does not end, or the place cannot be written.
     """
-    path = copies_folder() / f"watch-{socket.gethostname()}"
+    path = cache_folder() / f"watch-{socket.gethostname()}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         place = path.open("a+", encoding="utf-8")

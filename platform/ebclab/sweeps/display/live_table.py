@@ -77,7 +77,7 @@ def final_table(trials: Sequence[Trial], objective: str, top: int) -> TrialTable
 
 
 @dataclass
-class Standing:
+class SweepProgress:
     """How far a sweep has come.
 
     Attributes:
@@ -135,21 +135,21 @@ class LineDisplay:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._standing = Standing()
+        self._progress = SweepProgress()
         self._known: dict[str, State] = {}
         self._written = 0.0
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
         """Begin."""
-        self._standing = Standing(name, objective, num_trials, started=time.monotonic())
-        self._written = self._standing.started
-        self.note(_opening(self._standing))
+        self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
+        self._written = self._progress.started
+        self.note(_opening(self._progress))
 
     def show(self, trials: Sequence[Trial]) -> None:
         """Print what has changed, and how the sweep stands when the last such line is old enough."""
-        if self._standing.trials is None:  # trials that were over before this launch are no news
+        if self._progress.trials is None:  # trials that were over before this launch are no news
             self._known = {trial.id: trial.state for trial in trials if trial.is_over}
-        self._standing.update(trials)
+        self._progress.update(trials)
         for trial in trials:
             if trial.state != self._known.get(trial.id):
                 self._known[trial.id] = trial.state
@@ -157,7 +157,7 @@ class LineDisplay:
         now = time.monotonic()
         if now - self._written >= _LINE_SECONDS:
             self._written = now
-            self.note(f"{self._standing.states()} · {self._standing.facts()}")
+            self.note(f"{self._progress.states()} · {self._progress.facts()}")
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -173,7 +173,7 @@ class LineDisplay:
             settings = ", ".join(f"{names[key]} {short(setting)}" for key, setting in trial.settings.items())
             self.note(f"trial {trial.id} {f'goes on after epoch {done}' if trial.curve else 'starts'}: {settings}")
         elif trial.state != "waiting":
-            score = f", {self._standing.objective} {value(trial):.4f}" if trial.curve else ""
+            score = f", {self._progress.objective} {value(trial):.4f}" if trial.curve else ""
             reason = f": {trial.reason}" if trial.reason else ""
             self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
 
@@ -184,20 +184,20 @@ class TableDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
-        self._standing = Standing()
+        self._progress = SweepProgress()
         self._drawn = 0.0
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
         """Begin, or begin anew after a stop."""
-        self._standing = Standing(name, objective, num_trials, started=time.monotonic())
+        self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
         self._drawn = 0.0
-        self.note(_opening(self._standing))
+        self.note(_opening(self._progress))
         self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
 
     def show(self, trials: Sequence[Trial]) -> None:
         """Draw ``trials``, unless the last drawing is fresh."""
-        self._standing.update(trials)
+        self._progress.update(trials)
         if self._live is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
             self._draw(self._live)
 
@@ -214,14 +214,14 @@ class TableDisplay:
 
     def _draw(self, live: Live) -> None:
         self._drawn = time.monotonic()
-        standing, trials = self._standing, self._standing.trials or ()
+        standing, trials = self._progress, self._progress.trials or ()
         heading = [Text(line, no_wrap=True, overflow="ellipsis") for line in (standing.states(), standing.facts())]
         height = self._console.height - len(heading) - 1  # the cursor's line stays free
         table = TrialTable(trials, _by_interest(trials), standing.objective, best_trial(trials), height)
         live.update(Group(*heading, table), refresh=True)
 
 
-def _opening(standing: Standing) -> str:
+def _opening(standing: SweepProgress) -> str:
     return f"{standing.name}: {standing.num_trials} trials, objective {standing.objective}"
 
 

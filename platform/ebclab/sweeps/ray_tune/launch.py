@@ -25,7 +25,7 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.phase import Phase
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
-from ebclab.sweeps.resources import Slots, share_out
+from ebclab.sweeps.resources import TrialResources, share_out
 from energy_contrast.method import Method
 
 
@@ -47,11 +47,11 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
     with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
         require_same_versions()
         slots = slots_of(plan, launch.limits)
-        with claim_sweep(folder, plan) as keeper:
+        with claim_sweep(folder, plan) as syncer:
             if launch.weights is not None:
                 keep_weights(folder.initial_weights, launch.weights)
-                keeper.push()
-            log = folder.read_log(keeper)
+                syncer.push()
+            log = folder.read_log(syncer)
             _write_start(log, launch, slots)
             display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.address}")
             setup = TrialSetup(
@@ -72,7 +72,7 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
             return conclude(folder, plan, log, confirmed, launch.methods, display)
 
 
-def _write_start(log: SweepLog, launch: Launch, slots: Slots) -> None:
+def _write_start(log: SweepLog, launch: Launch, slots: TrialResources) -> None:
     """Write down that the sweep begins or goes on, and on what."""
     log.append(
         "started" if not log.trials else "resumed",
@@ -84,7 +84,7 @@ def _write_start(log: SweepLog, launch: Launch, slots: Slots) -> None:
     )
 
 
-def slots_of(plan: SweepPlan, limits: Limits) -> Slots:
+def slots_of(plan: SweepPlan, limits: Limits) -> TrialResources:
     """Return how trials share the cluster that this process has joined."""
     resources = plan.config.resources
     cpus, gpus = cluster_size()

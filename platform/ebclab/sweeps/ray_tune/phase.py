@@ -18,9 +18,9 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.clone import clone_run
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
-from ebclab.sweeps.ray_tune.tuner import run_course
-from ebclab.sweeps.resources import Slots
-from ebclab.sweeps.scheduler import Course
+from ebclab.sweeps.ray_tune.tuner import run_sweep_trials
+from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.scheduler import SweepScheduler
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Phase:
     plan: SweepPlan
     log: SweepLog
     setup: TrialSetup
-    slots: Slots
+    slots: TrialResources
     display: SweepDisplay
     proposals: SearchProposals | ConfirmProposals
     seconds: float | None = None
@@ -56,7 +56,7 @@ class Phase:
         """
         self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
         self._notices, self._asked = Notices(), set[str]()
-        self._course = course = Course(
+        self._course = course = SweepScheduler(
             self.log,
             self.proposals,
             self.plan.rules,
@@ -76,7 +76,7 @@ class Phase:
         self.display.start(name, self.plan.config.evaluation.objective, total)
         try:
             with stop_on_signals(self._stop):
-                run_course(course, self.setup, self.slots, self.folder.path / ".ray", self._on_step)
+                run_sweep_trials(course, self.setup, self.slots, self.folder.path / ".ray", self._on_step)
         finally:
             self.display.show(course.trials)
             self.display.stop()

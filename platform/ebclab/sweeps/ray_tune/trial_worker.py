@@ -29,7 +29,7 @@ from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
-from ebclab.sweeps.scheduler import Order
+from ebclab.sweeps.scheduler import Turn
 from ebclab.training.rank import Job, Place, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
@@ -71,10 +71,10 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     """Train one trial until it is over or told to end its turn; its end is the last thing it reports.
 
     Args:
-        config: {"order": an ``Order`` as JSON}.
+        config: {"order": an ``Turn`` as JSON}.
         setup: What all trials share.
     """
-    order = Order.from_json(config["order"])
+    order = Turn.from_json(config["order"])
     run = setup.folder.run(order.run_name, "user" if setup.config.resources.workers else "worker")
     state, reason = "finished", ""
     try:
@@ -97,7 +97,7 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     tune.report({"outcome": state, "reason": reason})
 
 
-def _train(run: RunFolder, order: Order, setup: TrialSetup) -> None:
+def _train(run: RunFolder, order: Turn, setup: TrialSetup) -> None:
     config = trial_config(setup.config, order.settings, seed=order.seed, epochs=order.epochs)
     run, state = find(run.home or run.path, config, setup.methods, resume=False)
     report = TurnReport(run, config.evaluation.objective)

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.tune.experiment import Trial as Turn
+from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
-from ebclab.sweeps.resources import Slots
-from ebclab.sweeps.scheduler import Course, Order
+from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.scheduler import SweepScheduler, Turn
 
 
-def run_course(course: Course, setup: TrialSetup, slots: Slots, storage: Path, on_step: Callable[[], None]) -> None:
+def run_sweep_trials(course: SweepScheduler, setup: TrialSetup, slots: TrialResources, storage: Path, on_step: Callable[[], None]) -> None:
     """Train all trials of a course, on the cluster that this process has joined.
 
     Args:
@@ -47,19 +47,19 @@ def run_course(course: Course, setup: TrialSetup, slots: Slots, storage: Path, o
     tuner.fit()
 
 
-def _resources(slots: Slots) -> dict[str, float]:
+def _resources(slots: TrialResources) -> dict[str, float]:
     """Return what Ray reserves for a turn; one whose workers reserve for themselves gets a place on the head node."""
     if slots.cpus or slots.gpus:
         return {"cpu": slots.cpus, "gpu": slots.gpus}
     return {"cpu": 0, "node:__internal_head__": 0.001}  # Tune wants a reservation, and this one takes nothing away
 
 
-def _name(turn: Turn) -> str:
+def _name(trial: TuneTrial) -> str:
     return f"{_order(turn).run_name}-{turn.trial_id}"
 
 
-def _order(turn: Turn) -> Order:
-    return Order.from_json(turn.config["order"])
+def _order(trial: TuneTrial) -> Turn:
+    return Turn.from_json(turn.config["order"])
 
 
 class _Unsaved:
@@ -72,7 +72,7 @@ class _Unsaved:
 class _Orders(_Unsaved, Searcher):
     """Tune asks for the next trial; the course gives its next order."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: SweepScheduler) -> None:
         super().__init__()
         self._course = course
 
@@ -95,21 +95,21 @@ class _Orders(_Unsaved, Searcher):
 class _Judge(_Unsaved, FIFOScheduler):
     """Tune tells what a trial reports; the course says whether it goes on."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: SweepScheduler) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._course = course
 
-    def choose_trial_to_run(self, tune_controller: Any) -> Turn | None:
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits.
 
         Turns that still wait for a place when the sweep is to end are not given one.
         """
         if self._course.stop.is_set:
-            for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == Turn.PENDING]:
+            for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
                 tune_controller.stop_trial(turn)
         return None
 
-    def on_trial_result(self, tune_controller: Any, trial: Turn, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         order, seconds = _order(trial), float(result["time_total_s"])
         if "outcome" in result:
             self._course.on_outcome(order.trial, result["outcome"], result["reason"], seconds)
@@ -118,14 +118,14 @@ class _Judge(_Unsaved, FIFOScheduler):
         ends = self._course.on_epoch(order.trial, result["epoch"], result["objective"], seconds, metrics)
         return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
 
-    def on_trial_complete(self, tune_controller: Any, trial: Turn, result: dict[str, Any]) -> None:
+    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> None:
         self._course.on_turn_over(_order(trial).trial)
 
-    def on_trial_remove(self, tune_controller: Any, trial: Turn) -> None:
+    def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
         self._course.on_outcome(_order(trial).trial, "interrupted", "stopped before it had a place", 0.0)
         self._course.on_turn_over(_order(trial).trial)
 
-    def on_trial_error(self, tune_controller: Any, trial: Turn) -> None:
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         error = trial.get_pickled_error()  # none when there was nobody left to raise one
         lines = str(error).strip().splitlines() if error else []
         self._course.on_death(_order(trial).trial, lines[-1] if lines else "its process died")
@@ -139,11 +139,11 @@ class _Heartbeat(_Unsaved, TrialProgressCallback):
         super().__init__()
         self._on_step = on_step
 
-    def on_step_end(self, iteration: int, trials: list[Turn], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         self._on_step()
 
-    def on_trial_complete(self, iteration: int, trials: list[Turn], trial: Turn, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         pass
 
-    def log_result(self, trial: Turn, result: dict[str, Any], error: bool = False) -> None:
+    def log_result(self, trial: TuneTrial, result: dict[str, Any], error: bool = False) -> None:
         pass

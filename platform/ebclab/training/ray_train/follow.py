@@ -11,7 +11,7 @@ from typing import Any
 
 from ebclab.background import logged
 from ebclab.runs.metrics_log import MetricsLog
-from ebclab.runs.stop_request import StopFlag, Wish, stop_on_signals
+from ebclab.runs.stop_request import StopFlag, FileRequest, stop_on_signals
 from ebclab.training.display import Display
 from ebclab.training.health.record import in_words
 
@@ -19,7 +19,7 @@ _LAUNCHES = ("started", "resumed")
 _POLL_SECONDS = 0.3
 
 
-def watch(work: Callable[[], Any], follower: RunFollower, stop: Wish) -> Any:
+def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> Any:
     """Do ``work`` in a thread while this one shows progress and hears Ctrl-C; return what it returns.
 
     Args:

@@ -22,7 +22,7 @@ from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
-from ebclab.cluster.draining import heeded
+from ebclab.cluster.draining import on_drain
 from ebclab.cluster.join import cluster_size, joined, nodes
 from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, require_cpus
 from ebclab.cluster.same_versions import require_same_versions
@@ -76,7 +76,7 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(job, placement, stream)
         try:
-            with watched(job.run.home, job.run.metrics.path.name), heeded(partial(_save_now, job, display)):
+            with watched(job.run.home, job.run.metrics.path.name), on_drain(partial(_save_now, job, display)):
                 outcome = watch(trainer.fit, follower, job.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
             raise (head.lost() or _failure(job, error)) from error

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ebclab.sweeps.display import live_table as table_module
-from ebclab.sweeps.display.live_table import LineDisplay, Standing, TableDisplay, choose_sweep_display, final_table
+from ebclab.sweeps.display.live_table import LineDisplay, SweepProgress, TableDisplay, choose_sweep_display, final_table
 from ebclab.sweeps.display.trial_table import TrialTable, best_trial, short, short_names, varying_settings
 from ebclab.sweeps.trial import OVER, Epoch, State, Trial
 
@@ -232,7 +232,7 @@ def test_a_line_about_the_sweep_comes_every_ten_seconds_at_most(wait: Callable[[
 
 
 def test_the_time_left_is_that_of_the_trials_left_at_the_pace_of_this_launch(wait: Callable[[float], None]) -> None:
-    standing = Standing("sweep", "holdout_knn", 8, started=1000.0)
+    standing = SweepProgress("sweep", "holdout_knn", 8, started=1000.0)
     before = [trial("1", [0.5], state="finished"), trial("2", [0.1] * 5)]
     standing.update(before)
     wait(60)
@@ -248,13 +248,13 @@ def test_the_time_left_is_that_of_the_trials_left_at_the_pace_of_this_launch(wai
 
 
 def test_every_trial_is_counted_in_one_state_those_not_proposed_yet_as_waiting() -> None:
-    standing = Standing(num_trials=5)
+    standing = SweepProgress(num_trials=5)
     assert standing.states() == "5 waiting"
     standing.update([trial("1", state="finished"), trial("2", state="finished"), trial("3", state="diverged")])
     assert standing.states() == "2 finished · 1 diverged · 2 waiting"
     standing.update([trial(str(number)) for number in range(6)])
     assert standing.states() == "6 running"
-    assert Standing().states() == "no trials"
+    assert SweepProgress().states() == "no trials"
 
 
 def test_the_final_table_holds_the_best_trials_best_first_and_reads_no_markup() -> None:

@@ -16,8 +16,8 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import SearchProposals
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.ray_tune.phase import Phase
-from ebclab.sweeps.resources import Slots
-from ebclab.sweeps.scheduler import Course
+from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.scheduler import SweepScheduler
 
 SILENT = SimpleNamespace(start=lambda *_: None, show=lambda *_: None, stop=lambda: None, note=lambda _: None)
 
@@ -25,7 +25,7 @@ SILENT = SimpleNamespace(start=lambda *_: None, show=lambda *_: None, stop=lambd
 def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_trial_is_given_up(
     sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse_the_second(course: Course, *_: Any) -> None:
+    def refuse_the_second(course: SweepScheduler, *_: Any) -> None:
         first, second = course.next_order(), course.next_order()
         assert first is not None
         assert second is not None
@@ -40,7 +40,7 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
     plan, log = sweep_plan(trials=3), SweepLog(tmp_path / "trials.jsonl")
     setup: Any = None
     display: Any = SILENT
-    work = Phase(SweepFolder(tmp_path), plan, log, setup, Slots(2, 1, 0, 1), display, SearchProposals(plan))
+    work = Phase(SweepFolder(tmp_path), plan, log, setup, TrialResources(2, 1, 0, 1), display, SearchProposals(plan))
     with pytest.raises(VersionError, match=r"^node gpu-7: torch 1\.0, got 2\.0$") as raised:
         work.run()
     assert raised.value.exit_code == 2

@@ -26,7 +26,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, TurnReport, run_turn
-from ebclab.sweeps.scheduler import Order
+from ebclab.sweeps.scheduler import Turn
 from ebclab.training.setup import load_images
 from energy_contrast.catalog import METHODS
 
@@ -130,7 +130,7 @@ def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
 
 
 def order(epochs: int, **settings: Any) -> dict[str, Any]:
-    return {"order": Order("0000", "0000", settings, 0, epochs).to_json()}
+    return {"order": Turn("0000", "0000", settings, 0, epochs).to_json()}
 
 
 def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(

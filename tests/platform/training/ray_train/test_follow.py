@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ebclab.runs.metrics_log import LogEvents, MetricsLog
-from ebclab.runs.stop_request import Wish
-from ebclab.storage.signal_file import LocalNote
+from ebclab.runs.stop_request import FileRequest
+from ebclab.storage.signal_file import LocalSignal
 from ebclab.training.ray_train.follow import RunFollower, watch
 
 
@@ -116,7 +116,7 @@ def test_warnings_of_workers_reach_the_screen(log: MetricsLog) -> None:
 
 
 def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: MetricsLog, tmp_path: Path) -> None:
-    screen, stop = Screen(), Wish(LocalNote(tmp_path / ".stop"))
+    screen, stop = Screen(), FileRequest(LocalSignal(tmp_path / ".stop"))
     stop.set()  # of an earlier launch
 
     def work() -> str:
@@ -137,7 +137,7 @@ def test_what_the_work_raises_is_raised_here(log: MetricsLog, tmp_path: Path) ->
         raise OSError("no workers")
 
     with pytest.raises(OSError, match="no workers"):
-        watch(work, RunFollower(log, 5, Screen()), Wish(LocalNote(tmp_path / ".stop")))
+        watch(work, RunFollower(log, 5, Screen()), FileRequest(LocalSignal(tmp_path / ".stop")))
 
 
 def test_a_run_that_goes_back_shows_its_steps_again_and_says_why(log: MetricsLog) -> None:
