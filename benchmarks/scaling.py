@@ -134,14 +134,14 @@ def decisions(trials: int) -> float:
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
     with tempfile.TemporaryDirectory() as folder:
         log, asked = SweepLog(Path(folder) / "trials.jsonl"), {"concurrent": 4, "failures_allowed": 0}
-        course = SweepScheduler(
+        scheduler = SweepScheduler(
             log, SearchProposals(plan), plan.rules, plan.population, **asked, stop=StopFlag(), clone=lambda *_: ({}, {})
         )
         began = time.perf_counter()
-        while order := course.next_order():
-            course.on_epoch(order.trial, 1, 0.5, 1.0, {"holdout_knn": 0.5})
-            course.on_outcome(order.trial, "finished", "", 1.0)
-            course.on_turn_over(order.trial)
+        while turn := scheduler.next_turn():
+            scheduler.on_epoch(turn.trial, 1, 0.5, 1.0, {"holdout_knn": 0.5})
+            scheduler.on_outcome(turn.trial, "finished", "", 1.0)
+            scheduler.on_turn_over(turn.trial)
         return (time.perf_counter() - began) / trials
 
 
@@ -158,17 +158,17 @@ def grow(trials: int) -> dict[str, float]:
     space, found = load_space(None, "flatclr"), {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EBCLAB_COPIES"] = f"{folder}/copies"
-        home = RemoteFolder(f"file://{folder}/store", "s")
-        home.copy.mkdir(parents=True)
-        path = home.copy / "trials.jsonl"
+        remote = RemoteFolder(f"file://{folder}/store", "s")
+        remote.cache.mkdir(parents=True)
+        path = remote.cache / "trials.jsonl"
         with path.open("w") as file:
             for number in range(trials):
                 point = suggest(space, "random", seed=0, number=number, trials=[], default=None)
                 generated_trial(file, number, point, space.settings(point))
             for name in ("params.json", "params.pkl", "result.json", "progress.csv"):
                 for number in range(trials):  # what Tune leaves there for each trial
-                    (home.copy / ".ray" / "tune" / f"{number:04d}" / name).parent.mkdir(parents=True, exist_ok=True)
-                    (home.copy / ".ray" / "tune" / f"{number:04d}" / name).write_text("{}")
+                    (remote.cache / ".ray" / "tune" / f"{number:04d}" / name).parent.mkdir(parents=True, exist_ok=True)
+                    (remote.cache / ".ray" / "tune" / f"{number:04d}" / name).write_text("{}")
         log, found["read"] = timed(lambda: SweepLog(path))
         every = list(log.trials.values())
         _, found["append"] = timed(lambda: log.append("note", trial="0000"))
@@ -181,7 +181,7 @@ def grow(trials: int) -> dict[str, float]:
                 newest.curve.pop(newest.epochs_done)
             rules = StopRules(scheduler="median" if name == "median" else "asha")
             _, found[name] = timed(lambda rules=rules: decide(newest, every, rules))
-        mirror = Mirror(home)
+        mirror = Mirror(remote)
         mirror.push()
         _, found["push"] = timed(mirror.push)
         sweep = SweepFolder(Path(folder) / "sweep")

@@ -113,9 +113,9 @@ def log_requests(trials: int) -> dict[str, Any]:
 
     def work(root: str) -> None:
         nonlocal size
-        home = RemoteFolder(root, "s")
-        mirror, path = Mirror(home), home.copy / "trials.jsonl"
-        home.copy.mkdir(parents=True)
+        remote = RemoteFolder(root, "s")
+        mirror, path = Mirror(remote), remote.cache / "trials.jsonl"
+        remote.cache.mkdir(parents=True)
         for number in range(trials):
             point = suggest(space, "random", seed=0, number=number, trials=[], default=None)
             events = io.StringIO()

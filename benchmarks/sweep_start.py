@@ -124,7 +124,7 @@ def resume(root: str) -> dict[str, float]:
         marks = [time.perf_counter()]
         log = SweepLog(path)
         marks.append(time.perf_counter())
-        course = SweepScheduler(
+        scheduler = SweepScheduler(
             log,
             SearchProposals(plan),
             StopRules(),
@@ -134,10 +134,10 @@ def resume(root: str) -> dict[str, float]:
             stop=StopFlag(),
             clone=lambda trial, donor: ({}, {}),
         )
-        order = course.next_order()
+        turn = scheduler.next_turn()
         marks.append(time.perf_counter())
-    assert order is not None
-    assert order.trial == "1000"
+    assert turn is not None
+    assert turn.trial == "1000"
     return {"read the log": marks[1] - marks[0], "suggest and order the next trial": marks[2] - marks[1]}
 
 

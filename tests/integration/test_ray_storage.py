@@ -39,15 +39,15 @@ def _plan(**asked: Any) -> SweepPlan:
 
 
 def _names(address: str) -> set[str]:
-    home = remote_at(address)
-    assert home is not None
-    return set(Store(home).names())
+    remote = remote_at(address)
+    assert remote is not None
+    return set(Store(remote).names())
 
 
 def _read(address: str, name: str) -> bytes:
-    home = remote_at(address)
-    assert home is not None
-    return Store(home).read(name)
+    remote = remote_at(address)
+    assert remote is not None
+    return Store(remote).read(name)
 
 
 @pytest.fixture(scope="module")

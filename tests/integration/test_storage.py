@@ -33,9 +33,9 @@ def _command(runs: str | Path, epochs: int, *extra: str) -> list[str]:
 
 
 def _names(address: str) -> set[str]:
-    home = remote_at(address)
-    assert home is not None
-    return set(Store(home).names())
+    remote = remote_at(address)
+    assert remote is not None
+    return set(Store(remote).names())
 
 
 def _weights(address: str) -> bytes:
@@ -217,20 +217,20 @@ def test_a_sweep_killed_between_two_requests_for_its_log_goes_on_elsewhere_from_
             self.left -= 1
             super().write(name, content)
 
-    home = remote_at(f"s3://sets/log-{requests}/s")
-    assert home is not None
-    mirror, pushed = Mirror(home, store=Dying(home)), 0
+    remote = remote_at(f"s3://sets/log-{requests}/s")
+    assert remote is not None
+    mirror, pushed = Mirror(remote, store=Dying(remote)), 0
     mirror.pull()
     with suppress(KeyboardInterrupt):
         while True:
-            SweepLog(home.copy / "trials.jsonl").append("note", text="x" * 20_000)
+            SweepLog(remote.cache / "trials.jsonl").append("note", text="x" * 20_000)
             mirror.push()
             pushed += 1
     for known in (pushed, pushed + 1):  # on other machines; the first of them goes on
         machine()
-        follower = Mirror(home)
+        follower = Mirror(remote)
         follower.pull()
-        log = SweepLog(home.copy / "trials.jsonl")
+        log = SweepLog(remote.cache / "trials.jsonl")
         assert len(log.events) == known
         log.append("note", text="y")
         follower.push()
@@ -278,9 +278,9 @@ def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
 def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
     from ebclab.storage.sync import leased
 
-    home = remote_at("s3://sets/busy/run")
+    remote = remote_at("s3://sets/busy/run")
     said: list[int] = []
-    with leased(home, "is training in this folder"):
+    with leased(remote, "is training in this folder"):
         thread = threading.Thread(target=lambda: said.append(main(_command("s3://sets/busy", 1))))
         thread.start()
         thread.join()

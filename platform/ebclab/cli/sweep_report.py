@@ -32,10 +32,10 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     require_judgeable(plan, split)
     require_trainable(plan, split, METHODS)
     set_ray_switches()
-    from ebclab.cluster.join import joined
+    from ebclab.cluster.join import cluster_session
     from ebclab.sweeps.ray_tune.launch import slots_of
 
-    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
+    with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
         slots = slots_of(plan, limits)
     table = Table(title=f"searched ({plan.space.where})", title_justify="left")
     for column in ("setting", "range", "now"):
@@ -89,7 +89,9 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     }
     if result["test"]:
         facts["test set"] = ", ".join(f"{name} {score['mean']:.1%}" for name, score in result["test"].items())
-    best = shlex.quote((home / "best.yaml").address if (home := remote_at(where)) else str(Path(where) / "best.yaml"))
+    best = shlex.quote(
+        (remote / "best.yaml").address if (remote := remote_at(where)) else str(Path(where) / "best.yaml")
+    )
     facts |= {"sweep": where, "next": f"ebclab pretrain {result['method']} --config {best}"}
     _print_facts(facts)
 

@@ -21,7 +21,7 @@ from ebclab.errors import TrainingError, UserError
 
 
 @contextmanager
-def joined(address: str, display: Showing) -> Iterator[Head]:
+def cluster_session(address: str, display: Showing) -> Iterator[Head]:
     """Be part of a cluster, or of one on this machine alone when ``address`` is "local"; end when its head is lost.
 
     Raises:

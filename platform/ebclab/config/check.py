@@ -28,15 +28,15 @@ class Problems:
     """
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
+        self.lines: list[str] = []
         self.wrong: set[str] = set()
 
     def add(self, key: str, text: str) -> None:
         """Record that the value of ``key`` cannot be used, and why."""
-        self.problems.append(f"{key}: {text}")
+        self.lines.append(f"{key}: {text}")
         self.wrong.add(key)
 
-    def add(self, lines: Iterable[str], section: str = "") -> None:
+    def add_lines(self, lines: Iterable[str], section: str = "") -> None:
         """Record lines ``<key>: ...`` about several settings, but for those that name a setting already found wrong.
 
         Args:
@@ -46,7 +46,7 @@ class Problems:
         prefix = f"{section}." if section else ""
         wrong = [key.removeprefix(prefix) for key in self.wrong if key.startswith(prefix)]
         judged = re.compile(r"\b(" + "|".join(map(re.escape, wrong)) + r")\b") if wrong else None
-        self.problems += [f"{prefix}{line}" for line in lines if not (judged and judged.search(line))]
+        self.lines += [f"{prefix}{line}" for line in lines if not (judged and judged.search(line))]
 
 
 def check_section(
@@ -54,7 +54,7 @@ def check_section(
     config_type: type,
     given: Mapping[str, Any],
     describe_unknown: Callable[[str], str],
-    findings: Problems,
+    problems: Problems,
 ) -> Any:
     """Return the section's config; wrong values are reported and replaced by their defaults.
 
@@ -63,21 +63,21 @@ def check_section(
         config_type: Its dataclass, every field with a default.
         given: Values by name.
         describe_unknown: Makes the line about a name that is no setting of the section.
-        findings: Where problems go.
+        problems: Where problems go.
     """
     hints = get_type_hints(config_type)
     settings = settings_of(config_type)
     values = {}
     for name, value in given.items():
         if name not in settings:
-            findings.problems.append(describe_unknown(str(name)))
+            problems.lines.append(describe_unknown(str(name)))
         elif problem := value_problem(value, settings[name], hints[name]):
-            findings.add(f"{section}.{name}", problem)
+            problems.add(f"{section}.{name}", problem)
         else:
             values[name] = _typed(value, hints[name])
     config = config_type(**values)
     if hasattr(config, "problems"):
-        findings.add(config.problems(), section)
+        problems.add_lines(config.problems(), section)
     return config
 
 

@@ -62,14 +62,14 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
         ConfigError: With every problem found: unknown names, wrong types, values out of range, contradictions.
     """
     methods = catalogue() if methods is None else methods
-    findings = Problems()
-    given = {section: _section_given(section, mapping.get(section), findings) for section in ("method", *SECTIONS)}
-    method_name = _take_method_name(given["method"], methods, findings)
-    given["views"] = _expand_view_recipe(given["views"], given["data"].get("name", DataConfig.name), findings)
+    problems = Problems()
+    given = {section: _section_given(section, mapping.get(section), problems) for section in ("method", *SECTIONS)}
+    method_name = _take_method_name(given["method"], methods, problems)
+    given["views"] = _expand_view_recipe(given["views"], given["data"].get("name", DataConfig.name), problems)
 
     types = {"method": methods[method_name].Config, **SECTIONS} if method_name else SECTIONS
     known = {section: settings_of(config_type) for section, config_type in types.items()}
-    findings.problems += [
+    problems.lines += [
         _unknown_at_top(str(key), value, known, method_name)
         for key, value in mapping.items()
         if key not in ("method", *SECTIONS, "seed")
@@ -77,43 +77,43 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     configs: dict[str, Any] = {"method": None}
     for section, config_type in types.items():
         unknown = partial(unknown_setting, section, known=known, method_name=method_name)
-        configs[section] = check_section(section, config_type, given[section], unknown, findings)
+        configs[section] = check_section(section, config_type, given[section], unknown, problems)
     if configs["data"].root is not None and (problem := folder_problem(configs["data"].root)):
-        findings.add("data.root", problem)
+        problems.add("data.root", problem)
     configs["data"] = _with_absolute_paths(configs["data"])
     configs["init"] = _with_absolute_folder(configs["init"])
-    config = ExperimentConfig(method_name, seed=_seed(mapping, findings), **configs)
-    findings.add(config.problems())
-    if findings.problems:
-        raise ConfigError(findings.problems)
+    config = ExperimentConfig(method_name, seed=_seed(mapping, problems), **configs)
+    problems.add_lines(config.problems())
+    if problems.lines:
+        raise ConfigError(problems.lines)
     return config
 
 
-def _section_given(section: str, value: Any, findings: Problems) -> dict[str, Any]:
+def _section_given(section: str, value: Any, problems: Problems) -> dict[str, Any]:
     """Return what was written in a section; a section with nothing in it is empty."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         name = next(iter(settings_of(SECTIONS[section]))) if section in SECTIONS else "name"
-        findings.add(section, f"not a section, got {shown(value)}; write {section}: {{{name}: ...}}")
+        problems.add(section, f"not a section, got {shown(value)}; write {section}: {{{name}: ...}}")
         return {}
     return dict(value)
 
 
-def _take_method_name(given: dict[str, Any], methods: Methods, findings: Problems) -> str:
+def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problems) -> str:
     """Take ``name`` out of the method section and return it, or an empty text when it is no method."""
     if "name" not in given:
-        if "method" not in findings.wrong:
-            findings.add("method.name", f"missing; write one of {', '.join(methods)}")
+        if "method" not in problems.wrong:
+            problems.add("method.name", f"missing; write one of {', '.join(methods)}")
         return ""
     name = given.pop("name")
     if not isinstance(name, str) or name not in methods:
-        findings.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}")
+        problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}")
         return ""
     return name
 
 
-def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Problems) -> dict[str, Any]:
+def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems) -> dict[str, Any]:
     """Return the view settings of the recipe named in ``given``, overridden by the others in ``given``."""
     name = given.get("recipe", ViewsConfig.recipe)
     if not isinstance(name, str):
@@ -122,18 +122,18 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, findings: Problems)
         name = USUAL_VIEWS.get(dataset, "") if isinstance(dataset, str) else "none"
         if not name and dataset.startswith(PLACES):
             named = ", ".join(VIEW_RECIPES)
-            findings.add(
+            problems.add(
                 "views.recipe", f"no usual views for images named by their place, got auto; name one of {named}"
             )
             return given
         if not name:
             known = did_you_mean(dataset, USUAL_VIEWS)
-            findings.add(
+            problems.add(
                 "data.name", f"no dataset with usual views, got {shown(dataset)}; {known}; or set views.recipe"
             )
             return given
     if name not in VIEW_RECIPES:
-        findings.add("views.recipe", f"no such view recipe, got {shown(name)}; {did_you_mean(name, VIEW_RECIPES)}")
+        problems.add("views.recipe", f"no such view recipe, got {shown(name)}; {did_you_mean(name, VIEW_RECIPES)}")
         return given
     return {**VIEW_RECIPES[name].settings, **given, "recipe": name}
 
@@ -164,9 +164,9 @@ def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str
     return unknown_setting("", key, known=known, method_name=method_name)
 
 
-def _seed(mapping: Mapping[str, Any], findings: Problems) -> int:
+def _seed(mapping: Mapping[str, Any], problems: Problems) -> int:
     seed: int = mapping.get("seed", ExperimentConfig.seed)
     if problem := value_problem(seed, settings_of(ExperimentConfig)["seed"], int):
-        findings.add("seed", problem)
+        problems.add("seed", problem)
         return ExperimentConfig.seed
     return seed

@@ -20,7 +20,7 @@ from ebclab.sweeps.proposals import BASELINE, ranked
 
 
 @dataclass(frozen=True)
-class Place:
+class LeaderboardRow:
     """One set of settings on a sweep's leaderboard.
 
     Attributes:
@@ -71,7 +71,7 @@ class Leaderboard:
 
     sweep: str
     plan: SweepPlan
-    places: list[Place]
+    places: list[LeaderboardRow]
     test: dict[str, dict[str, Any]]
     is_confirmed: bool
 
@@ -110,7 +110,9 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
         RunError: No trial has measured anything.
     """
     places = [
-        Place(rank, trial.id, trial.run_name, trial.seed, dict(trial.settings), [trial.seed], [value], 0, value, *_NONE)
+        LeaderboardRow(
+            rank, trial.id, trial.run_name, trial.seed, dict(trial.settings), [trial.seed], [value], 0, value, *_NONE
+        )
         for rank, trial in enumerate(ranked(folder.read_log().of_kind("search")), start=1)
         for value in [trial.objectives[trial.epochs_done]]
     ]
@@ -122,16 +124,18 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
 _NONE = (None, None, None)
 
 
-def _confirmed(rank: int, entry: dict[str, Any]) -> Place:
+def _confirmed(rank: int, entry: dict[str, Any]) -> LeaderboardRow:
     values = [float(value) for value in entry["values"]]
     std, low, high = (None if entry[key] is None else float(entry[key]) for key in ("std", "low", "high"))
     source, seeds = str(entry["trial"]), [int(seed) for seed in entry["seeds"]]
     run, asked = f"confirm-{source}-seed{seeds[0]}", int(entry["seeds_asked"])
     mean = float(entry["mean"])
-    return Place(rank, source, run, seeds[0], dict(entry["settings"]), seeds, values, asked, mean, std, low, high)
+    return LeaderboardRow(
+        rank, source, run, seeds[0], dict(entry["settings"]), seeds, values, asked, mean, std, low, high
+    )
 
 
-def lines_for(board: Leaderboard, place: Place) -> list[str]:
+def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
     """Return what the card of one place tells of the sweep, one line a fact."""
     plan, objective = board.plan, board.plan.config.evaluation.objective
     shown = [shown_score(objective, value) for value in place.values]
@@ -171,8 +175,8 @@ def _protocol(plan: SweepPlan) -> str:
     )
 
 
-def _mean(objective: str, of: Place | dict[str, Any]) -> str:
-    entry = vars(of) if isinstance(of, Place) else of
+def _mean(objective: str, of: LeaderboardRow | dict[str, Any]) -> str:
+    entry = vars(of) if isinstance(of, LeaderboardRow) else of
     mean = shown_score(objective, entry["mean"])
     if entry["low"] is None:
         return f"{mean}, one seed gives no interval"
@@ -183,7 +187,7 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[Place]) -> None:
+def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[LeaderboardRow]) -> None:
     """Write leaderboard.json and leaderboard.csv: every place, with its folder where it was exported."""
     plan = board.plan
     rows = [{**vars(place), "folder": place.folder if place in exported else None} for place in board.places]

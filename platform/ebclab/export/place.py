@@ -57,13 +57,13 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
     Raises:
         UserError: Something lies there that may not be replaced, or the store refuses.
     """
-    home = remote_at(to)
-    if home is None:
+    remote = remote_at(to)
+    if remote is None:
         yield Path(to)
         return
-    store = Store(home)
+    store = Store(remote)
     present = set(store.names())
-    (_refuse_stored_sweep if of_sweep else _refuse_stored_encoder)(store, home.address, present, overwrite)
+    (_refuse_stored_sweep if of_sweep else _refuse_stored_encoder)(store, remote.address, present, overwrite)
     cache_folder().mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=cache_folder(), prefix="export-") as folder:
         made = Path(folder) / "export"

@@ -10,7 +10,7 @@ from ebclab.errors import UserError
 from ebclab.export.formats import Format
 from ebclab.export.leaderboard import (
     Leaderboard,
-    Place,
+    LeaderboardRow,
     confirmed_places,
     lines_for,
     unconfirmed_places,
@@ -38,14 +38,14 @@ class SweepExport:
     """
 
     folder: Path
-    places: list[Place]
+    places: list[LeaderboardRow]
     notes: list[str]
 
 
 def is_sweep(path: str | Path) -> bool:
     """Return whether a sweep lies at ``path``, a folder or an address, and not a run."""
     folder = SweepFolder.at(path)
-    return folder.plan.is_file() if folder.home is None else Store(folder.home).stored(folder.plan.name) is not None
+    return folder.plan.is_file() if folder.remote is None else Store(folder.remote).stored(folder.plan.name) is not None
 
 
 def export_sweep(
@@ -100,7 +100,7 @@ def export_sweep(
     return SweepExport(target, chosen, notes)
 
 
-def _best(board: Leaderboard, top: int) -> list[Place]:
+def _best(board: Leaderboard, top: int) -> list[LeaderboardRow]:
     if top < 1:
         raise UserError(f"--top: at least one, got {top}")
     if top > len(board.places):
@@ -109,7 +109,7 @@ def _best(board: Leaderboard, top: int) -> list[Place]:
     return board.places[:top]
 
 
-def _require_weights(sweep: SweepFolder, places: Sequence[Place]) -> None:
+def _require_weights(sweep: SweepFolder, places: Sequence[LeaderboardRow]) -> None:
     gone = [place for place in places if not sweep.run(place.run).newest_checkpoint()]
     if gone:
         raise UserError(

@@ -24,18 +24,18 @@ class RunCollection:
 
     Attributes:
         path: Their folder, or the copy of it on this machine.
-        home: Where it lives, when that is a store.
+        remote: Where it lives, when that is a store.
         there: What the store holds below it.
     """
 
     path: Path
-    home: RemoteFolder | None = None
+    remote: RemoteFolder | None = None
     there: dict[str, Stored] | None = None
 
     @property
     def address(self) -> str:
         """Where it is, as the user names it."""
-        return self.home.address if self.home else str(self.path)
+        return self.remote.address if self.remote else str(self.path)
 
     def num_bytes(self, name: str) -> int | None:
         """Return the size of one of them in the store; None on a disk."""
@@ -53,12 +53,12 @@ class RunCollection:
 
     def newest_manifest(self, name: str) -> dict[str, Any] | None:
         """Return what the newest whole checkpoint of a run in the store says of itself; None without one."""
-        if self.home is None or self.there is None:
+        if self.remote is None or self.there is None:
             return None
         own = [file for file in self.there if file.startswith(f"{name}/{CHECKPOINTS}/")]
         for folder in whole_checkpoints(own, "last"):
             try:
-                found: dict[str, Any] = json.loads(Store(self.home / name / CHECKPOINTS / folder).read(MANIFEST))
+                found: dict[str, Any] = json.loads(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
             except FileNotFoundError:
                 continue  # replaced since it was listed
             return found
@@ -66,7 +66,7 @@ class RunCollection:
 
     def is_running(self, name: str) -> bool:
         """Return whether a process works in one of them."""
-        return bool(held_by(self.home / name)) if self.home else is_running(self.path / name)
+        return bool(held_by(self.remote / name)) if self.remote else is_running(self.path / name)
 
 
 def shelf_at(place: str | None, usual: str, option: str) -> RunCollection:
@@ -75,17 +75,17 @@ def shelf_at(place: str | None, usual: str, option: str) -> RunCollection:
     Raises:
         UserError: A named folder does not exist, or the store cannot be read.
     """
-    home = remote_at(place) if place else None
-    if home is None:
+    remote = remote_at(place) if place else None
+    if remote is None:
         return RunCollection(collection_given(place, usual, option))
-    home = home.of("reader")
-    store = Store(home)
+    remote = remote.of("reader")
+    store = Store(remote)
     there = store.names()
     wanted = [name for name in there if name.count("/") == 1 and name.endswith(tuple(f"/{file}" for file in _LISTED))]
-    for path in (path for file in _LISTED for path in home.copy.glob(f"*/{file}")):  # of an earlier list
+    for path in (path for file in _LISTED for path in remote.cache.glob(f"*/{file}")):  # of an earlier list
         path.unlink()
-    at_once(lambda name: bring(store, name, home.copy / name), wanted)
-    return RunCollection(home.copy, home, there)
+    at_once(lambda name: bring(store, name, remote.cache / name), wanted)
+    return RunCollection(remote.cache, remote, there)
 
 
 def collection_given(place: str | None, usual: str, option: str) -> Path:

@@ -91,42 +91,42 @@ def _files(paths: Iterable[Path]) -> Iterable[Any]:
                 continue  # gone since it was listed
 
 
-def _entry(shelf: RunCollection, path: Path, read: Any, log: str) -> Entry:
-    stored = shelf.num_bytes(path.name)
-    size, age = room([path]) if stored is None else stored, _age(shelf, path.name, log)
+def _entry(collection: RunCollection, path: Path, read: Any, log: str) -> Entry:
+    stored = collection.num_bytes(path.name)
+    size, age = room([path]) if stored is None else stored, _age(collection, path.name, log)
     try:
-        method, data, done, score, finished = read(path, shelf)
+        method, data, done, score, finished = read(path, collection)
     except _DAMAGE:
         return Entry(path.name, "", "", "", "", "unreadable", size, age)
-    state: State = "running" if shelf.is_running(path.name) else "finished" if finished else "unfinished"
+    state: State = "running" if collection.is_running(path.name) else "finished" if finished else "unfinished"
     return Entry(path.name, method, data, done, score, state, size, age)
 
 
-def _of_run(path: Path, shelf: RunCollection) -> tuple[str, str, str, str, bool]:
+def _of_run(path: Path, collection: RunCollection) -> tuple[str, str, str, str, bool]:
     run = RunFolder(path)
     config = load_yaml_file(run.config_path)  # as text: the method may be the user's own, the file an older one
     result = run.read_result()
     if result is not None:
         facts = {"epochs_done": result["epochs"], "scores": result["scores"]}
     else:
-        facts = _newest_facts(run, shelf)
+        facts = _newest_facts(run, collection)
     done = f"{facts['epochs_done']}/{config['training']['epochs']} epochs"
     objective = config["evaluation"]["objective"]
     score = _shown(objective, facts["scores"].get(objective))
     return config["method"]["name"], config["data"]["name"], done, score, result is not None
 
 
-def _newest_facts(run: RunFolder, shelf: RunCollection) -> dict[str, Any]:
+def _newest_facts(run: RunFolder, collection: RunCollection) -> dict[str, Any]:
     """Return what the newest checkpoint says, which the store may have and the copy has not."""
-    if shelf.home is not None:
-        manifest = shelf.newest_manifest(run.path.name)
+    if collection.remote is not None:
+        manifest = collection.newest_manifest(run.path.name)
     else:
         newest = checkpoint.latest_path(run.checkpoints)
         manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8")) if newest else None
     return {"epochs_done": 0, "scores": {}} if manifest is None else dict(manifest["facts"])
 
 
-def _of_sweep(path: Path, shelf: RunCollection) -> tuple[str, str, str, str, bool]:
+def _of_sweep(path: Path, collection: RunCollection) -> tuple[str, str, str, str, bool]:
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)
     config, trials = plan["config"], folder.read_log().of_kind("search")
@@ -145,6 +145,6 @@ def _shown(objective: str, value: Any) -> str:
     return "" if value is None or math.isnan(float(value)) else shown_score(objective, float(value))
 
 
-def _age(shelf: RunCollection, name: str, log: str) -> float:
-    times = [shelf.changed(name, file) for file in (log, "result.json", "config.yaml", "sweep.yaml")]
+def _age(collection: RunCollection, name: str, log: str) -> float:
+    times = [collection.changed(name, file) for file in (log, "result.json", "config.yaml", "sweep.yaml")]
     return time.time() - max((each for each in times if each is not None), default=time.time())

@@ -56,8 +56,8 @@ def write_report(
     unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in folders))
     records = [read_sweep(each) for each in unique]
     require_one_objective(records)
-    home, page = _page(to, records)
-    _require_page(page, home)
+    remote, page = _page(to, records)
+    _require_page(page, remote)
     parts = [section(record, price) for record in records]
     texts = {
         ".csv": _csv(records),
@@ -71,9 +71,9 @@ def write_report(
             raise RunError(
                 f"{page.with_suffix(suffix)}: cannot be written, got {error.strerror or error}; choose another --to"
             ) from error
-    if home is not None:
-        send(home, *(page.with_suffix(suffix).name for suffix in texts))
-    where = str(page) if home is None else (home / page.name).address
+    if remote is not None:
+        send(remote, *(page.with_suffix(suffix).name for suffix in texts))
+    where = str(page) if remote is None else (remote / page.name).address
     return where, [note for record in records for note in record.notes]
 
 
@@ -81,20 +81,20 @@ def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Remote
     """Return the home of the folder that the page goes into, None for one on a disk, and the page on this disk."""
     if to is None:
         folder = records[0].folder
-        return (folder.home, folder.path / "report.html") if len(records) == 1 else (None, Path("sweeps.html"))
+        return (folder.remote, folder.path / "report.html") if len(records) == 1 else (None, Path("sweeps.html"))
     if not is_address(str(to)):
         return None, Path(to)
     base, mark, options = str(to).partition("?")
     parent, _, name = base.rpartition("/")
-    home = remote_at(f"{parent}{mark}{options}") if name else None
-    if home is None:
+    remote = remote_at(f"{parent}{mark}{options}") if name else None
+    if remote is None:
         raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
-    home = home.of("reader")
-    home.copy.mkdir(parents=True, exist_ok=True)
-    return home, home.copy / name
+    remote = remote.of("reader")
+    remote.cache.mkdir(parents=True, exist_ok=True)
+    return remote, remote.cache / name
 
 
-def _require_page(page: Path, home: RemoteFolder | None) -> None:
+def _require_page(page: Path, remote: RemoteFolder | None) -> None:
     """Refuse a page that cannot be written, before any work.
 
     Raises:
@@ -103,7 +103,7 @@ def _require_page(page: Path, home: RemoteFolder | None) -> None:
     if page.is_dir():
         raise UserError(f"--to: a folder, got {page}; name a file, such as {page / 'report.html'}")
     if page.suffix not in (".html", ".htm"):
-        got = page if home is None else (home / page.name).address
+        got = page if remote is None else (remote / page.name).address
         raise UserError(f"--to: not a page, got {got}; name it {page.with_suffix('.html').name}")
     if not page.absolute().parent.is_dir():
         raise UserError(f"--to: no such folder, got {page.parent}; make it first")

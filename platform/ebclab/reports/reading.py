@@ -127,7 +127,7 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     """
     folder = SweepFolder.at(where).of("reader").pull_all()
     plan = folder.read_plan(methods)
-    is_running = bool(held_by(folder.home)) if folder.home else _is_held(folder.path / LOCK)
+    is_running = bool(held_by(folder.remote)) if folder.remote else _is_held(folder.path / LOCK)
     try:
         with _warnings() as notes:
             log = folder.read_log()
@@ -142,7 +142,7 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
 
 def _changed(folder: SweepFolder, path: Path) -> datetime:
     """Return when a file of a sweep was written, by the store's clock when it lies in one."""
-    found = Store(folder.home).stored(path.name) if folder.home else None
+    found = Store(folder.remote).stored(path.name) if folder.remote else None
     return found.changed if found and found.changed else datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 

@@ -143,7 +143,7 @@ def _commands(record: SweepRecord, confirmed: list[Candidate]) -> dict[str, str]
     if source is not None:
         # best.yaml exists once the sweep has concluded; before, a run's own settings are the best there is.
         folder, name = record.folder, "best.yaml" if record.is_finished else f"trials/{source.run_name}/config.yaml"
-        settings = str(folder.path / name) if folder.home is None else (folder.home / name).address
+        settings = str(folder.path / name) if folder.remote is None else (folder.remote / name).address
         words = ["ebclab", "pretrain", method, "--config", settings, "--seed", str(seed)]
         found["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
     command = record.environment.get("command")

@@ -34,26 +34,26 @@ class RunFolder:
 
     Attributes:
         path: Absolute path of the run folder.
-        home: Where the run lives when ``path`` is this process's copy of it; None when it lives here.
+        remote: Where the run lives when ``path`` is this process's copy of it; None when it lives here.
     """
 
     path: Path
-    home: RemoteFolder | None = None
+    remote: RemoteFolder | None = None
 
     @classmethod
     def at(cls, place: str | Path | RemoteFolder) -> RunFolder:
         """Return the run at a path, an address or a home."""
-        home = place if isinstance(place, RemoteFolder) else remote_at(place)
-        return cls(Path(str(place)).absolute()) if home is None else cls(home.copy, home)
+        remote = place if isinstance(place, RemoteFolder) else remote_at(place)
+        return cls(Path(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
 
     def of(self, role: Role) -> RunFolder:
         """Return the run as processes of ``role`` have it."""
-        return self if self.home is None else RunFolder.at(self.home.of(role))
+        return self if self.remote is None else RunFolder.at(self.remote.of(role))
 
     @property
     def address(self) -> str:
         """Where the run lives, as every verb takes it."""
-        return self.home.address if self.home else str(self.path)
+        return self.remote.address if self.remote else str(self.path)
 
     def pull(self, kinds: tuple[checkpoint.Kind, ...] = ()) -> RunFolder:
         """Make this process's copy what the store holds, with checkpoints of ``kinds``; return this run.
@@ -61,8 +61,8 @@ class RunFolder:
         Raises:
             RunError: The store refuses, or has not answered for long.
         """
-        if self.home is not None:
-            Mirror(self.home).pull(kinds)
+        if self.remote is not None:
+            Mirror(self.remote).pull(kinds)
         return self
 
     @property
@@ -92,7 +92,7 @@ class RunFolder:
 
     def _address_of(self, path: Path) -> str:
         """Return what messages call something directly in the folder."""
-        return (self.home / path.name).address if self.home else str(path)
+        return (self.remote / path.name).address if self.remote else str(path)
 
     @property
     def config_path(self) -> Path:
@@ -121,18 +121,18 @@ class RunFolder:
 
     def send(self, *names: str) -> None:
         """Add files of this process's copy to the store; none named means all. Nothing there is deleted."""
-        if self.home is None:
+        if self.remote is None:
             return
         if names:
-            send(self.home, *names)
+            send(self.remote, *names)
         else:
-            Mirror(self.home).push()
+            Mirror(self.remote).push()
 
     def has_begun(self) -> bool:
         """Return whether workers have written anything, wherever the run lives."""
-        if self.home is None:
+        if self.remote is None:
             return self.metrics.path.exists()
-        return Store(self.home).stored(self.metrics.path.name) is not None
+        return Store(self.remote).stored(self.metrics.path.name) is not None
 
     def remove(self) -> None:
         """Delete the run, wherever it lives."""
@@ -141,8 +141,8 @@ class RunFolder:
 
     def clear_store(self) -> None:
         """Delete what a store holds of the run, manifests first."""
-        if self.home is not None:
-            store = Store(self.home)
+        if self.remote is not None:
+            store = Store(self.remote)
             for name in sorted(store.names(), key=lambda name: not name.endswith(MANIFEST)):
                 store.delete(name)
 
@@ -152,15 +152,15 @@ class RunFolder:
         Args:
             seconds: For how long a store that does not answer is asked again; None means as long as the user says.
         """
-        if self.home is None:
+        if self.remote is None:
             path = checkpoint.latest_path(self.checkpoints)
             return str(path) if path else ""
-        names = whole_checkpoints(Store(self.home, seconds=seconds).names(), "last")
-        return (self.home / self.checkpoints.name / names[0]).address if names else ""
+        names = whole_checkpoints(Store(self.remote, seconds=seconds).names(), "last")
+        return (self.remote / self.checkpoints.name / names[0]).address if names else ""
 
     def note(self, name: str) -> SignalFile:
         """Return a note between this run's processes."""
-        return StoredSignal(self.home, name) if self.home else LocalSignal(self.path / name)
+        return StoredSignal(self.remote, name) if self.remote else LocalSignal(self.path / name)
 
     @property
     def metrics(self) -> MetricsLog:

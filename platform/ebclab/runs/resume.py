@@ -28,7 +28,11 @@ State = Literal["new", "unfinished", "finished"]
 
 
 def find(
-    place: Path | RemoteFolder, config: ExperimentConfig, methods: Mapping[str, type[Method]] | None = None, *, resume: bool
+    place: Path | RemoteFolder,
+    config: ExperimentConfig,
+    methods: Mapping[str, type[Method]] | None = None,
+    *,
+    resume: bool,
 ) -> tuple[RunFolder, State]:
     """Look at the run at ``place`` with the eyes of a launch with ``config``; nothing but a copy is written.
 
@@ -74,7 +78,7 @@ def _holds_something(run: RunFolder) -> bool:
     """Return whether anything visible lies in a folder; a copy may have empty folders of a run that was deleted."""
     if not run.path.exists():
         return False
-    found = run.path.iterdir() if run.home is None else (path for path in run.path.rglob("*") if path.is_file())
+    found = run.path.iterdir() if run.remote is None else (path for path in run.path.rglob("*") if path.is_file())
     return any(not path.relative_to(run.path).parts[0].startswith(".") for path in found)
 
 
@@ -86,11 +90,11 @@ def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[None]:
         RunError: The folder cannot be written, or another process holds it.
     """
     busy = "is training in this folder"
-    with leased(run.home, busy), held(run.path, busy=busy, option="--runs", within=run.checkpoints.name):
+    with leased(run.remote, busy), held(run.path, busy=busy, option="--runs", within=run.checkpoints.name):
         atomic.write_text(run.config_path, to_yaml(config))
         run.result_path.unlink(missing_ok=True)
-        if run.home is not None:
-            Store(run.home).delete(run.result_path.name)
+        if run.remote is not None:
+            Store(run.remote).delete(run.result_path.name)
             run.send(run.config_path.name)
         yield
 

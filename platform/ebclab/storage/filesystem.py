@@ -17,7 +17,7 @@ _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
 """How pyarrow's object stores name what they complain of, in the text of an OSError."""
 
 
-class Place:
+class Location:
     """A folder or file, local or in an object store; small enough to be sent to other processes.
 
     An address may say more about the store after a question mark, as pyarrow reads it:

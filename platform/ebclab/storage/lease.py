@@ -29,12 +29,12 @@ class Lease:
     A store has no lock: two processes that ask in the same instant may both get it, until the next renewal.
 
     Args:
-        home: The folder.
+        remote: The folder.
         busy: What the holder is doing, for messages.
     """
 
-    def __init__(self, home: RemoteFolder, busy: str) -> None:
-        self._home, self._busy, self._store = home, busy, Store(home)
+    def __init__(self, remote: RemoteFolder, busy: str) -> None:
+        self._remote, self._busy, self._store = remote, busy, Store(remote)
         self._id = uuid.uuid4().hex
 
     def take(self) -> None:
@@ -43,8 +43,8 @@ class Lease:
         Raises:
             RunError: Another process holds it, or the store refuses to be written to.
         """
-        require_free(self._home, self._busy)
-        _LOST.discard(self._home.address)
+        require_free(self._remote, self._busy)
+        _LOST.discard(self._remote.address)
         self._sign()
 
     def renew(self) -> None:
@@ -55,8 +55,8 @@ class Lease:
         """
         _, holder = _holder(self._store)
         if holder.get("id") not in (None, self._id):
-            _LOST.add(self._home.address)
-        require_not_lost(self._home)
+            _LOST.add(self._remote.address)
+        require_not_lost(self._remote)
         self._sign()
 
     def give_back(self) -> None:
@@ -69,19 +69,19 @@ class Lease:
         self._store.write(NAME, json.dumps({"id": self._id, **_this_process()}).encode())
 
 
-def require_free(home: RemoteFolder | None, busy: str) -> None:
+def require_free(remote: RemoteFolder | None, busy: str) -> None:
     """Refuse a folder that another process holds, before its copy on this machine is touched.
 
     Args:
-        home: The folder; None for one on a disk, which is held otherwise.
+        remote: The folder; None for one on a disk, which is held otherwise.
         busy: What a holder is doing, for the message.
 
     Raises:
         RunError: It is held.
     """
-    if home is None:
+    if remote is None:
         return
-    store = Store(home)
+    store = Store(remote)
     age, holder = _holder(store)
     if age is None or _is_dead(holder):
         return
@@ -89,28 +89,28 @@ def require_free(home: RemoteFolder | None, busy: str) -> None:
         age = _age_by_the_stores_clock(store)
     if age < LIFETIME:
         raise RunError(
-            f"{home.address}: another process {busy}, got {holder.get('host')}, process "
+            f"{remote.address}: another process {busy}, got {holder.get('host')}, process "
             f"{holder.get('process')}, last heard of {max(age, 0):.0f} s ago; wait for it or stop it "
             f"(a dead one is forgotten after {LIFETIME:.0f} s)"
         )
 
 
-def require_not_lost(home: RemoteFolder) -> None:
+def require_not_lost(remote: RemoteFolder) -> None:
     """Refuse to go on in a folder that another process has taken over from this one.
 
     Raises:
         RunError: It has.
     """
-    if home.address in _LOST:
+    if remote.address in _LOST:
         raise RunError(
-            f"{home.address}: another process has taken over, since this one had given no sign of life for "
+            f"{remote.address}: another process has taken over, since this one had given no sign of life for "
             f"{LIFETIME:.0f} s; it goes on from the last checkpoint in the store"
         )
 
 
-def held_by(home: RemoteFolder) -> str:
+def held_by(remote: RemoteFolder) -> str:
     """Return the host that works in the folder at this moment; empty when none does."""
-    age, holder = _holder(Store(home))
+    age, holder = _holder(Store(remote))
     return str(holder.get("host", "")) if age is not None and age < LIFETIME and not _is_dead(holder) else ""
 
 

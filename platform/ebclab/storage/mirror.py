@@ -37,14 +37,14 @@ class Mirror:
     """Brings a copy up to date, or its home.
 
     Args:
-        home: The folder, and whose copy of it is meant.
+        remote: The folder, and whose copy of it is meant.
         without: Names of folders directly within that are not this process's business.
         store: Where the home is; None opens it.
     """
 
-    def __init__(self, home: RemoteFolder, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
-        self.home = home
-        self.store = store or Store(home)
+    def __init__(self, remote: RemoteFolder, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
+        self.remote = remote
+        self.store = store or Store(remote)
         self._without = tuple(f"{name}/" for name in without)
         self._sent: dict[str, tuple[int, int]] = {}  # name: size and time of the local file that the store has
         self._parts: dict[str, list[Part]] = {}  # name: what of a growing file is in the store for good
@@ -56,7 +56,7 @@ class Mirror:
         Args:
             kinds: Which checkpoints are wanted ("last", "best", "kept"); others are not brought here.
         """
-        with self._lock, _alone(self.home.copy):
+        with self._lock, _alone(self.remote.cache):
             there = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
             beginnings = tuple(f"{kind}-" for kind in kinds)
             whole = _whole(there)
@@ -85,10 +85,10 @@ class Mirror:
             return len(changed)
 
     def _bring(self, name: str) -> None:
-        self._parts[name] = bring(self.store, name, self.home.copy / name)
+        self._parts[name] = bring(self.store, name, self.remote.cache / name)
 
     def _upload(self, name: str, stamp: tuple[int, int]) -> None:
-        path = self.home.copy / name
+        path = self.remote.cache / name
         try:
             if grows(name):
                 self._upload_rest(path, name)
@@ -120,10 +120,10 @@ class Mirror:
 
     def _fetch(self, folder: str, there: dict[str, Stored]) -> None:
         """Download a checkpoint, unless the copy has it already."""
-        target = self.home.copy / folder
+        target = self.remote.cache / folder
         manifest = self.store.read(f"{folder}/{MANIFEST}")
         names = [name for name in there if name.startswith(f"{folder}/")]
-        is_complete = all(_stamp(self.home.copy / name)[0] == there[name].num_bytes for name in names)
+        is_complete = all(_stamp(self.remote.cache / name)[0] == there[name].num_bytes for name in names)
         if is_complete and (target / MANIFEST).read_bytes() == manifest:
             return
         try:
@@ -150,8 +150,8 @@ class Mirror:
 
     def _local(self) -> Iterator[tuple[str, Path]]:
         """Yield the files of the copy with their names, but for hidden ones and those of others."""
-        for folder, folders, files in os.walk(self.home.copy):
-            inside = Path(folder).relative_to(self.home.copy)
+        for folder, folders, files in os.walk(self.remote.cache):
+            inside = Path(folder).relative_to(self.remote.cache)
             folders[:] = [name for name in sorted(folders) if self._is_ours(f"{(inside / name).as_posix()}/")]
             for name in sorted(files):
                 if self._is_ours((inside / name).as_posix()):

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyarrow import NativeFile, fs
 
 from ebclab.errors import DataError, RunError, UserError
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
 
@@ -34,30 +34,30 @@ class Stored:
 
 
 class Store:
-    """The folder of ``home`` in its store.
+    """The folder of ``remote`` in its store.
 
     Args:
-        home: The folder.
+        remote: The folder.
         seconds: For how long a request is repeated; None means what the environment says.
 
     Raises:
         DataError: The address is of no kind that can be opened.
     """
 
-    def __init__(self, home: RemoteFolder, *, seconds: float | None = None) -> None:
-        self._place, self._home, self._seconds = _opened(home.root, seconds), home, seconds
+    def __init__(self, remote: RemoteFolder, *, seconds: float | None = None) -> None:
+        self._place, self._remote, self._seconds = _opened(remote.root, seconds), remote, seconds
 
     @property
     def address(self) -> str:
         """The folder's address."""
-        return self._home.address
+        return self._remote.address
 
     def names(self) -> dict[str, Stored]:
         """Return every file by its path below the folder; nothing when there is no such folder."""
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
         found = with_retries(
-            lambda: self._place.filesystem.get_file_info(selector), self._home.address, seconds=self._seconds
+            lambda: self._place.filesystem.get_file_info(selector), self._remote.address, seconds=self._seconds
         )
         files = (info for info in found if info.type == fs.FileType.File and not info.path.endswith("/"))
         return {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
@@ -141,16 +141,16 @@ class Store:
         return self._place.filesystem.open_output_stream(self._inner(name))
 
     def _inner(self, name: str) -> str:
-        return self._place.inner_path(f"{self._home.inside}/{name}" if name else self._home.inside)
+        return self._place.inner_path(f"{self._remote.inside}/{name}" if name else self._remote.inside)
 
     def _where(self, name: str) -> str:
-        return (self._home / name).address if name and not name.startswith(".") else self._home.address
+        return (self._remote / name).address if name and not name.startswith(".") else self._remote.address
 
 
-def send(home: RemoteFolder, *names: str) -> None:
-    """Upload files of this process's copy of ``home``."""
+def send(remote: RemoteFolder, *names: str) -> None:
+    """Upload files of this process's copy of ``remote``."""
     for name in names:
-        Store(home).upload(home.copy / name, name)
+        Store(remote).upload(remote.cache / name, name)
 
 
 def fetched(file: str) -> Path:
@@ -160,24 +160,24 @@ def fetched(file: str) -> Path:
         RunError: There is no such file in the store, or it cannot be read.
         UserError: The address is that of a whole bucket.
     """
-    home = remote_at(file)
-    if home is None:
+    remote = remote_at(file)
+    if remote is None:
         return Path(file)
-    if not home.inside:
+    if not remote.inside:
         raise UserError(f"{file}: a whole bucket, not a file; name a file in it")
     try:
-        Store(home).download("", home.copy)
+        Store(remote).download("", remote.cache)
     except FileNotFoundError as error:
         raise RunError(f"{file}: there is no such file in the store") from error
-    return home.copy
+    return remote.cache
 
 
-def _opened(root: str, seconds: float | None) -> Place:
+def _opened(root: str, seconds: float | None) -> Location:
     return with_retries(lambda: _place(root), root, seconds=seconds)
 
 
 @lru_cache(maxsize=16)
-def _place(root: str) -> Place:
+def _place(root: str) -> Location:
     """Return the opened root: opening asks the store for its region.
 
     Raises:
@@ -185,7 +185,7 @@ def _place(root: str) -> Place:
         OSError: The store does not answer.
     """
     try:
-        return Place(root, "storage")
+        return Location(root, "storage")
     except DataError as error:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from error

@@ -46,7 +46,7 @@ class RemoteFolder:
         return f"{'/'.join([base.rstrip('/'), self.inside]).rstrip('/')}{mark}{options}"
 
     @property
-    def copy(self) -> Path:
+    def cache(self) -> Path:
         """This role's copy on this machine's disk."""
         key = hashlib.sha256(self.root.encode()).hexdigest()[:16]
         if self.role == "reader":

@@ -61,14 +61,14 @@ class StoredSignal:
     """A note as an object in a store.
 
     Args:
-        home: The folder it lies in.
+        remote: The folder it lies in.
         name: Its name there.
     """
 
     pause = 3.0
 
-    def __init__(self, home: RemoteFolder, name: str) -> None:
-        self._store, self._looker, self._name = Store(home), Store(home, seconds=0), name
+    def __init__(self, remote: RemoteFolder, name: str) -> None:
+        self._store, self._looker, self._name = Store(remote), Store(remote, seconds=0), name
 
     def read(self, *, patient: bool = True) -> bytes | None:
         """Return its content, or None without one; a store that does not answer is asked again if ``patient``."""

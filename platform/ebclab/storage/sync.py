@@ -58,7 +58,7 @@ class StoreSyncer:
             RunError: The store refuses, or has not answered for long.
         """
         self._wanted.clear()
-        require_not_lost(self._mirror.home)
+        require_not_lost(self._mirror.remote)
         self._mirror.push()
 
     def push_soon(self) -> None:
@@ -77,21 +77,23 @@ class StoreSyncer:
 
 
 @contextmanager
-def kept(home: RemoteFolder | None, kinds: tuple[str, ...] = (), *, without: tuple[str, ...] = ()) -> Iterator[Syncer]:
-    """Pull ``home``, then yield what keeps it up to date, also at the end, whatever that is.
+def synced(
+    remote: RemoteFolder | None, kinds: tuple[str, ...] = (), *, without: tuple[str, ...] = ()
+) -> Iterator[Syncer]:
+    """Pull ``remote``, then yield what keeps it up to date, also at the end, whatever that is.
 
     Args:
-        home: The folder; None for one on a disk, where nothing is to be done.
+        remote: The folder; None for one on a disk, where nothing is to be done.
         kinds: Kinds of the checkpoints to pull. Those that are not pulled stay in the store, whatever happens here.
         without: Names of folders within that other processes look after.
 
     Raises:
         RunError: The store refuses, or has not answered for long.
     """
-    if home is None:
+    if remote is None:
         yield NoSync()
         return
-    mirror = Mirror(home, without=without)
+    mirror = Mirror(remote, without=without)
     mirror.pull(kinds)
     syncer = StoreSyncer(mirror)
     with repeating(syncer.push_if_wanted, _PAUSE):
@@ -102,16 +104,16 @@ def kept(home: RemoteFolder | None, kinds: tuple[str, ...] = (), *, without: tup
 
 
 @contextmanager
-def leased(home: RemoteFolder | None, busy: str) -> Iterator[None]:
-    """Hold ``home`` for this process; a folder on a disk is held otherwise.
+def leased(remote: RemoteFolder | None, busy: str) -> Iterator[None]:
+    """Hold ``remote`` for this process; a folder on a disk is held otherwise.
 
     Raises:
         RunError: Another process holds it, or the store refuses.
     """
-    if home is None:
+    if remote is None:
         yield
         return
-    lease = Lease(home, busy)
+    lease = Lease(remote, busy)
     lease.take()
     try:
         with repeating(lease.renew, _RENEWED):
@@ -122,24 +124,24 @@ def leased(home: RemoteFolder | None, busy: str) -> Iterator[None]:
 
 
 @contextmanager
-def watched(home: RemoteFolder | None, name: str) -> Iterator[None]:
+def downloading(remote: RemoteFolder | None, name: str) -> Iterator[None]:
     """Bring the copy of the file ``name`` up to date every few seconds, and the whole copy at the end.
 
     Args:
-        home: The folder, in which others write; None for one on a disk.
+        remote: The folder, in which others write; None for one on a disk.
         name: The file.
     """
-    if home is None:
+    if remote is None:
         yield
         return
-    store, seen = Store(home, seconds=0), [Stored(-1, None)]
+    store, seen = Store(remote, seconds=0), [Stored(-1, None)]
 
     def look() -> None:
         found = store.stored(name)
         if found is not None and found != seen[0]:
-            store.download(name, home.copy / name)
+            store.download(name, remote.cache / name)
             seen[0] = found
 
     with repeating(look, _LOOK):
         yield
-    Mirror(home).pull()
+    Mirror(remote).pull()

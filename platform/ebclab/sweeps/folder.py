@@ -17,7 +17,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.storage.lock import held
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import RemoteFolder, Role, remote_at
-from ebclab.storage.sync import Syncer, kept, leased
+from ebclab.storage.sync import Syncer, leased, synced
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from energy_contrast.method import Method
@@ -31,11 +31,11 @@ class SweepFolder:
 
     Attributes:
         path: Absolute path.
-        home: Where the sweep lives when ``path`` is this process's copy of it; None when it lives here.
+        remote: Where the sweep lives when ``path`` is this process's copy of it; None when it lives here.
     """
 
     path: Path
-    home: RemoteFolder | None = None
+    remote: RemoteFolder | None = None
 
     @classmethod
     def at(cls, place: str | Path | RemoteFolder) -> SweepFolder:
@@ -44,24 +44,24 @@ class SweepFolder:
         Raises:
             UserError: The address is that of a whole bucket.
         """
-        home = place if isinstance(place, RemoteFolder) else remote_at(place)
-        if home is not None and not home.inside:
-            raise UserError(f"{home.address}: a whole bucket, not a run or a sweep; name a folder in it")
-        return cls(Path(str(place)).absolute()) if home is None else cls(home.copy, home)
+        remote = place if isinstance(place, RemoteFolder) else remote_at(place)
+        if remote is not None and not remote.inside:
+            raise UserError(f"{remote.address}: a whole bucket, not a run or a sweep; name a folder in it")
+        return cls(Path(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
 
     def of(self, role: Role) -> SweepFolder:
         """Return the sweep as processes of ``role`` have it."""
-        return self if self.home is None else SweepFolder.at(self.home.of(role))
+        return self if self.remote is None else SweepFolder.at(self.remote.of(role))
 
     @property
     def address(self) -> str:
         """Where the sweep lives, as every verb takes it."""
-        return self.home.address if self.home else str(self.path)
+        return self.remote.address if self.remote else str(self.path)
 
     @property
     def parent(self) -> str:
         """Where it lives among other sweeps, as ``--sweeps`` takes it."""
-        return self.home.root if self.home else str(self.path.parent)
+        return self.remote.root if self.remote else str(self.path.parent)
 
     def pull(self) -> SweepFolder:
         """Make this process's copy what the store holds, trials left out; return this sweep.
@@ -69,8 +69,8 @@ class SweepFolder:
         Raises:
             RunError: The store refuses, or has not answered for long.
         """
-        if self.home is not None:
-            Mirror(self.home, without=(TRIALS,)).pull()
+        if self.remote is not None:
+            Mirror(self.remote, without=(TRIALS,)).pull()
         return self
 
     def pull_all(self) -> SweepFolder:
@@ -79,15 +79,15 @@ class SweepFolder:
         Raises:
             RunError: The store refuses, or has not answered for long.
         """
-        if self.home is not None:
-            Mirror(self.home).pull()
+        if self.remote is not None:
+            Mirror(self.remote).pull()
         return self
 
     def run(self, name: str, role: Role | None = None) -> RunFolder:
         """Return the run of a trial, as processes of ``role`` have it; None means whose this folder is."""
-        if self.home is None:
+        if self.remote is None:
             return RunFolder(self.trials / name)
-        return RunFolder.at(self.home.of(role or self.home.role) / TRIALS / name)
+        return RunFolder.at(self.remote.of(role or self.remote.role) / TRIALS / name)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
         """Return what the sweep is.
@@ -103,7 +103,7 @@ class SweepFolder:
         Args:
             syncer: Brings what is added to where the sweep lives; None when nothing will be.
         """
-        return SweepLog(self.log, syncer, (self.home / self.log.name).address if self.home else "")
+        return SweepLog(self.log, syncer, (self.remote / self.log.name).address if self.remote else "")
 
     @property
     def plan(self) -> Path:
@@ -183,9 +183,9 @@ def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
     """
     busy = "works on this sweep"
     with (
-        leased(folder.home, busy),
+        leased(folder.remote, busy),
         held(folder.path, busy=busy, option="--sweeps"),
-        kept(folder.home, without=(TRIALS,)) as syncer,
+        synced(folder.remote, without=(TRIALS,)) as syncer,
     ):
         write_plan(folder.plan, plan)  # first: a folder with anything else but no plan is not taken for a sweep
         folder.trials.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.storage.segmented_log import assembled
-from ebclab.storage.sync import Syncer, NoSync
+from ebclab.storage.sync import NoSync, Syncer
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")

@@ -53,14 +53,14 @@ def make_plan(
     Raises:
         ConfigError: With every problem found.
     """
-    findings = Problems()
-    stop_rules = _rules(scheduler, rules, findings)
+    problems = Problems()
+    stop_rules = _rules(scheduler, rules, problems)
     search = search or ("random" if scheduler == "pbt" else "tpe")
     if search not in SEARCHES:
-        findings.add("--search", f"no such search, got {search}; {did_you_mean(search, SEARCHES)}")
-    found = _fitting_space(space, config, stop_rules, findings)
+        problems.add("--search", f"no such search, got {search}; {did_you_mean(search, SEARCHES)}")
+    found = _fitting_space(space, config, stop_rules, problems)
     if search == "grid" and trials is not None and trials != found.grid_size:
-        findings.add("--trials", f"the grid has {found.grid_size} points, got {trials}; leave --trials out or thin it")
+        problems.add("--trials", f"the grid has {found.grid_size} points, got {trials}; leave --trials out or thin it")
     count = found.grid_size if search == "grid" else TRIALS if trials is None else trials
     budget = config.training.epochs if epochs is None else epochs
     plan = SweepPlan(
@@ -75,26 +75,26 @@ def make_plan(
         seeds=seeds,
         baseline=baseline,
     )
-    problems = findings.problems + plan.problems()
-    if problems:
-        raise ConfigError(problems)
+    lines = problems.lines + plan.problems()
+    if lines:
+        raise ConfigError(lines)
     return plan
 
 
 def _fitting_space(
-    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, findings: Problems
+    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, problems: Problems
 ) -> Space:
     """Return the space, and record where it does not fit the run."""
     try:
         found = space if isinstance(space, Space) else load_space(space, config.method_name)
     except ConfigError as error:
-        raise ConfigError(findings.problems + error.problems) from error
+        raise ConfigError(problems.lines + error.problems) from error
     if space is None and rules.scheduler == "pbt":
         found = _live_part(found, config)
     try:
         check_space(found, config, searched_live_only=rules.scheduler == "pbt")
     except ConfigError as error:
-        findings.problems += error.problems
+        problems.lines += error.problems
     return found
 
 
@@ -104,7 +104,7 @@ def _live_part(space: Space, config: ExperimentConfig) -> Space:
     return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
 
 
-def _rules(scheduler: str, rules: Iterable[str], findings: Problems) -> StopRules:
+def _rules(scheduler: str, rules: Iterable[str], problems: Problems) -> StopRules:
     """Return the stopping rules, and record what is wrong with them."""
     known = settings_of(StopRules)
     schedulers = ("asha", "median", "pbt", "none")
@@ -112,11 +112,11 @@ def _rules(scheduler: str, rules: Iterable[str], findings: Problems) -> StopRule
     if scheduler in schedulers:
         given["scheduler"] = scheduler
     else:
-        findings.add("--scheduler", f"no such scheduler, got {scheduler}; {did_you_mean(scheduler, schedulers)}")
+        problems.add("--scheduler", f"no such scheduler, got {scheduler}; {did_you_mean(scheduler, schedulers)}")
     for text in rules:
         key, equals, value = text.partition("=")
         if not equals:
-            findings.add("--rule", f"no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE")
+            problems.add("--rule", f"no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE")
             continue
         given[key.strip()] = from_yaml(value, where=f"--rule {key.strip()}")
     own = Problems()
@@ -124,5 +124,5 @@ def _rules(scheduler: str, rules: Iterable[str], findings: Problems) -> StopRule
     read: StopRules = check_section(
         "--rule", StopRules, given, lambda name: unknown.format(name, did_you_mean(name, known)), own
     )
-    findings.problems += [line.replace("--rule.", "--rule ", 1) for line in own.problems]
+    problems.lines += [line.replace("--rule.", "--rule ", 1) for line in own.lines]
     return read

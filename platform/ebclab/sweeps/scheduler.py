@@ -109,7 +109,7 @@ class SweepScheduler:
         trials = self.trials
         return self.stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
 
-    def next_order(self) -> Turn | None:
+    def next_turn(self) -> Turn | None:
         """Return the next turn, which is then in work, or None while there is none to give."""
         if self.stop.is_set or len(self.active) >= self._concurrent:
             return None

@@ -60,7 +60,7 @@ def sweep(
     """
     name = default_name(plan) if name is None else require_folder_name(name)
     folder = SweepFolder.at(remote_in(sweeps, name) or Path(sweeps) / name)
-    require_free(folder.home, "works on this sweep")
+    require_free(folder.remote, "works on this sweep")
     folder.pull()
     methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
     plan, weights = with_initial_weights(plan, folder, methods)

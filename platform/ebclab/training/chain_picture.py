@@ -69,7 +69,7 @@ def picture_chains(
     few = trace._replace(positions=trace.positions[:, :_NUM_CHAINS], energies=trace.energies[:, :_NUM_CHAINS])
     draw_chains(few, pixels).save(run.path / FILE)
     run.send(FILE)
-    return str(run.path / FILE) if run.home is None else (run.home / FILE).address
+    return str(run.path / FILE) if run.remote is None else (run.remote / FILE).address
 
 
 def _moves_images(method_class: type[Method]) -> bool:

@@ -25,7 +25,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.lease import require_free
 from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
-from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.setup import build_method, prepare
 from energy_contrast.catalog import METHODS
@@ -83,13 +83,13 @@ def pretrain(
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
     name = default_name(config) if name is None else require_folder_name(name)
-    place = remote_in(runs, name) or Path(runs) / name
-    there = RunFolder.at(place)
-    require_free(there.home, "is training in this folder")
+    assignment = remote_in(runs, name) or Path(runs) / name
+    there = RunFolder.at(assignment)
+    require_free(there.remote, "is training in this folder")
     there.pull()
     before = there.read_config(methods).init if there.config_path.is_file() else None
     config, weights = with_digest(config, before)
-    run, state = find(place, config, methods, resume=resume)
+    run, state = find(assignment, config, methods, resume=resume)
     result = run.read_result()
     if state == "finished" and result is not None:
         return RunResult(run.path, result, was_finished=True, address=run.address)
@@ -97,41 +97,41 @@ def pretrain(
         weights = None
     elif config.init.weights and weights is None:  # begun before, and killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
-    job = Job(run, config, method_class, images, tuple(sys.argv), weights)
+    spec = RunSpec(run, config, method_class, images, tuple(sys.argv), weights)
     train = _train_on_workers if config.resources.workers else _train_here
-    return RunResult(run.path, train(job, display or choose_display()), was_finished=False, address=run.address)
+    return RunResult(run.path, train(spec, display or choose_display()), was_finished=False, address=run.address)
 
 
-def _train_here(job: Job, display: Display) -> dict[str, Any]:
+def _train_here(spec: RunSpec, display: Display) -> dict[str, Any]:
     """Train in this process."""
-    resources = job.config.resources
+    resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
-    place = Place(device, set_threads(resources.threads))
+    assignment = DeviceAssignment(device, set_threads(resources.threads))
 
     def new_method() -> Method:  # what is asked of it needs no images
-        return build_method(job.config, job.method_class, 3, torch.device("cpu"))
+        return build_method(spec.config, spec.method_class, 3, torch.device("cpu"))
 
-    display.note(delivery_of(job.config, new_method, job.images, device).reason)
-    prepared = prepare(job.config, device, job.images, job.method_class, weights=job.weights)
-    with claim(job.run, job.config), LogEvents(job.run.metrics):
-        return train_rank(job, prepared, place, display, StopFlag())
+    display.note(delivery_of(spec.config, new_method, spec.images, device).reason)
+    prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
+    with claim(spec.run, spec.config), LogEvents(spec.run.metrics):
+        return train_rank(spec, prepared, assignment, display, StopFlag())
 
 
-def _train_on_workers(job: Job, display: Display) -> dict[str, Any]:
+def _train_on_workers(spec: RunSpec, display: Display) -> dict[str, Any]:
     """Train on workers that Ray starts; a run that was refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
         raise UserError(
-            f"resources.workers: Ray is not installed here, got {job.config.resources.workers}; "
+            f"resources.workers: Ray is not installed here, got {spec.config.resources.workers}; "
             "install ray[train,data], or use 0 to train in this process"
         )
     set_ray_switches()
     from ebclab.training.ray_train.launch import launch
 
-    existed = job.run.config_path.exists()
-    with claim(job.run, job.config):
+    existed = spec.run.config_path.exists()
+    with claim(spec.run, spec.config):
         try:
-            return launch(job, display)
+            return launch(spec, display)
         except UserError:
-            if not existed and not job.run.has_begun():
-                job.run.remove()
+            if not existed and not spec.run.has_begun():
+                spec.run.remove()
             raise

@@ -23,7 +23,7 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.storage import atomic
-from ebclab.storage.sync import Syncer, kept
+from ebclab.storage.sync import Syncer, synced
 from ebclab.training.display import Display
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
@@ -35,7 +35,7 @@ from energy_contrast.sampling_method import SamplingMethod
 
 
 @dataclass(frozen=True)
-class Job:
+class RunSpec:
     """What is to be trained, and where it is written down.
 
     Attributes:
@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceAssignment:
     """Where one rank trains.
 
     Attributes:
@@ -68,13 +68,15 @@ class Place:
     threads: int
 
 
-def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop) -> dict[str, Any]:
+def train_rank(
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop
+) -> dict[str, Any]:
     """Start or continue a run on this rank and train to its end.
 
     Args:
-        job: The run.
+        spec: The run.
         prepared: What ``prepare`` built for this rank.
-        place: Where it is.
+        assignment: Where it is.
         display: Where progress is shown; only rank 0 shows any.
         stop: Whether somebody asked the run to stop; only rank 0 looks.
 
@@ -87,38 +89,42 @@ def train_rank(job: Job, prepared: Prepared, place: Place, display: Display, sto
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     ranks = prepared.training.ranks
-    home = job.run.home if ranks.rank == 0 else None
+    remote = spec.run.remote if ranks.rank == 0 else None
     with ExitStack() as stack:
-        syncer = ranks.together(lambda: stack.enter_context(kept(home, NEEDED)))
+        syncer = ranks.together(lambda: stack.enter_context(synced(remote, NEEDED)))
         if ranks.rank == 0:
-            return _lead(job, prepared, place, display, stop, syncer)
-        _train(job, prepared, None, _rollback_controller(job, prepared, None, continue_or_start(job.run, prepared)))
+            return _lead(spec, prepared, assignment, display, stop, syncer)
+        _train(spec, prepared, None, _rollback(spec, prepared, None, continue_or_start(spec.run, prepared)))
         return {}
 
 
-def _lead(job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, syncer: Syncer) -> dict[str, Any]:
+def _lead(
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
+) -> dict[str, Any]:
     """Train as rank 0, which writes the run folder."""
     training = prepared.training
-    with SummaryWriter(str(job.run.path / "tensorboard")) as writer:
-        recorder = _recorder(job, prepared, place, display, stop, writer)
+    with SummaryWriter(str(spec.run.path / "tensorboard")) as writer:
+        recorder = _recorder(spec, prepared, assignment, display, stop, writer)
         recorder.syncer = syncer
-        recorder.save_now = job.run.save_now
+        recorder.save_now = spec.run.save_now
         _note_memory(prepared, display)
-        found = continue_or_start(job.run, prepared)
+        found = continue_or_start(spec.run, prepared)
         write_start(
             recorder,
             found,
-            environment.describe_environment(place.device, place.threads, training.ranks.world_size, job.command),
+            environment.describe_environment(
+                assignment.device, assignment.threads, training.ranks.world_size, spec.command
+            ),
         )
-        healer = _rollback_controller(job, prepared, recorder, found)
-        display.start(training.step, training.num_steps, job.config.training.epochs)
+        rollback = _rollback(spec, prepared, recorder, found)
+        display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
             with stop_on_signals(stop):
-                _train(job, prepared, recorder, healer)
+                _train(spec, prepared, recorder, rollback)
         finally:
             display.stop()
         result = _result(recorder, prepared)
-        atomic.write_json(job.run.result_path, result)
+        atomic.write_json(spec.run.result_path, result)
         return result
 
 
@@ -130,14 +136,14 @@ def _note_memory(prepared: Prepared, display: Display) -> None:
 
 
 def _recorder(
-    job: Job, prepared: Prepared, place: Place, display: Display, stop: Stop, writer: SummaryWriter
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, writer: SummaryWriter
 ) -> Recorder:
     return Recorder(
-        run=job.run,
-        config=job.config,
+        run=spec.run,
+        config=spec.config,
         training=prepared.training,
         facts=prepared.facts,
-        score=_monitor(job.config, prepared, place.device),
+        score=_monitor(spec.config, prepared, assignment.device),
         display=display,
         stop=stop,
         writer=writer,
@@ -167,24 +173,24 @@ def _monitor(
     return score
 
 
-def _rollback_controller(
-    job: Job, prepared: Prepared, recorder: Recorder | None, found: checkpoint.Checkpoint | None
+def _rollback(
+    spec: RunSpec, prepared: Prepared, recorder: Recorder | None, found: checkpoint.Checkpoint | None
 ) -> RollbackController | None:
     """Return what looks after the run's health, or None when the method has no sampler or nobody shall look."""
-    training, mode = prepared.training, job.config.training.health
+    training, mode = prepared.training, spec.config.training.health
     if mode == "none" or not isinstance(training.method, SamplingMethod):
         return None
-    healer = RollbackController(job.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
-    healer.begin()
-    return healer
+    rollback = RollbackController(spec.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
+    rollback.begin()
+    return rollback
 
 
-def _train(job: Job, prepared: Prepared, recorder: Recorder | None, healer: RollbackController | None) -> None:
+def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollback: RollbackController | None) -> None:
     """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
-    run, training = job.run, prepared.training
+    run, training = spec.run, prepared.training
     observer = RankObserver(training, recorder)
     try:
-        complete = healer.train(observer) if healer else train(training, observer)
+        complete = rollback.train(observer) if rollback else train(training, observer)
     except DivergedError as error:
         if training.ranks.rank == 0:
             run.metrics.append("event", training.step, event="failed", reason=str(error))
@@ -226,10 +232,10 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
 
 def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
     good = run.newest_checkpoint()
-    kept = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
+    saved = f"the last good checkpoint is {good}" if good else "no checkpoint was made before it"
     sampler = "method.step_size (too large), " if sampling else ""
     return (
-        f"{error}\n{kept}\nlikely settings: {sampler}optimizer.learning_rate (too high), "
+        f"{error}\n{saved}\nlikely settings: {sampler}optimizer.learning_rate (too high), "
         "optimizer.warmup_epochs (too short), method.temperature (too low), training.precision (bfloat16)"
     )
 

@@ -13,8 +13,8 @@ from torch.utils.tensorboard import SummaryWriter
 from ebclab.config import ExperimentConfig
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.stop_request import Stop, FileRequest
-from ebclab.storage.sync import Syncer, NoSync
+from ebclab.runs.stop_request import FileRequest, Stop
+from ebclab.storage.sync import NoSync, Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord, in_words
 from ebclab.training.loop import Training, check_weights

@@ -75,7 +75,7 @@ class RollbackController:
             except DivergedError as error:
                 if self._mode == "watch" or isinstance(error, _UnhealableError):
                     raise
-                self.treat(give_up_or_go_back(str(error), self._rules, self.record.state))
+                self.act(give_up_or_go_back(str(error), self._rules, self.record.state))
 
     def judge_epoch(self) -> bool:
         """Decide on the epoch that has ended and act; return whether the run is still where it was.
@@ -95,11 +95,11 @@ class RollbackController:
             record.state = record.state.after("lower_step", rules)
             self._tell(decision, acted=True, step_scale=record.step_scale)
         else:
-            self.treat(decision)
+            self.act(decision)
             return False
         return True
 
-    def treat(self, decision: Decision) -> None:
+    def act(self, decision: Decision) -> None:
         """Go back to the last healthy checkpoint, or stop.
 
         Rank 0 reads it for all: copies of the run on other machines are as old as the launch.
@@ -151,17 +151,17 @@ class _UnhealableError(DivergedError):
 class _Watching:
     """The run's own observer, which sees no epoch from whose end the run went back."""
 
-    def __init__(self, healer: RollbackController, inner: Observer) -> None:
-        self._rollback_controller, self._inner = healer, inner
+    def __init__(self, rollback: RollbackController, inner: Observer) -> None:
+        self._rollback, self._inner = rollback, inner
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Remember one training record and pass it on."""
-        self._rollback_controller.record.add(metrics)
+        self._rollback.record.add(metrics)
         self._inner.on_log(step, epoch, metrics)
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
         """Decide on the epoch and pass it on."""
-        if self._rollback_controller.judge_epoch():
+        if self._rollback.judge_epoch():
             self._inner.on_epoch(step, epochs_done)
 
     def on_stop(self, step: int) -> None:

@@ -83,12 +83,12 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     (run / "deep" / "config.yaml").touch()
     for path in run.rglob("*"):
         os.utime(path, (hour_ago, hour_ago))
-    shelf = shelf_at(f"file://{run.parent}", "runs", "--runs")
-    [entry] = inventory(shelf, RunCollection(tmp_path / "none"))
+    collection = shelf_at(f"file://{run.parent}", "runs", "--runs")
+    [entry] = inventory(collection, RunCollection(tmp_path / "none"))
     assert (entry.name, entry.done, entry.score) == ("half", "3/6 epochs", "75.0%" if scored else "")
     assert entry.state == "unfinished"
     assert entry.age == pytest.approx(3600, abs=60)
-    brought = {path.relative_to(shelf.path).as_posix() for path in shelf.path.rglob("*") if path.is_file()}
+    brought = {path.relative_to(collection.path).as_posix() for path in collection.path.rglob("*") if path.is_file()}
     assert brought == {"half/config.yaml"}
     shutil.rmtree(run)
     assert inventory(shelf_at(f"file://{run.parent}", "runs", "--runs"), RunCollection(tmp_path / "none")) == []
@@ -109,13 +109,13 @@ def test_a_whole_bucket_of_runs_is_listed(
 
 def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    home = RemoteFolder(f"file://{tmp_path}/sweeps", "long")
-    home.copy.mkdir(parents=True)
-    mirror, log = Mirror(home), SweepLog(home.copy / "trials.jsonl")
+    remote = RemoteFolder(f"file://{tmp_path}/sweeps", "long")
+    remote.cache.mkdir(parents=True)
+    mirror, log = Mirror(remote), SweepLog(remote.cache / "trials.jsonl")
     for number in range(10):
         log.append("note", number=number, text="x" * 20_000)
         mirror.push()
     assert (tmp_path / "sweeps" / "long" / "trials.jsonl").stat().st_size < 100_000  # the rest, and names of parts
-    shelf = shelf_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
-    events = SweepLog(shelf.path / "long" / "trials.jsonl").events
+    collection = shelf_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
+    events = SweepLog(collection.path / "long" / "trials.jsonl").events
     assert [event["number"] for event in events] == list(range(10))

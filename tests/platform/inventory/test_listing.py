@@ -38,7 +38,9 @@ def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> N
 
 
 def listed(tmp_path: Path) -> dict[str, Entry]:
-    return {entry.name: entry for entry in inventory(RunCollection(tmp_path / "runs"), RunCollection(tmp_path / "sweeps"))}
+    return {
+        entry.name: entry for entry in inventory(RunCollection(tmp_path / "runs"), RunCollection(tmp_path / "sweeps"))
+    }
 
 
 def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> None:

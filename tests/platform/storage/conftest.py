@@ -11,7 +11,7 @@ from ebclab.storage.retry import PATIENCE
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
     """The home of a run; the store is tmp_path/store, copies lie in tmp_path/copies, and nobody is patient."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.setenv(PATIENCE, "0")

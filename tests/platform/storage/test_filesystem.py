@@ -19,7 +19,7 @@ from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 
 SERVER = Path(__file__).parents[2] / "gcs_server.py"
 
@@ -76,7 +76,7 @@ def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "log").write_text("an event")
     with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        place = Place(f"s3://sets/a?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1")
+        place = Location(f"s3://sets/a?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1")
         place.upload(tmp_path / "log", "log")
         server.shutdown()
     assert asked == ["PUT"]
@@ -85,7 +85,7 @@ def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_what_is_sent_to_other_processes_knows_the_store_but_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAWHO")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
-    place = Place("s3://bucket/set/?endpoint_override=localhost:9000&scheme=http&region=us-east-1")
+    place = Location("s3://bucket/set/?endpoint_override=localhost:9000&scheme=http&region=us-east-1")
     assert place.path == "s3://bucket/set"
     assert place.inner_path("a.parquet") == "bucket/set/a.parquet"
     sent = pickle.dumps(place)

@@ -16,7 +16,7 @@ from ebclab.errors import RunError
 from ebclab.storage import lease
 from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by
 from ebclab.storage.remote import RemoteFolder
-from ebclab.storage.sync import kept, leased
+from ebclab.storage.sync import leased, synced
 
 
 def sign(there: Path, host: str, process: int, age: float) -> None:
@@ -27,50 +27,50 @@ def sign(there: Path, host: str, process: int, age: float) -> None:
     os.utime(there / NAME, (stamp, stamp))
 
 
-def test_whoever_holds_keeps_others_out_until_it_lets_go(home: RemoteFolder) -> None:
-    with leased(home, "is training"):
-        assert held_by(home)
+def test_whoever_holds_keeps_others_out_until_it_lets_go(remote: RemoteFolder) -> None:
+    with leased(remote, "is training"):
+        assert held_by(remote)
         with pytest.raises(
             RunError, match=r"file://.*run: another process is training, got .*, last heard of \d+ s ago"
         ):
-            Lease(home, "is training").take()
-    assert not held_by(home)
-    Lease(home, "is training").take()
+            Lease(remote, "is training").take()
+    assert not held_by(remote)
+    Lease(remote, "is training").take()
 
 
-def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(home: RemoteFolder, there: Path) -> None:
+def test_a_machine_that_has_gone_silent_is_forgotten_and_a_live_one_is_not(remote: RemoteFolder, there: Path) -> None:
     sign(there, "elsewhere", 1, LIFETIME - 10)
     with pytest.raises(RunError, match=r"got elsewhere, process 1, last heard of 5[0-9] s ago"):
-        Lease(home, "is training").take()
+        Lease(remote, "is training").take()
     sign(there, "elsewhere", 1, LIFETIME + 1)
-    Lease(home, "is training").take()
+    Lease(remote, "is training").take()
 
 
-def test_a_dead_process_of_this_machine_holds_nothing(home: RemoteFolder, there: Path) -> None:
+def test_a_dead_process_of_this_machine_holds_nothing(remote: RemoteFolder, there: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    with leased(home, "is training"):
+    with leased(remote, "is training"):
         mine = json.loads((there / NAME).read_text())
     (there / NAME).write_text(json.dumps({**mine, "process": child.pid}))
-    Lease(home, "is training").take()
+    Lease(remote, "is training").take()
 
 
-def test_a_lease_that_was_taken_over_is_not_given_back(home: RemoteFolder, there: Path) -> None:
-    mine = Lease(home, "is training")
+def test_a_lease_that_was_taken_over_is_not_given_back(remote: RemoteFolder, there: Path) -> None:
+    mine = Lease(remote, "is training")
     mine.take()
     sign(there, "elsewhere", 1, 0)
     mine.give_back()
-    assert held_by(home) == "elsewhere"
+    assert held_by(remote) == "elsewhere"
 
 
-def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(home: RemoteFolder, there: Path) -> None:
-    mine = Lease(home, "is training")
+def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(remote: RemoteFolder, there: Path) -> None:
+    mine = Lease(remote, "is training")
     mine.take()
-    with kept(home) as syncer:
+    with synced(remote) as syncer:
         sign(there, "elsewhere", 1, 0)
         with pytest.raises(RunError, match="another process has taken over, since this one had given no sign of life"):
             mine.renew()
-        (home.copy / "metrics.jsonl").write_text("mine")
+        (remote.cache / "metrics.jsonl").write_text("mine")
         with pytest.raises(RunError, match="another process has taken over"):
             syncer.push()
         (there / NAME).unlink()
@@ -79,7 +79,7 @@ def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(home: R
 
 
 def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
-    home: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ahead(datetime):
         @classmethod
@@ -89,10 +89,10 @@ def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
     monkeypatch.setattr(lease, "datetime", Ahead)
     sign(there, "elsewhere", 1, 10)
     with pytest.raises(RunError, match=r"got elsewhere, process 1, last heard of 1[0-9] s ago"):
-        Lease(home, "is training").take()
+        Lease(remote, "is training").take()
 
 
-def test_a_sign_of_life_that_cannot_be_read_holds_nothing(home: RemoteFolder, there: Path) -> None:
+def test_a_sign_of_life_that_cannot_be_read_holds_nothing(remote: RemoteFolder, there: Path) -> None:
     there.mkdir()
     (there / NAME).write_text("{half")
-    Lease(home, "is training").take()
+    Lease(remote, "is training").take()

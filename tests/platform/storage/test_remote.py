@@ -16,20 +16,20 @@ from ebclab.storage.remote import COPIES, RemoteFolder, cache_folder, remote_at,
 
 
 def test_an_address_keeps_its_options_at_the_end() -> None:
-    home = RemoteFolder("s3://bucket/runs/?scheme=http&endpoint_override=localhost:9000", "one")
-    assert home.address == "s3://bucket/runs/one?scheme=http&endpoint_override=localhost:9000"
+    remote = RemoteFolder("s3://bucket/runs/?scheme=http&endpoint_override=localhost:9000", "one")
+    assert remote.address == "s3://bucket/runs/one?scheme=http&endpoint_override=localhost:9000"
     assert (
-        home / "checkpoints"
+        remote / "checkpoints"
     ).address == "s3://bucket/runs/one/checkpoints?scheme=http&endpoint_override=localhost:9000"
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/runs/one", "s3://bucket/runs/one/", "gs://b/one?scheme=http"])
 def test_the_address_of_a_folder_leads_to_the_home_that_has_it(address: str) -> None:
-    home = remote_at(address)
-    assert home is not None
-    assert home.inside == "one"
-    assert home.address == address.replace("one/", "one")
-    assert remote_at(home.address) == home
+    remote = remote_at(address)
+    assert remote is not None
+    assert remote.inside == "one"
+    assert remote.address == address.replace("one/", "one")
+    assert remote_at(remote.address) == remote
 
 
 def test_local_folders_have_no_home_elsewhere() -> None:
@@ -39,8 +39,8 @@ def test_local_folders_have_no_home_elsewhere() -> None:
 
 def test_every_role_store_and_folder_has_a_copy_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path))
-    homes = [home for root in ("s3://a", "s3://b") for name in ("one", "two") if (home := remote_in(root, name))]
-    copies = {each.copy for home in homes for each in (home, home.of("worker"), home.of("controller"))}
+    homes = [remote for root in ("s3://a", "s3://b") for name in ("one", "two") if (remote := remote_in(root, name))]
+    copies = {each.copy for remote in homes for each in (remote, remote.of("worker"), remote.of("controller"))}
     assert len(copies) == 12
     assert all(tmp_path in copy.parents for copy in copies)
     assert (homes[0] / "trials").copy == homes[0].copy / "trials"
@@ -54,15 +54,15 @@ def test_copies_lie_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest
 
 @pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/", "gs://bucket?scheme=http", "file:///disk"])
 def test_a_bucket_is_a_home_of_its_own(address: str) -> None:
-    home = remote_at(address)
-    assert home is not None
-    assert (home.inside, home.address) == ("", address.removesuffix("/"))
-    assert remote_at(home.address) == home
-    folder = remote_at((home / "runs").address)
+    remote = remote_at(address)
+    assert remote is not None
+    assert (remote.inside, remote.address) == ("", address.removesuffix("/"))
+    assert remote_at(remote.address) == remote
+    folder = remote_at((remote / "runs").address)
     assert folder is not None
-    assert folder == home / "runs"
-    assert folder.copy == home.copy / "runs"
-    assert (home / "runs" / "one").inside == "runs/one"
+    assert folder == remote / "runs"
+    assert folder.copy == remote.cache / "runs"
+    assert (remote / "runs" / "one").inside == "runs/one"
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3:///", "s3://?scheme=http"])
@@ -72,8 +72,8 @@ def test_an_address_without_a_bucket_is_refused(address: str) -> None:
             look()
 
 
-def test_files_directly_in_a_bucket_are_read_and_written(home: RemoteFolder, there: Path, tmp_path: Path) -> None:
-    bucket = RemoteFolder(home.root, "")
+def test_files_directly_in_a_bucket_are_read_and_written(remote: RemoteFolder, there: Path, tmp_path: Path) -> None:
+    bucket = RemoteFolder(remote.root, "")
     store = Store(bucket)
     store.write("one.txt", b"1")
     store.write("deep/two.txt", b"2")
@@ -89,7 +89,7 @@ def test_files_directly_in_a_bucket_are_read_and_written(home: RemoteFolder, the
 _READ = """
 import os, sys
 from ebclab.storage.home import home_at
-copy = home_at(sys.argv[1]).of("reader").copy
+copy = home_at(sys.argv[1]).of("reader").cache
 copy.mkdir(parents=True)
 (copy / "file").touch()
 if sys.argv[2] == "fork" and os.fork() == 0:
@@ -103,16 +103,16 @@ if sys.argv[2] == "killed":
 """
 
 
-def test_every_reading_process_has_a_copy_that_ends_with_it(home: RemoteFolder) -> None:
-    ours = home.of("reader").copy
+def test_every_reading_process_has_a_copy_that_ends_with_it(remote: RemoteFolder) -> None:
+    ours = remote.of("reader").cache
     ours.mkdir(parents=True)
 
     def read(end: str) -> Path:
-        done = subprocess.run([sys.executable, "-c", _READ, home.address, end], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", _READ, remote.address, end], capture_output=True, text=True)
         return Path(done.stdout.strip())
 
     ended, forked = read("ends"), read("fork")
-    assert len({ours, ended, forked, home.copy, home.of("worker").copy}) == 5
+    assert len({ours, ended, forked, remote.cache, remote.of("worker").cache}) == 5
     assert ended.name == forked.name == "run"
     assert not ended.exists()
     assert not forked.exists()

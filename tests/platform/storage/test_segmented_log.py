@@ -31,18 +31,18 @@ def write(folder: Path, first: int, end: int) -> bytes:
     return (folder / "trials.jsonl").read_bytes()
 
 
-def read(home: RemoteFolder) -> bytes:
+def read(remote: RemoteFolder) -> bytes:
     """Return the log as a process finds it that has nothing yet."""
-    shutil.rmtree(home.of("reader").copy, ignore_errors=True)
-    Mirror(home.of("reader")).pull()
-    return (home.of("reader").copy / "trials.jsonl").read_bytes()
+    shutil.rmtree(remote.of("reader").cache, ignore_errors=True)
+    Mirror(remote.of("reader")).pull()
+    return (remote.of("reader").cache / "trials.jsonl").read_bytes()
 
 
 class Counting(Store):
     """A store that notes how many bytes it is sent, and whose process is killed before its n-th write."""
 
-    def __init__(self, home: RemoteFolder, requests: int = 10**9) -> None:
-        super().__init__(home)
+    def __init__(self, remote: RemoteFolder, requests: int = 10**9) -> None:
+        super().__init__(remote)
         self.left, self.sent = requests, list[int]()
 
     def write(self, name: str, content: bytes) -> None:
@@ -64,79 +64,81 @@ def test_what_is_taken_apart_is_what_was_joined_and_a_plain_log_stays_one() -> N
     assert [grows(name) for name in ("trials.jsonl", "s/trials.jsonl", "metrics.jsonl")] == [True, True, False]
 
 
-def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(home: RemoteFolder, there: Path) -> None:
-    store = Counting(home)
-    mirror = Mirror(home, store=store)
+def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(remote: RemoteFolder, there: Path) -> None:
+    store = Counting(remote)
+    mirror = Mirror(remote, store=store)
     log = b""
     for number in range(200):
-        log = write(home.copy, number, number + 1)
+        log = write(remote.cache, number, number + 1)
         assert mirror.push() == 1
-        assert read(home) == log
+        assert read(remote) == log
     assert mirror.push() == 0
     assert max(store.sent) < 15 * PART  # the names of 30 parts, and the rest
     assert sum(store.sent) < 200 * len(log) / 4  # a whole log each time is half of 200 logs
     assert [path.name for path in there.iterdir() if not path.name.startswith(".")] == ["trials.jsonl"]
 
 
-def test_a_short_log_is_a_plain_file(home: RemoteFolder, there: Path) -> None:
-    log = write(home.copy, 0, 5)
-    Mirror(home).push()
+def test_a_short_log_is_a_plain_file(remote: RemoteFolder, there: Path) -> None:
+    log = write(remote.cache, 0, 5)
+    Mirror(remote).push()
     assert {path.name: path.read_bytes() for path in there.iterdir()} == {"trials.jsonl": log}
 
 
-def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(home: RemoteFolder, there: Path) -> None:
+def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(remote: RemoteFolder, there: Path) -> None:
     old = write(there, 0, 100)
-    mirror = Mirror(home, store=(store := Counting(home)))
+    mirror = Mirror(remote, store=(store := Counting(remote)))
     mirror.pull()
-    assert (home.copy / "trials.jsonl").read_bytes() == old
-    log = write(home.copy, 100, 101)
+    assert (remote.cache / "trials.jsonl").read_bytes() == old
+    log = write(remote.cache, 100, 101)
     mirror.push()
-    assert read(home) == log
+    assert read(remote) == log
     before = sum(store.sent)
-    log = write(home.copy, 101, 102)
+    log = write(remote.cache, 101, 102)
     mirror.push()
-    assert read(home) == log
+    assert read(remote) == log
     assert sum(store.sent) - before < PART
 
 
 @pytest.mark.parametrize("requests", range(14))
 def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_process_goes_on(
-    requests: int, home: RemoteFolder
+    requests: int, remote: RemoteFolder
 ) -> None:
-    mirror, pushed = Mirror(home, store=Counting(home, requests)), [b""]
+    mirror, pushed = Mirror(remote, store=Counting(remote, requests)), [b""]
     with suppress(KeyboardInterrupt):
         for number in range(30):
-            log = write(home.copy, 3 * number, 3 * number + 3)
+            log = write(remote.cache, 3 * number, 3 * number + 3)
             mirror.push()
             pushed.append(log)
     assert requests // 2 < len(pushed) < 31
     if pushed[-1]:
-        assert read(home) == pushed[-1]  # what was pushed, all of it, and nothing of what was not
-    other = home.of("worker")
+        assert read(remote) == pushed[-1]  # what was pushed, all of it, and nothing of what was not
+    other = remote.of("worker")
     follower = Mirror(other)
     follower.pull()
     log = write(other.copy, 1000, 1020)
     follower.push()
-    assert read(home) == log
+    assert read(remote) == log
     assert log.startswith(pushed[-1])
 
 
-def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(home: RemoteFolder) -> None:
-    first, second = Mirror(home), Mirror(home.of("worker"))
-    write(home.copy, 0, 20)
+def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(
+    remote: RemoteFolder,
+) -> None:
+    first, second = Mirror(remote), Mirror(remote.of("worker"))
+    write(remote.cache, 0, 20)
     first.push()
     second.pull()
     for number in range(100, 140):
-        write(home.copy, number, number + 1)
+        write(remote.cache, number, number + 1)
         first.push()
-        log = write(home.of("worker").copy, -number, -number + 1)
+        log = write(remote.of("worker").cache, -number, -number + 1)
         second.push()
-        assert read(home) == log
+        assert read(remote) == log
 
 
-def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(home: RemoteFolder, there: Path) -> None:
-    write(home.copy, 0, 20)
-    Mirror(home).push()
+def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(remote: RemoteFolder, there: Path) -> None:
+    write(remote.cache, 0, 20)
+    Mirror(remote).push()
     shutil.rmtree(there / ".trials.jsonl")
     with pytest.raises(RunError, match=r"run/trials\.jsonl: a part of it is missing, got no \.trials\.jsonl/"):
-        read(home)
+        read(remote)

@@ -81,7 +81,7 @@ class Machine:
 
     def work(self, plan: SweepPlan, lifetime: float = math.inf) -> dict[str, Trial]:
         """Train until the course is over, or die after ``lifetime`` events; return the trials of the log on disk."""
-        course = SweepScheduler(
+        scheduler = SweepScheduler(
             MortalLog(self.log, lifetime),
             SearchProposals(plan),
             plan.rules,
@@ -92,17 +92,17 @@ class Machine:
             clone=partial(self._clone, plan),
         )
         turns: dict[str, Iterator[None]] = {}
-        while not course.is_over:
-            while (order := course.next_order()) is not None:
-                assert order.trial not in turns
-                turns[order.trial] = self._turn(course, order)
+        while not scheduler.is_over:
+            while (turn := scheduler.next_turn()) is not None:
+                assert turn.trial not in turns
+                turns[turn.trial] = self._turn(scheduler, turn)
                 self.most_at_once = max(self.most_at_once, len(turns))
             assert turns, "nothing is in work and nothing is ordered"
             name = self._random.choice(sorted(turns))
             if next(turns[name], "over") == "over":
                 del turns[name]
-                course.on_turn_over(name)
-        assert course.next_order() is None
+                scheduler.on_turn_over(name)
+        assert scheduler.next_turn() is None
         return SweepLog(self.log).trials
 
     def events(self, *names: str) -> list[dict[str, Any]]:
@@ -110,27 +110,27 @@ class Machine:
         lines = self.log.read_text(encoding="utf-8").splitlines()
         return [event for event in map(json.loads, lines) if not names or event["event"] in names]
 
-    def _turn(self, course: SweepScheduler, order: Turn) -> Iterator[None]:
-        run = self.runs.setdefault(order.run_name, Run())
+    def _turn(self, scheduler: SweepScheduler, turn: Turn) -> Iterator[None]:
+        run = self.runs.setdefault(turn.run_name, Run())
         for epoch, value in list(run.measured.items()):  # the driver may have died before it heard of them
-            if course.on_epoch(order.trial, epoch, value, 0.0, {}):
+            if scheduler.on_epoch(turn.trial, epoch, value, 0.0, {}):
                 return
         seconds = 0.0
-        while run.epochs < order.epochs:
+        while run.epochs < turn.epochs:
             if self.stop.is_set:
-                return course.on_outcome(order.trial, "interrupted", "told to stop", seconds)
-            faults = self.faults.get((order.trial, run.epochs + 1))
+                return scheduler.on_outcome(turn.trial, "interrupted", "told to stop", seconds)
+            faults = self.faults.get((turn.trial, run.epochs + 1))
             if faults:
                 fault = faults.pop(0)
                 if fault == "death":
-                    return course.on_death(order.trial, "its process died")
-                return course.on_outcome(order.trial, fault, "made up", seconds)
-            run.train(order.settings)
+                    return scheduler.on_death(turn.trial, "its process died")
+                return scheduler.on_outcome(turn.trial, fault, "made up", seconds)
+            run.train(turn.settings)
             seconds += 1.0
             yield
-            if course.on_epoch(order.trial, run.epochs, run.measured[run.epochs], seconds, {}):
+            if scheduler.on_epoch(turn.trial, run.epochs, run.measured[run.epochs], seconds, {}):
                 return
-        course.on_outcome(order.trial, "finished", "", seconds)
+        scheduler.on_outcome(turn.trial, "finished", "", seconds)
 
     def _clone(self, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
         weights = self.runs[donor.run_name]

@@ -253,10 +253,10 @@ def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_on
     sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    home = RemoteFolder(f"file://{tmp_path}/store", "mine")
-    with leased(home, "works on this sweep"):
-        home.copy.mkdir(parents=True)
-        (home.copy / "trials.jsonl").write_text("newer than in the store")
+    remote = RemoteFolder(f"file://{tmp_path}/store", "mine")
+    with leased(remote, "works on this sweep"):
+        remote.cache.mkdir(parents=True)
+        (remote.cache / "trials.jsonl").write_text("newer than in the store")
         with pytest.raises(RunError, match="another process works on this sweep"):
-            sweep(sweep_plan(), sweeps=home.root, name="mine")
-        assert (home.copy / "trials.jsonl").read_text() == "newer than in the store"
+            sweep(sweep_plan(), sweeps=remote.root, name="mine")
+        assert (remote.cache / "trials.jsonl").read_text() == "newer than in the store"

@@ -114,7 +114,7 @@ def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
 
 def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machines) -> None:
     plan, log = sweep_plan(trials=1), SweepLog(machine().log)
-    course = SweepScheduler(
+    scheduler = SweepScheduler(
         log,
         SearchProposals(plan),
         plan.rules,
@@ -124,14 +124,14 @@ def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machi
         stop=StopFlag(),
         clone=lambda trial, donor: ({}, {}),
     )
-    order = course.next_order()
-    assert order is not None
-    assert Turn.from_json(order.to_json()) == order
-    course.on_outcome(order.trial, "finished", "", 1.0)
-    course.on_death(order.trial, "its process died")
-    course.on_turn_over(order.trial)
-    assert log.trials[order.trial].state == "finished"
-    assert course.is_over
+    turn = scheduler.next_turn()
+    assert turn is not None
+    assert Turn.from_json(turn.to_json()) == turn
+    scheduler.on_outcome(turn.trial, "finished", "", 1.0)
+    scheduler.on_death(turn.trial, "its process died")
+    scheduler.on_turn_over(turn.trial)
+    assert log.trials[turn.trial].state == "finished"
+    assert scheduler.is_over
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "pbt"])
@@ -162,11 +162,11 @@ def test_after_the_stop_flag_nothing_is_ordered_and_the_course_is_over_when_noth
     box.stop.is_set = False
     original = box._turn
 
-    def turn_then_stop(course: Any, order: Turn) -> Any:
-        if order.trial == "0002":
+    def turn_then_stop(scheduler: Any, turn: Turn) -> Any:
+        if turn.trial == "0002":
             box.stop.set()
-        assert not (box.stop.is_set and order.trial > "0002")
-        return original(course, order)
+        assert not (box.stop.is_set and turn.trial > "0002")
+        return original(scheduler, turn)
 
     box._turn = turn_then_stop
     trials = box.work(plan)

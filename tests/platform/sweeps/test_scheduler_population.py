@@ -59,9 +59,9 @@ def test_at_each_exchange_the_worst_quarter_goes_on_from_the_best_quarter_once(
     for event, curves, _ in _standings(box):
         if event["event"] != "cloned":
             continue
-        order = sorted(curves, key=lambda name: curves[name][event["epoch"]])
-        assert event["trial"] in order[:2]
-        assert event["donor"].split("-g")[0] in order[-2:]
+        turn = sorted(curves, key=lambda name: curves[name][event["epoch"]])
+        assert event["trial"] in turn[:2]
+        assert event["donor"].split("-g")[0] in turn[-2:]
         clones.setdefault(event["epoch"], []).append(event["trial"])
     assert sorted(clones) == [2, 4, 6]  # not after the last epoch
     assert [len(set(names)) for names in clones.values()] == [2, 2, 2]

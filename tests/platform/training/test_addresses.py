@@ -18,7 +18,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import Ranks
-from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.restore import continue_or_start
 from ebclab.training.setup import Prepared, prepare
 from energy_contrast.energy_based.vem_bank import VemLangevin
@@ -29,8 +29,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run in a store, which is a folder."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     (tmp_path / "store").mkdir()
-    home = RemoteFolder(f"file://{tmp_path}/store", "run")
-    return RunFolder(home.copy, home)
+    remote = RemoteFolder(f"file://{tmp_path}/store", "run")
+    return RunFolder(remote.cache, remote)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(run: Ru
     cpu = torch.device("cpu")
     prepared = prepare(config, cpu, None, VemLangevin)
     with pytest.raises(DivergedError) as caught:
-        train_rank(Job(run, config, VemLangevin, None, ()), prepared, Place(cpu, 1), SilentDisplay(), StopFlag())
+        train_rank(
+            RunSpec(run, config, VemLangevin, None, ()), prepared, DeviceAssignment(cpu, 1), SilentDisplay(), StopFlag()
+        )
     assert f"the last good checkpoint is {run.address}/checkpoints/last-0000000002\n" in str(caught.value)
     assert str(run.path) not in str(caught.value)

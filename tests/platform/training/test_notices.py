@@ -17,14 +17,14 @@ from ebclab.config import compose
 from ebclab.errors import EbclabError, RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.stop_request import StopFlag, FileRequest
+from ebclab.runs.stop_request import FileRequest, StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
 from ebclab.storage.sync import StoreSyncer
 from ebclab.training import rank as one_rank
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import ALONE, Ranks
-from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
 
@@ -56,7 +56,11 @@ def train(run: RunFolder, *overrides: str, ranks: Ranks = ALONE, notice: int = -
     run.path.mkdir(parents=True, exist_ok=True)
     try:
         train_rank(
-            Job(run, config, METHODS["simclr"], None, ()), prepared, Place(CPU, 1), Notice(run, notice), StopFlag()
+            RunSpec(run, config, METHODS["simclr"], None, ()),
+            prepared,
+            DeviceAssignment(CPU, 1),
+            Notice(run, notice),
+            StopFlag(),
         )
     except EbclabError as error:
         refused = str(error)
@@ -71,7 +75,7 @@ def early(path: Path) -> list[int]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
     """The home of a run in a store, which is a folder."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     (tmp_path / "store").mkdir()
@@ -80,7 +84,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
 
 @pytest.mark.parametrize(("step", "log_every"), [(3, 1), (2, 1), (2, 100)])
 def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
-    step: int, log_every: int, home: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, log_every: int, remote: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "store" / "run"
     forgotten: list[tuple[int, list[int]]] = []
@@ -92,7 +96,7 @@ def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
     usual = FileRequest.clear
     monkeypatch.setattr(StoredSignal, "pause", 0.0)
     monkeypatch.setattr(FileRequest, "clear", look)
-    run = RunFolder(home.copy, home)
+    run = RunFolder(remote.cache, remote)
     ended = train(run, f"training.log_every={log_every}", notice=step)
     assert forgotten == [(step, [step])]
     assert ended == {"step": 6, "refused": "", "early": [step]}
@@ -101,7 +105,7 @@ def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
 
 
 def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_checkpoints(
-    home: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pushed: list[tuple[set[str], list[int]]] = []
 
@@ -113,7 +117,7 @@ def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_check
 
     usual = StoreSyncer.push
     monkeypatch.setattr(StoreSyncer, "push", look)
-    run = RunFolder(home.copy, home)
+    run = RunFolder(remote.cache, remote)
     every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
     train(run, *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
     first, second, end = pushed
@@ -122,7 +126,9 @@ def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_check
     assert {"kept-0000000004", "last-0000000004"} < second[0]
 
 
-def test_an_epoch_without_a_checkpoint_waits_for_no_store(home: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_without_a_checkpoint_waits_for_no_store(
+    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited: list[int] = []
 
     def look(syncer: StoreSyncer) -> None:
@@ -132,7 +138,7 @@ def test_an_epoch_without_a_checkpoint_waits_for_no_store(home: RemoteFolder, mo
 
     usual = StoreSyncer.push
     monkeypatch.setattr(StoreSyncer, "push", look)
-    run = RunFolder(home.copy, home)
+    run = RunFolder(remote.cache, remote)
     train(run)
     assert waited == [6, 6]  # the checkpoint of the last epoch, and the result
 

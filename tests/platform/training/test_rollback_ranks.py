@@ -24,7 +24,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import ALONE, Ranks
-from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
@@ -45,16 +45,18 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True, home: RemoteFolder | None = None) -> dict[str, Any]:
+def run(
+    name: str, folder: Path, ranks: Ranks, *, replayable: bool = True, remote: RemoteFolder | None = None
+) -> dict[str, Any]:
     """Train one of ``RUNS``, in ``folder`` or in a store, and return what this rank holds in the end."""
     method, overrides = RUNS[name]
     config = compose(method, overrides=[*TINY, *overrides])
     prepared = replace(prepare(config, CPU, None, METHODS[method], ranks), replayable=replayable)
-    place = RunFolder.at(home or folder / name)
-    job = Job(place, config, METHODS[method], None, ())
+    place = RunFolder.at(remote or folder / name)
+    spec = RunSpec(place, config, METHODS[method], None, ())
     refused = ""
     try:
-        train_rank(job, prepared, Place(CPU, 1), SilentDisplay(), StopFlag())
+        train_rank(spec, prepared, DeviceAssignment(CPU, 1), SilentDisplay(), StopFlag())
     except DivergedError as error:
         refused = str(error)
     training = prepared.training
@@ -69,7 +71,7 @@ def run(name: str, folder: Path, ranks: Ranks, *, replayable: bool = True, home:
         "generator": training.generator.get_state(),
         "momenta": [state["momentum_buffer"] for state in training.optimizer.state.values()],
         "refused": refused,
-        "events": events(job.run.path) if ranks.rank == 0 else [],
+        "events": events(spec.run.path) if ranks.rank == 0 else [],
     }
 
 
@@ -100,7 +102,7 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
         os.environ[COPIES] = own  # as on two machines: this rank's alone, and empty
         (Path(place[0]) / "store").mkdir(exist_ok=True)
         stored = RemoteFolder(f"file://{place[0]}/store", "run")
-        found["healed in a store"] = run("healed", Path(own), Ranks.of_process_group(), home=stored)
+        found["healed in a store"] = run("healed", Path(own), Ranks.of_process_group(), remote=stored)
         dist.barrier()  # the folder lasts until all have read what they need
         return found
 

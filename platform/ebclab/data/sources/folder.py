@@ -12,7 +12,7 @@ from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_ex
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, hash_of_path
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 """Endings of files that are taken for images."""
@@ -39,7 +39,7 @@ class FolderSource:
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
-        self._place = Place(path)
+        self._place = Location(path)
         everything = self._place.files(SUFFIXES)
         if not everything:
             endings = ", ".join(SUFFIXES)

@@ -19,7 +19,7 @@ from ebclab.data.sources.image_source import ImageSource, load_images, training_
 from ebclab.data.sources.location import location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 
 __all__ = [
     "DATASETS",
@@ -100,7 +100,7 @@ def splits_of(name: str) -> tuple[Split, ...]:
     if location is None:
         return ("train", "test")
     kind = FolderSource if location.kind == "folder" else ParquetSource
-    return splits_among(Place(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
+    return splits_among(Location(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
 
 
 def dataset_named(name: str) -> Dataset:

@@ -19,7 +19,7 @@ from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images,
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, hash_of_path
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 
 DESCRIPTION = "dataset.json"
 """File beside the splits in which a prepared set tells its class names and statistics."""
@@ -62,7 +62,7 @@ class ParquetSource:
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
-        self._place = Place(path)
+        self._place = Location(path)
         files = self._place.files(self.suffixes)
         if not files:
             raise DataError(f"data.name: no Parquet files in {self._place.path}, got no file that ends in .parquet")

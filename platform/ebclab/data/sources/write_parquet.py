@@ -22,7 +22,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Place, is_address
+from ebclab.storage.filesystem import Location, is_address
 
 FORMAT = 1
 
@@ -53,7 +53,7 @@ def prepare_dataset(
         DataError: The folder is not empty or cannot be written.
     """
     if is_address(str(folder)):
-        _prepare_in_store(splits, Place(str(folder), "--to"), shards, progress)
+        _prepare_in_store(splits, Location(str(folder), "--to"), shards, progress)
         return
     target = Path(folder).expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -75,7 +75,7 @@ def prepare_dataset(
 
 
 def _prepare_in_store(
-    splits: dict[Split, ImageSet], place: Place, shards: int, progress: Callable[[str], None]
+    splits: dict[Split, ImageSet], place: Location, shards: int, progress: Callable[[str], None]
 ) -> None:
     """Write a dataset to a folder for the moment and copy it into an object store, where nothing can be renamed.
 

@@ -63,7 +63,7 @@ def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
     """Return a live table when ``stream`` (default: standard error) is a terminal, else plain lines."""
     stream = stream or sys.stderr
     console = Console(file=stream)
-    return TableDisplay(console) if stream.isatty() and not console.is_dumb_terminal else LineDisplay(stream)
+    return SweepTableDisplay(console) if stream.isatty() and not console.is_dumb_terminal else SweepLineDisplay(stream)
 
 
 def final_table(trials: Sequence[Trial], objective: str, top: int) -> TrialTable:
@@ -130,7 +130,7 @@ class SweepProgress:
         return plain(" · ".join(parts))
 
 
-class LineDisplay:
+class SweepLineDisplay:
     """One plain line when a trial starts or ends, and one about the sweep every ten seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -178,7 +178,7 @@ class LineDisplay:
             self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
 
 
-class TableDisplay:
+class SweepTableDisplay:
     """A table under two lines of heading, drawn anew up to four times a second."""
 
     def __init__(self, console: Console) -> None:

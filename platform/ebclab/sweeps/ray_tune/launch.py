@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ebclab.cluster.join import cluster_size, joined
+from ebclab.cluster.join import cluster_session, cluster_size
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
 from ebclab.data.holdout import Split
@@ -44,43 +44,43 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     folder, plan, display = launch.folder, launch.plan, launch.display
-    with joined(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
+    with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
         require_same_versions()
-        slots = slots_of(plan, launch.limits)
+        resources = slots_of(plan, launch.limits)
         with claim_sweep(folder, plan) as syncer:
             if launch.weights is not None:
                 keep_weights(folder.initial_weights, launch.weights)
                 syncer.push()
             log = folder.read_log(syncer)
-            _write_start(log, launch, slots)
-            display.note(f"{plan.trials} trials, {slots.in_words()}, in {folder.address}")
+            _write_start(log, launch, resources)
+            display.note(f"{plan.trials} trials, {resources.in_words()}, in {folder.address}")
             setup = TrialSetup(
                 folder=folder,
                 config=plan.config,
                 methods=launch.methods,
                 images=None if plan.config.resources.workers else SharedImages.of(launch.split),
-                threads=slots.threads,
-                gpus=slots.gpus,
+                threads=resources.threads,
+                gpus=resources.gpus,
                 command=tuple(sys.argv),
                 weights=folder.initial_weights if launch.weights is not None else None,
                 origin=Origin.here(),
             )
             search = SearchProposals(plan, launch.earlier)
-            Phase(folder, plan, log, setup, slots, display, search, launch.limits.seconds).run()
+            Phase(folder, plan, log, setup, resources, display, search, launch.limits.seconds).run()
             confirmed = ConfirmProposals(plan, log)
-            Phase(folder, plan, log, setup, slots, display, confirmed).run()
+            Phase(folder, plan, log, setup, resources, display, confirmed).run()
             return conclude(folder, plan, log, confirmed, launch.methods, display)
 
 
-def _write_start(log: SweepLog, launch: Launch, slots: TrialResources) -> None:
+def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> None:
     """Write down that the sweep begins or goes on, and on what."""
     log.append(
         "started" if not log.trials else "resumed",
         trials=launch.plan.trials,
-        concurrent=slots.concurrent,
-        gpus_per_trial=slots.gpus,
+        concurrent=resources.concurrent,
+        gpus_per_trial=resources.gpus,
         warm_start=launch.warm_start,
-        environment=environment.describe_environment(torch.device("cpu"), slots.threads, 1, sys.argv),
+        environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
     )
 
 

@@ -32,7 +32,7 @@ class Phase:
         plan: What the sweep is.
         log: Its log.
         setup: What all trials share.
-        slots: What each of them gets.
+        resources: What each of them gets.
         display: Where progress is shown.
         proposals: Where the trials come from.
         seconds: Time for the phase; None means no limit.
@@ -42,7 +42,7 @@ class Phase:
     plan: SweepPlan
     log: SweepLog
     setup: TrialSetup
-    slots: TrialResources
+    resources: TrialResources
     display: SweepDisplay
     proposals: SearchProposals | ConfirmProposals
     seconds: float | None = None
@@ -56,48 +56,48 @@ class Phase:
         """
         self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
         self._notices, self._asked = Notices(), set[str]()
-        self._course = course = SweepScheduler(
+        self._scheduler = scheduler = SweepScheduler(
             self.log,
             self.proposals,
             self.plan.rules,
             self.plan.population,
-            concurrent=self.slots.concurrent,
+            concurrent=self.resources.concurrent,
             failures_allowed=self.plan.config.resources.max_failures,
             stop=self._stop,
             clone=partial(clone_run, self.folder, self.plan),
         )
-        if course.is_over:
+        if scheduler.is_over:
             return
-        for trial in course.trials:
+        for trial in scheduler.trials:
             if not trial.is_over:
                 self._run(trial.id).stop.clear()
-        total = len(course.trials) + self.proposals.left(course.trials)
+        total = len(scheduler.trials) + self.proposals.left(scheduler.trials)
         name = f"{self.folder.path.name}, {self.proposals.kind}"
         self.display.start(name, self.plan.config.evaluation.objective, total)
         try:
             with stop_on_signals(self._stop):
-                run_sweep_trials(course, self.setup, self.slots, self.folder.path / ".ray", self._on_step)
+                run_sweep_trials(scheduler, self.setup, self.resources, self.folder.path / ".ray", self._on_step)
         finally:
-            self.display.show(course.trials)
+            self.display.show(scheduler.trials)
             self.display.stop()
         if self.log.failure is not None:
             raise self.log.failure
-        if course.refusal:
-            raise VersionError(course.refusal)
+        if scheduler.refusal:
+            raise VersionError(scheduler.refusal)
         if self._stop.is_set and not self._over_time:
-            left = sum(not trial.is_over for trial in course.trials) + self.proposals.left(course.trials)
+            left = sum(not trial.is_over for trial in scheduler.trials) + self.proposals.left(scheduler.trials)
             raise InterruptedRunError(
                 f"stopped with {left} trials to go; everything is saved in {self.folder.address}; "
                 "the same command goes on from there"
             )
 
     def _on_step(self) -> None:
-        self.display.show(self._course.trials)
+        self.display.show(self._scheduler.trials)
         if machines := self._notices.new():
             self.display.note(
                 f"{', '.join(machines)} will be taken away: trials that train now save at their next log step"
             )
-            for trial_id in self._course.active:
+            for trial_id in self._scheduler.active:
                 with logged():
                     self._run(trial_id).save_now.set()
         elapsed = time.monotonic() - self._started
@@ -108,7 +108,7 @@ class Phase:
         if self.log.failure is not None:
             self._stop.set()
         if self._stop.is_set:
-            for trial_id in set(self._course.active) - self._asked:
+            for trial_id in set(self._scheduler.active) - self._asked:
                 with logged():
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)

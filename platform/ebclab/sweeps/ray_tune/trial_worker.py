@@ -30,7 +30,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.scheduler import Turn
-from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
 
@@ -71,15 +71,15 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     """Train one trial until it is over or told to end its turn; its end is the last thing it reports.
 
     Args:
-        config: {"order": an ``Turn`` as JSON}.
+        config: {"turn": a ``Turn`` as JSON}.
         setup: What all trials share.
     """
-    order = Turn.from_json(config["order"])
-    run = setup.folder.run(order.run_name, "user" if setup.config.resources.workers else "worker")
+    turn = Turn.from_json(config["turn"])
+    run = setup.folder.run(turn.run_name, "user" if setup.config.resources.workers else "worker")
     state, reason = "finished", ""
     try:
         setup.origin.require_same_here()
-        _train(run, order, setup)
+        _train(run, turn, setup)
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
     except VersionError as error:
@@ -92,14 +92,14 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         state, reason = "failed", _reason(error)
         _keep_traceback(run)
     finally:
-        if run.home is not None:  # all is in the store; a node's disk cannot hold the runs of a sweep
+        if run.remote is not None:  # all is in the store; a node's disk cannot hold the runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason})
 
 
-def _train(run: RunFolder, order: Turn, setup: TrialSetup) -> None:
-    config = trial_config(setup.config, order.settings, seed=order.seed, epochs=order.epochs)
-    run, state = find(run.home or run.path, config, setup.methods, resume=False)
+def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
+    config = trial_config(setup.config, turn.settings, seed=turn.seed, epochs=turn.epochs)
+    run, state = find(run.remote or run.path, config, setup.methods, resume=False)
     report = TurnReport(run, config.evaluation.objective)
     if state == "finished":
         report.replay()
@@ -107,30 +107,30 @@ def _train(run: RunFolder, order: Turn, setup: TrialSetup) -> None:
     weights = None
     if setup.weights is not None and state == "new":
         weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
-    job = Job(run, config, setup.methods[config.method_name], None, setup.command, weights)
+    spec = RunSpec(run, config, setup.methods[config.method_name], None, setup.command, weights)
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())
         _claim_patiently(stack, run, config)
         if config.resources.workers:
             from ebclab.training.ray_train.launch import launch
 
-            launch(job, report)
+            launch(spec, report)
             return
         device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
         if device.type == "cuda" and 0 < setup.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(setup.gpus)
-        place = Place(device, set_threads(setup.threads))
+        place = DeviceAssignment(device, set_threads(setup.threads))
         images = setup.images.split() if setup.images else None
-        job = replace(job, images=images)
-        prepared = prepare(config, device, images, job.method_class, weights=weights)
-        train_rank(job, prepared, place, report, run.stop)
+        spec = replace(spec, images=images)
+        prepared = prepare(config, device, images, spec.method_class, weights=weights)
+        train_rank(spec, prepared, place, report, run.stop)
 
 
 def _at_hand(weights: Path, folder: SweepFolder) -> Path:
     """Return where this machine has the initial weights, which a store may hold."""
-    if folder.home is None:
+    if folder.remote is None:
         return weights
-    copy, store = folder.home.of("worker").copy / weights.name, Store(folder.home)
+    copy, store = folder.remote.of("worker").cache / weights.name, Store(folder.remote)
     there = store.stored(weights.name)
     changed = there.changed.timestamp() if there is not None and there.changed is not None else math.inf
     if not copy.exists() or changed > copy.stat().st_mtime:
@@ -152,7 +152,7 @@ def _no_warnings() -> Iterator[None]:
 
 def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig) -> None:
     """Hold the run folder, waiting for a moment while a dying process still does."""
-    give_up = time.monotonic() + (_LOCK_SECONDS if run.home is None else LIFETIME + _LOCK_SECONDS)
+    give_up = time.monotonic() + (_LOCK_SECONDS if run.remote is None else LIFETIME + _LOCK_SECONDS)
     while True:
         try:
             stack.enter_context(claim(run, config))
@@ -160,7 +160,7 @@ def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig)
         except RunError:
             if time.monotonic() > give_up:
                 raise
-            time.sleep(0.2 if run.home is None else 3.0)
+            time.sleep(0.2 if run.remote is None else 3.0)
 
 
 class TurnReport:

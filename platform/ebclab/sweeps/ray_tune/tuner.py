@@ -21,23 +21,25 @@ from ebclab.sweeps.resources import TrialResources
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
 
 
-def run_sweep_trials(course: SweepScheduler, setup: TrialSetup, slots: TrialResources, storage: Path, on_step: Callable[[], None]) -> None:
+def run_sweep_trials(
+    scheduler: SweepScheduler, setup: TrialSetup, resources: TrialResources, storage: Path, on_step: Callable[[], None]
+) -> None:
     """Train all trials of a course, on the cluster that this process has joined.
 
     Args:
-        course: What to train.
+        scheduler: What to train.
         setup: What all trials share.
-        slots: What a trial reserves.
+        resources: What a trial reserves.
         storage: Where Tune may write; of no use to a resume.
         on_step: Called several times a second.
     """
     tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(slots)),
+        tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(resources)),
         tune_config=tune.TuneConfig(
             num_samples=-1,
-            max_concurrent_trials=slots.concurrent,  # as many may wait for a process at once; Tune's default is one
-            search_alg=_Orders(course),
-            scheduler=_Judge(course),
+            max_concurrent_trials=resources.concurrent,  # as many may wait for a process at once; Tune's default is one
+            search_alg=_Turns(scheduler),
+            scheduler=_Judge(scheduler),
             reuse_actors=True,
             trial_name_creator=_name,
             trial_dirname_creator=_name,
@@ -47,19 +49,19 @@ def run_sweep_trials(course: SweepScheduler, setup: TrialSetup, slots: TrialReso
     tuner.fit()
 
 
-def _resources(slots: TrialResources) -> dict[str, float]:
+def _resources(resources: TrialResources) -> dict[str, float]:
     """Return what Ray reserves for a turn; one whose workers reserve for themselves gets a place on the head node."""
-    if slots.cpus or slots.gpus:
-        return {"cpu": slots.cpus, "gpu": slots.gpus}
+    if resources.cpus or resources.gpus:
+        return {"cpu": resources.cpus, "gpu": resources.gpus}
     return {"cpu": 0, "node:__internal_head__": 0.001}  # Tune wants a reservation, and this one takes nothing away
 
 
 def _name(trial: TuneTrial) -> str:
-    return f"{_order(turn).run_name}-{turn.trial_id}"
+    return f"{_turn(trial).run_name}-{trial.trial_id}"
 
 
-def _order(trial: TuneTrial) -> Turn:
-    return Turn.from_json(turn.config["order"])
+def _turn(trial: TuneTrial) -> Turn:
+    return Turn.from_json(trial.config["turn"])
 
 
 class _Unsaved:
@@ -69,18 +71,18 @@ class _Unsaved:
         return {}
 
 
-class _Orders(_Unsaved, Searcher):
+class _Turns(_Unsaved, Searcher):
     """Tune asks for the next trial; the course gives its next order."""
 
-    def __init__(self, course: SweepScheduler) -> None:
+    def __init__(self, scheduler: SweepScheduler) -> None:
         super().__init__()
-        self._course = course
+        self._scheduler = scheduler
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
-        if self._course.is_over:
+        if self._scheduler.is_over:
             return str(Searcher.FINISHED)
-        order = self._course.next_order()
-        return {"order": order.to_json()} if order else None
+        turn = self._scheduler.next_turn()
+        return {"turn": turn.to_json()} if turn else None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         pass
@@ -95,41 +97,41 @@ class _Orders(_Unsaved, Searcher):
 class _Judge(_Unsaved, FIFOScheduler):
     """Tune tells what a trial reports; the course says whether it goes on."""
 
-    def __init__(self, course: SweepScheduler) -> None:
+    def __init__(self, scheduler: SweepScheduler) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._course = course
+        self._scheduler = scheduler
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits.
 
         Turns that still wait for a place when the sweep is to end are not given one.
         """
-        if self._course.stop.is_set:
+        if self._scheduler.stop.is_set:
             for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
                 tune_controller.stop_trial(turn)
         return None
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        order, seconds = _order(trial), float(result["time_total_s"])
+        turn, seconds = _turn(trial), float(result["time_total_s"])
         if "outcome" in result:
-            self._course.on_outcome(order.trial, result["outcome"], result["reason"], seconds)
+            self._scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds)
             return str(TrialScheduler.STOP)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
-        ends = self._course.on_epoch(order.trial, result["epoch"], result["objective"], seconds, metrics)
+        ends = self._scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics)
         return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> None:
-        self._course.on_turn_over(_order(trial).trial)
+        self._scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
-        self._course.on_outcome(_order(trial).trial, "interrupted", "stopped before it had a place", 0.0)
-        self._course.on_turn_over(_order(trial).trial)
+        self._scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a place", 0.0)
+        self._scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         error = trial.get_pickled_error()  # none when there was nobody left to raise one
         lines = str(error).strip().splitlines() if error else []
-        self._course.on_death(_order(trial).trial, lines[-1] if lines else "its process died")
-        self._course.on_turn_over(_order(trial).trial)
+        self._scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
+        self._scheduler.on_turn_over(_turn(trial).trial)
 
 
 class _Heartbeat(_Unsaved, TrialProgressCallback):

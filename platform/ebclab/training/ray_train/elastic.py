@@ -43,7 +43,7 @@ class ElasticPolicy(ElasticScalingPolicy):
         return self._placement.largest(min(self._fed(), super()._count_possible_workers(reserved_resources)))
 
     def _newest(self) -> str:
-        if self._run.home is not None and time.monotonic() - self._looked < _LOOK:
+        if self._run.remote is not None and time.monotonic() - self._looked < _LOOK:
             return self._seen
         self._looked = time.monotonic()
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ebclab.background import logged
 from ebclab.runs.metrics_log import MetricsLog
-from ebclab.runs.stop_request import StopFlag, FileRequest, stop_on_signals
+from ebclab.runs.stop_request import FileRequest, StopFlag, stop_on_signals
 from ebclab.training.display import Display
 from ebclab.training.health.record import in_words
 

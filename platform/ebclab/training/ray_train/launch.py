@@ -23,17 +23,17 @@ from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from ebclab.cluster.draining import on_drain
-from ebclab.cluster.join import cluster_size, joined, nodes
+from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, require_cpus
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
 from ebclab.errors import EbclabError, TrainingError
 from ebclab.hardware import resolve_device
-from ebclab.storage.sync import watched
+from ebclab.storage.sync import downloading
 from ebclab.training.display import Display
 from ebclab.training.process_group import raised_elsewhere
-from ebclab.training.rank import Job
+from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train.elastic import ElasticPolicy
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of
@@ -45,13 +45,13 @@ from energy_contrast.networks.batch_norm import GlobalBatchNorm
 _RESIZE_SECONDS = 60.0  # an elastic run looks this often for CPUs or GPUs that came or went
 
 
-def launch(job: Job, display: Display) -> dict[str, Any]:
-    """Train ``job`` on as many workers as its settings say and return what result.json says.
+def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
+    """Train ``spec`` on as many workers as its settings say and return what result.json says.
 
     An instance of Ray that this process has joined already is used and left running.
 
     Args:
-        job: The run; its folder exists and is held by this process.
+        spec: The run; its folder exists and is held by this process.
         display: Where progress is shown.
 
     Raises:
@@ -59,42 +59,42 @@ def launch(job: Job, display: Display) -> dict[str, Any]:
         TrainingError: Numbers stopped being finite, workers died too often, or the head of the cluster was lost.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    resources = job.config.resources
-    method = build_method(job.config, job.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
-    sizes = _sizes(job, method)
+    resources = spec.config.resources
+    method = build_method(spec.config, spec.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
+    sizes = _sizes(spec, method)
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
-    choice = delivery_of(job.config, lambda: method, job.images, here)
+    choice = delivery_of(spec.config, lambda: method, spec.images, here)
     display.note(choice.reason)
-    job.run.note(REFUSAL).clear()
-    job.run.save_now.clear()
-    follower = RunFollower(job.run.metrics, job.config.training.epochs, display)
-    with joined(resources.address or os.environ.get("RAY_ADDRESS") or "local", display) as head:
+    spec.run.note(REFUSAL).clear()
+    spec.run.save_now.clear()
+    follower = RunFollower(spec.run.metrics, spec.config.training.epochs, display)
+    with cluster_session(resources.address or os.environ.get("RAY_ADDRESS") or "local", display) as head:
         require_same_versions()
         streamed = choice.delivery == "stream"
-        placement = _place(job, sizes, streamed=streamed)
-        stream = plan_stream(job.config, num_views=method.num_views) if streamed else None
+        placement = _place(spec, sizes, streamed=streamed)
+        stream = plan_stream(spec.config, num_views=method.num_views) if streamed else None
         display.note(f"starting {placement.in_words()}")
-        trainer = _Trainer(job, placement, stream)
+        trainer = _Trainer(spec, placement, stream)
         try:
-            with watched(job.run.home, job.run.metrics.path.name), on_drain(partial(_save_now, job, display)):
-                outcome = watch(trainer.fit, follower, job.run.stop).return_value
+            with downloading(spec.run.remote, spec.run.metrics.path.name), on_drain(partial(_save_now, spec, display)):
+                outcome = watch(trainer.fit, follower, spec.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
-            raise (head.lost() or _failure(job, error)) from error
+            raise (head.lost() or _failure(spec, error)) from error
     if outcome["exit_code"]:
         raise raised_elsewhere(outcome["exit_code"], outcome["text"])
     result: dict[str, Any] = outcome["result"]
     return result
 
 
-def _save_now(job: Job, display: Display, machines: list[str]) -> None:
+def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:
     """Have the workers save before machines are taken away."""
     display.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
-    job.run.save_now.set()
+    spec.run.save_now.set()
 
 
-def _sizes(job: Job, method: Method) -> tuple[int, ...]:
+def _sizes(spec: RunSpec, method: Method) -> tuple[int, ...]:
     """Return the numbers of workers that this run may have."""
-    config = job.config
+    config = spec.config
     return allowed_sizes(
         config.resources.workers,
         config.resources.max_workers or config.resources.workers,
@@ -103,13 +103,13 @@ def _sizes(job: Job, method: Method) -> tuple[int, ...]:
     )
 
 
-def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
+def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
     """Return what each worker reserves on the cluster that this process has joined.
 
     Raises:
         UserError: The cluster can never hold the run.
     """
-    resources = job.config.resources
+    resources = spec.config.resources
     cpus, gpus = cluster_size()
     with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
     share = resources.cpus_per_worker
@@ -123,26 +123,26 @@ def _place(job: Job, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
     return placement
 
 
-def _train_on_stream(job: Job, placement: Placement, origin: Origin, stream: Any) -> dict[str, Any]:
+def _train_on_stream(spec: RunSpec, placement: Placement, origin: Origin, stream: Any) -> dict[str, Any]:
     """Train in a worker that takes its shard of a stream; ``stream`` is a reference to it in the object store."""
-    return train_on_worker(job, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
+    return train_on_worker(spec, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
 
 
 class _Trainer(TorchTrainer):
     """A TorchTrainer whose elastic runs use only the allowed numbers of workers."""
 
-    def __init__(self, job: Job, placement: Placement, stream: Stream | None) -> None:
-        self._job, self._placement = job, placement
+    def __init__(self, spec: RunSpec, placement: Placement, stream: Stream | None) -> None:
+        self._job, self._placement = spec, placement
         sizes = placement.sizes
         origin = Origin.here()
-        work = partial(train_on_worker, job, placement, origin)
+        work = partial(train_on_worker, spec, placement, origin)
         ingest: dict[str, Any] = {}
         if stream is not None:
-            work = partial(_train_on_stream, job, placement, origin, ray.put(stream))
-            num_batches = len(stream.plan.train) // job.config.training.batch_size
+            work = partial(_train_on_stream, spec, placement, origin, ray.put(stream))
+            num_batches = len(stream.plan.train) // spec.config.training.batch_size
 
             def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint
-                step = job.run.of("controller").pull(("last",)).newest_step()
+                step = spec.run.of("controller").pull(("last",)).newest_step()
                 return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
 
             ingest["datasets"] = {"train": dataset}
@@ -158,8 +158,8 @@ class _Trainer(TorchTrainer):
             ),
             run_config=RunConfig(
                 name="train",
-                storage_path=str(job.run.ray),
-                failure_config=FailureConfig(max_failures=job.config.resources.max_failures),
+                storage_path=str(spec.run.ray),
+                failure_config=FailureConfig(max_failures=spec.config.resources.max_failures),
             ),
             **ingest,
         )
@@ -171,14 +171,14 @@ class _Trainer(TorchTrainer):
         return super()._initialize_and_run_controller(**arguments)
 
 
-def _failure(job: Job, error: Exception) -> EbclabError:
+def _failure(spec: RunSpec, error: Exception) -> EbclabError:
     """Return in one sentence why Ray gave up."""
-    good = job.run.newest_checkpoint()
+    good = spec.run.newest_checkpoint()
     kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
     if not isinstance(error, WorkerGroupError):
         return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
     reasons = "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(error.worker_failures.items()))
-    allowed = job.config.resources.max_failures
+    allowed = spec.config.resources.max_failures
     return TrainingError(
         f"workers failed {allowed + 1} times, resources.max_failures allows {allowed}; the last time {reasons}; {kept}"
     )

@@ -17,7 +17,7 @@ from ebclab.runs.metrics_log import LogEvents
 from ebclab.storage import atomic
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import Ranks
-from ebclab.training.rank import Job, Place, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.ray_train.streamed import prepare_streamed
 from ebclab.training.setup import Prepared, prepare
 
@@ -42,11 +42,13 @@ class StreamPart:
     shard: Any
 
 
-def train_on_worker(job: Job, placement: Placement, origin: Origin, part: StreamPart | None = None) -> dict[str, Any]:
+def train_on_worker(
+    spec: RunSpec, placement: Placement, origin: Origin, part: StreamPart | None = None
+) -> dict[str, Any]:
     """Train the share of the rank that torch's process group says this process is.
 
     Args:
-        job: The run.
+        spec: The run.
         placement: What this worker has reserved.
         origin: Where the run was launched; this machine must run the same versions.
         part: This worker's part of the stream; None where images are resident.
@@ -60,18 +62,23 @@ def train_on_worker(job: Job, placement: Placement, origin: Origin, part: Stream
             started again, find the sentence in the run folder, and return it.
     """
     ranks = Ranks.of_process_group()
-    job = replace(job, run=job.run.of("worker"))
-    refusal = job.run.note(REFUSAL)
+    spec = replace(spec, run=spec.run.of("worker"))
+    refusal = spec.run.note(REFUSAL)
     if said := refusal.read():
         told: dict[str, Any] = json.loads(said)
         return told
     try:
-        place, prepared = ranks.together(lambda: _prepared(job, placement, origin, ranks, part))
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "ranks": ranks.world_size, "threads": place.threads}
-        job.run.ray.mkdir(exist_ok=True)
-        atomic.write_json(job.run.ray / f"worker-{ranks.rank}.json", who)
-        with LogEvents(job.run.metrics, active=ranks.rank == 0):
-            result = train_rank(job, prepared, place, SilentDisplay(), job.run.stop)
+        assignment, prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
+        who = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "ranks": ranks.world_size,
+            "threads": assignment.threads,
+        }
+        spec.run.ray.mkdir(exist_ok=True)
+        atomic.write_json(spec.run.ray / f"worker-{ranks.rank}.json", who)
+        with LogEvents(spec.run.metrics, active=ranks.rank == 0):
+            result = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop)
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)
@@ -87,20 +94,20 @@ def _refused(error: EbclabError) -> dict[str, Any]:
 
 
 def _prepared(
-    job: Job, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None
-) -> tuple[Place, Prepared]:
+    spec: RunSpec, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None
+) -> tuple[DeviceAssignment, Prepared]:
     origin.require_same_here()
-    if not job.run.pull(NEEDED).config_path.exists():
+    if not spec.run.pull(NEEDED).config_path.exists():
         raise UserError(
-            f"{job.run.path}: the worker on {socket.gethostname()} does not see the run folder; "
+            f"{spec.run.path}: the worker on {socket.gethostname()} does not see the run folder; "
             "put --runs on storage that all nodes share, or into an object store"
         )
-    resources = job.config.resources
+    resources = spec.config.resources
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
-    place = Place(device, set_threads(resources.threads or placement.threads))
+    assignment = DeviceAssignment(device, set_threads(resources.threads or placement.threads))
     if part is None:
-        return place, prepare(job.config, device, job.images, job.method_class, ranks, job.weights)
-    step = job.run.newest_step()
-    return place, prepare_streamed(
-        job.config, device, job.method_class, ranks, part.stream, part.shard, step, job.weights
+        return assignment, prepare(spec.config, device, spec.images, spec.method_class, ranks, spec.weights)
+    step = spec.run.newest_step()
+    return assignment, prepare_streamed(
+        spec.config, device, spec.method_class, ranks, part.stream, part.shard, step, spec.weights
     )

@@ -15,7 +15,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ebclab.sweeps.display import live_table as table_module
-from ebclab.sweeps.display.live_table import LineDisplay, SweepProgress, TableDisplay, choose_sweep_display, final_table
+from ebclab.sweeps.display.live_table import (
+    SweepLineDisplay,
+    SweepProgress,
+    SweepTableDisplay,
+    choose_sweep_display,
+    final_table,
+)
 from ebclab.sweeps.display.trial_table import TrialTable, best_trial, short, short_names, varying_settings
 from ebclab.sweeps.trial import OVER, Epoch, State, Trial
 
@@ -143,7 +149,7 @@ def test_the_best_is_the_highest_newest_value_of_a_searching_trial_that_went_wel
 
 def test_running_trials_come_first_then_the_best_down_and_waiting_ones_last(wait: Callable[[float], None]) -> None:
     stream = Terminal()
-    display = TableDisplay(Console(file=stream, force_terminal=True, width=80, height=30))
+    display = SweepTableDisplay(Console(file=stream, force_terminal=True, width=80, height=30))
     display.start("sweep", "holdout_knn", 9)
     trials = [trial("1", state="waiting"), trial("2", [0.2], state="stopped"), trial("3", [0.9], state="finished")]
     trials += [trial("4", state="failed"), trial("5", [0.1]), trial("6", [0.3], state="waiting")]
@@ -163,7 +169,7 @@ def test_running_trials_come_first_then_the_best_down_and_waiting_ones_last(wait
 
 def test_the_table_is_drawn_four_times_a_second_and_as_it_stands_at_the_end(wait: Callable[[float], None]) -> None:
     stream = Terminal()
-    display = TableDisplay(Console(file=stream, force_terminal=True, width=80, height=24))
+    display = SweepTableDisplay(Console(file=stream, force_terminal=True, width=80, height=24))
     display.stop()  # before a start there is nothing to stop
     display.start("sweep [x]", "holdout_knn", 2)
     assert "sweep [x]: 2 trials, objective holdout_knn" in stream.getvalue()
@@ -179,7 +185,7 @@ def test_the_table_is_drawn_four_times_a_second_and_as_it_stands_at_the_end(wait
 
 def test_a_second_phase_leaves_the_table_of_the_first_on_the_screen(wait: Callable[[float], None]) -> None:
     stream = Terminal()
-    display = TableDisplay(Console(file=stream, force_terminal=True, width=80, height=24))
+    display = SweepTableDisplay(Console(file=stream, force_terminal=True, width=80, height=24))
     for name in ("sweep, search", "sweep, confirm"):
         display.start(name, "holdout_knn", 1)
         display.show([trial("1", [0.5])])
@@ -190,15 +196,15 @@ def test_a_second_phase_leaves_the_table_of_the_first_on_the_screen(wait: Callab
 
 def test_a_pipe_or_a_dumb_terminal_gets_lines_and_a_terminal_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(choose_sweep_display(io.StringIO()), LineDisplay)
-    assert isinstance(choose_sweep_display(Terminal()), TableDisplay)
+    assert isinstance(choose_sweep_display(io.StringIO()), SweepLineDisplay)
+    assert isinstance(choose_sweep_display(Terminal()), SweepTableDisplay)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(choose_sweep_display(Terminal()), LineDisplay)
+    assert isinstance(choose_sweep_display(Terminal()), SweepLineDisplay)
 
 
 def test_lines_tell_when_a_trial_starts_and_ends_once_each(wait: Callable[[float], None]) -> None:
     stream = io.StringIO()
-    display = LineDisplay(stream)
+    display = SweepLineDisplay(stream)
     display.start("sweep", "holdout_knn", 3)
     known, own, late = trial("1", [0.5], state="finished"), trial("2", state="waiting"), trial("3", [0.25] * 4)
     for _ in range(2):
@@ -220,7 +226,7 @@ def test_lines_tell_when_a_trial_starts_and_ends_once_each(wait: Callable[[float
 
 def test_a_line_about_the_sweep_comes_every_ten_seconds_at_most(wait: Callable[[float], None]) -> None:
     stream = io.StringIO()
-    display = LineDisplay(stream)
+    display = SweepLineDisplay(stream)
     display.start("sweep", "holdout_knn", 4)
     trials = [trial("1", [0.5], state="finished"), trial("2", [0.25], state="finished")]
     for _ in range(50):

@@ -25,16 +25,16 @@ SILENT = SimpleNamespace(start=lambda *_: None, show=lambda *_: None, stop=lambd
 def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_trial_is_given_up(
     sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse_the_second(course: SweepScheduler, *_: Any) -> None:
-        first, second = course.next_order(), course.next_order()
+    def refuse_the_second(scheduler: SweepScheduler, *_: Any) -> None:
+        first, second = scheduler.next_turn(), scheduler.next_turn()
         assert first is not None
         assert second is not None
-        course.on_outcome(second.trial, "refused", "node gpu-7: torch 1.0, got 2.0", 1.0)
-        course.on_turn_over(second.trial)
-        assert course.next_order() is None  # nothing new begins
-        course.on_outcome(first.trial, "interrupted", "stopped", 1.0)
-        course.on_turn_over(first.trial)
-        assert course.is_over
+        scheduler.on_outcome(second.trial, "refused", "node gpu-7: torch 1.0, got 2.0", 1.0)
+        scheduler.on_turn_over(second.trial)
+        assert scheduler.next_turn() is None  # nothing new begins
+        scheduler.on_outcome(first.trial, "interrupted", "stopped", 1.0)
+        scheduler.on_turn_over(first.trial)
+        assert scheduler.is_over
 
     monkeypatch.setattr(phase, "run_course", refuse_the_second)
     plan, log = sweep_plan(trials=3), SweepLog(tmp_path / "trials.jsonl")

@@ -129,26 +129,26 @@ def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
     return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, **common)
 
 
-def order(epochs: int, **settings: Any) -> dict[str, Any]:
-    return {"order": Turn("0000", "0000", settings, 0, epochs).to_json()}
+def turn(epochs: int, **settings: Any) -> dict[str, Any]:
+    return {"turn": Turn("0000", "0000", settings, 0, epochs).to_json()}
 
 
 def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(
     setup: TrialSetup, reports: list[dict[str, Any]]
 ) -> None:
-    run_turn(order(2), setup)
+    run_turn(turn(2), setup)
     first = list(reports)
     assert [told.get("epoch") for told in first] == [1, 2, None]
     assert first[-1] == {"outcome": "finished", "reason": ""}
     reports.clear()
-    run_turn(order(2), setup)
+    run_turn(turn(2), setup)
     assert [(told.get("epoch"), told.get("objective")) for told in reports] == [
         (told.get("epoch"), told.get("objective")) for told in first
     ]
 
 
 def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, reports: list[dict[str, Any]]) -> None:
-    run_turn(order(1, **{"training.batch_size": 4096}), setup)
+    run_turn(turn(1, **{"training.batch_size": 4096}), setup)
     (told,) = reports
     assert told["outcome"] == "failed"
     assert "\n" not in told["reason"]
@@ -159,7 +159,7 @@ def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_ru
     setup: TrialSetup, reports: list[dict[str, Any]]
 ) -> None:
     elsewhere = Origin("the-head", {**setup.origin.versions, "torch": "1.0"})
-    run_turn(order(1), replace(setup, origin=elsewhere))
+    run_turn(turn(1), replace(setup, origin=elsewhere))
     (told,) = reports
     assert told["outcome"] == "refused"
     assert "got 1.0 where the command runs; install the same wheel" in told["reason"]
@@ -171,10 +171,10 @@ def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_lat
 ) -> None:
     run = setup.folder.run("0000")
     run.stop.set()
-    run_turn(order(3), setup)
+    run_turn(turn(3), setup)
     assert reports[-1]["outcome"] == "interrupted"
     run.stop.clear()
-    run_turn(order(3), setup)
+    run_turn(turn(3), setup)
     assert reports[-1]["outcome"] == "finished"
 
 
@@ -188,13 +188,13 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     config = replace(setup.config, init=InitConfig("there", digest_of(tensors)))
     starting = replace(setup, config=config, weights=kept)
     still = {"optimizer.learning_rate": 1e-30}
-    run_turn(order(1, **still), starting)
+    run_turn(turn(1, **still), starting)
     assert reports[-1] == {"outcome": "finished", "reason": ""}
     found = checkpoint.load(setup.folder.trials / "0000" / "checkpoints")
     assert found is not None
     assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
     kept.unlink()
-    run_turn(order(2, **still), starting)
+    run_turn(turn(2, **still), starting)
     assert reports[-1] == {"outcome": "finished", "reason": ""}
 
 
@@ -202,6 +202,6 @@ def test_a_trial_without_the_weights_it_should_begin_with_fails(
     setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     config = replace(setup.config, init=InitConfig("there", "0" * 64))
-    run_turn(order(1), replace(setup, config=config, weights=tmp_path / "missing.safetensors"))
+    run_turn(turn(1), replace(setup, config=config, weights=tmp_path / "missing.safetensors"))
     assert reports[-1]["outcome"] == "failed"
     assert "missing.safetensors" in reports[-1]["reason"]
