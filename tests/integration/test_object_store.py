@@ -15,7 +15,7 @@ from ebclab.cli import main
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 from ebclab.training.display import SilentDisplay
 
 TINY = ["data.train_limit=96", "data.holdout_rate=0.2", "training.batch_size=32", "training.epochs=2"]
@@ -77,15 +77,15 @@ def test_prepare_writes_into_a_bucket_and_never_over_something(store: Any, capsy
 def test_a_copy_that_was_broken_off_is_noticed_whatever_had_arrived(
     count: int, sentence: str, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload, arrived = Place.upload, []
+    upload, arrived = Location.upload, []
 
-    def break_off(place: Place, file: Path, name: str) -> None:
+    def break_off(place: Location, file: Path, name: str) -> None:
         if len(arrived) == count:
             raise DataError("--to: the line is dead")
         upload(place, file, name)
         arrived.append(name)
 
-    monkeypatch.setattr(Place, "upload", break_off)
+    monkeypatch.setattr(Location, "upload", break_off)
     with pytest.raises(DataError, match="the line is dead"):
         prepare_dataset({"train": load_split("digits", None, "train")}, f"s3://sets/half-{count}", shards=2)
     assert arrived[:2] == ["checksums.json", "dataset.json"][:count]

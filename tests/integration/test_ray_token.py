@@ -196,7 +196,8 @@ def _nodes(head: Head) -> int:
 def test_what_the_user_says_about_stores_holds_on_all_nodes(head: Head, tmp_path: Path) -> None:
     code = "import os, sys; from ebclab.cluster.join import cluster_session; import ray\n"
     code += "from ebclab.training.display import SilentDisplay\n"
-    code += "with cluster_session(sys.argv[1], SilentDisplay()): print(ray.get(ray.remote(lambda: dict(os.environ)).remote()))"
+    code += "with cluster_session(sys.argv[1], SilentDisplay()):\n"
+    code += "    print(ray.get(ray.remote(lambda: dict(os.environ)).remote()))"
     told = {"EBCLAB_COPIES": "copies", "EBCLAB_STORAGE_PATIENCE": "7"}
     for job in ({}, {"RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"env_vars": {"EBCLAB_COPIES": "own"}}}'}):
         done = subprocess.run(

@@ -12,9 +12,9 @@ SOURCES = [path for folder in ("platform/ebclab", "methods/energy_contrast") for
 
 READERS_OF_PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "cPickle", "_pickle"}
 MAY_NAME_THEM = {
-    "platform/ebclab/data/cifar.py": {"pickle.Unpickler"},  # the base of one that knows five names
-    "platform/ebclab/training/checkpoint.py": {"pickle.UnpicklingError"},
-    "platform/ebclab/training/cluster_nodes.py": {  # how a question travels to a node
+    "platform/ebclab/data/sources/cifar.py": {"pickle.Unpickler"},  # the base of one that knows five names
+    "platform/ebclab/runs/checkpoint.py": {"pickle.UnpicklingError"},
+    "platform/ebclab/cluster/same_versions.py": {  # how a question travels to a node
         "cloudpickle.register_pickle_by_value",
         "cloudpickle.unregister_pickle_by_value",
     },
@@ -108,7 +108,7 @@ def test_the_yaml_loader_is_a_safe_one() -> None:
 
 
 def test_nothing_ebclab_starts_by_itself_has_a_dashboard() -> None:
-    text = (ROOT / "platform" / "ebclab" / "training" / "membership.py").read_text(encoding="utf-8")
+    text = (ROOT / "platform" / "ebclab" / "cluster" / "join.py").read_text(encoding="utf-8")
     (call,) = [
         node
         for node in ast.walk(ast.parse(text))
@@ -117,7 +117,5 @@ def test_nothing_ebclab_starts_by_itself_has_a_dashboard() -> None:
     given = {word.arg: ast.unparse(word.value) for word in call.keywords}
     assert given["include_dashboard"] == "dashboard"
     assert "dashboard = False if address == 'local' else None" in ast.unparse(ast.parse(text))
-    elsewhere = [
-        path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "membership.py"
-    ]
+    elsewhere = [path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "join.py"]
     assert elsewhere == []

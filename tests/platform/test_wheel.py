@@ -30,11 +30,11 @@ def test_the_wheel_contains_every_module_and_both_data_folders(wheel: Path) -> N
         for path in (root / package).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 assert path.relative_to(root).as_posix() in inside
-    for folder in ("search_spaces", "cluster"):
+    for folder, packaged in (("search_spaces", "search_spaces"), ("cluster", "cluster_files")):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file():
-                assert f"ebclab/{folder}/{path.relative_to(ROOT / folder).as_posix()}" in inside
-        assert any(name.startswith(f"ebclab/{folder}/") for name in inside), folder
+                assert f"ebclab/{packaged}/{path.relative_to(ROOT / folder).as_posix()}" in inside
+        assert any(name.startswith(f"ebclab/{packaged}/") for name in inside), folder
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from energy_contrast.method import Batch, Progress, StepOutput
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
-from .conftest import DIAGNOSTICS
+from ..conftest import DIAGNOSTICS
 
 SIZE = 8
 

@@ -9,7 +9,7 @@ from energy_contrast.losses import nt_xent
 from energy_contrast.method import Batch, Method
 from energy_contrast.networks import build_encoder
 
-from .conftest import DIAGNOSTICS
+from ..conftest import DIAGNOSTICS
 
 
 def build(**settings: object) -> Simclr:

@@ -16,7 +16,7 @@ from energy_contrast.losses import nt_xent
 from energy_contrast.method import Batch, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
-from .conftest import DIAGNOSTICS
+from ..conftest import DIAGNOSTICS
 
 SIZE = 5
 SMALL = {"buffer_size": 12, "num_steps": 3, "projection_size": 4, "reinit_rate": 0.6}

@@ -17,7 +17,7 @@ from energy_contrast.energy_based.vem_bank import VemBank, VemLangevinConfig
 from energy_contrast.method import Batch, PixelRange, Progress, StepOutput
 from energy_contrast.networks import build_encoder
 
-from .conftest import DIAGNOSTICS
+from ..conftest import DIAGNOSTICS
 
 BANKS = ["vem-langevin", "vem-svgd"]
 KEYS = [*BANKS, "vem-image"]

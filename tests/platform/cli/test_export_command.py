@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ebclab import formatting
 from ebclab.cli import runs
 from ebclab.export import load_encoder
 
@@ -113,9 +114,9 @@ def test_yes_deletes_without_a_question(ebclab: Ebclab, finished: Path) -> None:
     ("num_bytes", "said"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (52_000, "52 kB"), (3_400_000_000, "3.4 GB")]
 )
 def test_sizes_are_read_at_a_glance(num_bytes: int, said: str) -> None:
-    assert runs._size(num_bytes) == said
+    assert formatting.size(num_bytes) == said
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(5, "5 s"), (90, "2 min"), (7200, "2 h"), (200_000, "2 d")])
 def test_ages_are_read_at_a_glance(seconds: float, said: str) -> None:
-    assert runs._age(seconds) == said
+    assert formatting.age(seconds) == said

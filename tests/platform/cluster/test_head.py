@@ -60,7 +60,7 @@ def test_another_head_in_its_place_is_not_the_one_that_was_joined(clock: Clock) 
 def test_a_process_that_waits_for_a_lost_head_ends_with_the_sentence() -> None:
     program = """
 import time
-from ebclab.training import head
+from ebclab.cluster import join as head
 from ebclab.training.display import LineDisplay
 import sys
 head._LOOK, head._PATIENCE = 0.01, 0.0

@@ -19,7 +19,7 @@ from ebclab.cluster.versions import Origin, mismatch, versions_here
 from ebclab.errors import VersionError
 from ebclab.runs.folder import RunFolder
 from ebclab.training.process_group import Ranks
-from ebclab.training.rank import Job
+from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train import worker
 from energy_contrast.catalog import METHODS
 
@@ -68,10 +68,10 @@ def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(tmp_path: Pat
 
     for package in versions._PACKAGES:
         module = sys.modules.get(package) or __import__(package)
-        skip = shutil.ignore_patterns("__pycache__", "cluster", "search_spaces")
+        skip = shutil.ignore_patterns("__pycache__", "cluster_files", "search_spaces")
         shutil.copytree(Path(str(module.__file__)).parent, tmp_path / package, ignore=skip)
     assert _told_by_another_process(tmp_path)["ebclab"] == versions_here()["ebclab"]
-    with (tmp_path / "energy_contrast" / "simclr.py").open("a") as file:
+    with (tmp_path / "energy_contrast" / "contrastive" / "simclr.py").open("a") as file:
         file.write("# another line\n")
     assert _told_by_another_process(tmp_path)["ebclab"] != versions_here()["ebclab"]
 
@@ -93,9 +93,9 @@ def test_a_worker_with_other_versions_returns_the_sentence_and_exit_code_2_befor
 ) -> None:
     monkeypatch.setattr(worker, "Ranks", SimpleNamespace(of_process_group=Ranks))
     config = ebclab.compose("simclr")
-    job = Job(RunFolder(tmp_path), config, METHODS["simclr"], None, ("test",))
+    spec = RunSpec(RunFolder(tmp_path), config, METHODS["simclr"], None, ("test",))
     elsewhere = Origin("the-head", {**versions_here(), "ebclab": "0.0.9 (bbbbbbbb)"})
-    told = worker.train_on_worker(job, Placement((1,), 1.0, 0), elsewhere)
+    told = worker.train_on_worker(spec, Placement((1,), 1.0, 0), elsewhere)
     assert told["exit_code"] == 2
     assert "got 0.0.9 (bbbbbbbb) where the command runs" in told["text"]
     assert list(tmp_path.iterdir()) == []

@@ -105,30 +105,30 @@ class Pair:
 
 
 def check(given: dict[str, Any]) -> tuple[Pair, Problems]:
-    findings = Problems()
-    return check_section("pair", Pair, given, lambda name: f"pair.{name}: unknown", findings), findings
+    problems = Problems()
+    return check_section("pair", Pair, given, lambda name: f"pair.{name}: unknown", problems), problems
 
 
 def test_right_values_make_the_config():
-    config, findings = check({"low": 0, "high": 5})
+    config, problems = check({"low": 0, "high": 5})
     assert config == Pair(0.0, 5.0)
     assert type(config.low) is float
-    assert findings.problems == []
+    assert problems.lines == []
 
 
 def test_rules_across_settings_are_checked():
-    _, findings = check({"low": 3})
-    assert findings.problems == ["pair.low: must not exceed high"]
+    _, problems = check({"low": 3})
+    assert problems.lines == ["pair.low: must not exceed high"]
 
 
 def test_rules_about_a_wrong_setting_are_not_checked_against_its_default():
-    _, findings = check({"low": 3, "high": "4"})
-    assert findings.problems == ["pair.high: wrong type, got '4'; must be a number, at least 0"]
+    _, problems = check({"low": 3, "high": "4"})
+    assert problems.lines == ["pair.high: wrong type, got '4'; must be a number, at least 0"]
 
 
 def test_unknown_names_and_wrong_values_are_reported_in_the_order_written():
-    _, findings = check({"middle": 1, "low": -1, "top": 2})
-    assert [line.split(":")[0] for line in findings.problems] == ["pair.middle", "pair.low", "pair.top"]
+    _, problems = check({"middle": 1, "low": -1, "top": 2})
+    assert [line.split(":")[0] for line in problems.lines] == ["pair.middle", "pair.low", "pair.top"]
 
 
 def test_settings_of_lists_every_field():

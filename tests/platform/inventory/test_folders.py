@@ -15,7 +15,7 @@ from ebclab.config import compose, to_yaml
 from ebclab.inventory.folders import RunCollection, shelf_at
 from ebclab.inventory.listing import inventory
 from ebclab.storage import object_store as storage
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.sync import leased
@@ -97,7 +97,7 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
 def test_a_whole_bucket_of_runs_is_listed(
     runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(storage, "_place", lambda root: Place(root.replace("s3://bucket", runs), "storage"))
+    monkeypatch.setattr(storage, "_place", lambda root: Location(root.replace("s3://bucket", runs), "storage"))
     assert main(["runs", "list", "--runs", "s3://bucket"]) == 0
     assert "1/1 epochs" in capsys.readouterr().out
     assert main(["export", "s3://bucket/one", "--to", "s3://bucket"]) == 2

@@ -14,7 +14,7 @@ from ebclab.cli import main
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import section
 from ebclab.storage import object_store as store
-from ebclab.storage.filesystem import Place
+from ebclab.storage.filesystem import Location
 from ebclab.storage.remote import COPIES
 
 
@@ -25,7 +25,7 @@ def sweep(sweep_folder: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     folder = sweep_folder()
     bucket = f"file://{folder.path.parent}"
-    monkeypatch.setattr(store, "_place", lambda root: Place(root.replace("s3://bucket", bucket), "storage"))
+    monkeypatch.setattr(store, "_place", lambda root: Location(root.replace("s3://bucket", bucket), "storage"))
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
     return Path(folder.path)
 

@@ -46,7 +46,7 @@ def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(remote: Remot
     assert mirror.push() == 0
     other = remote.of("worker")
     assert Mirror(other).pull(("last",))
-    assert visible(other.copy) == files(there)
+    assert visible(other.cache) == files(there)
 
 
 def test_hidden_folders_and_those_of_other_processes_are_not_entered(
@@ -208,7 +208,7 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
     assert finished == (requests >= 9)
     other = remote.of("worker")
     Mirror(other).pull(("last", "best"))
-    found = {path.name: path for path in (other.copy / "checkpoints").iterdir()}
+    found = {path.name: path for path in (other.cache / "checkpoints").iterdir()}
     assert any(name.startswith("last-") for name in found)
     for path in found.values():
         told = json.loads((path / "manifest.json").read_text())["files"]

@@ -40,10 +40,10 @@ def test_local_folders_have_no_home_elsewhere() -> None:
 def test_every_role_store_and_folder_has_a_copy_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path))
     homes = [remote for root in ("s3://a", "s3://b") for name in ("one", "two") if (remote := remote_in(root, name))]
-    copies = {each.copy for remote in homes for each in (remote, remote.of("worker"), remote.of("controller"))}
+    copies = {each.cache for remote in homes for each in (remote, remote.of("worker"), remote.of("controller"))}
     assert len(copies) == 12
     assert all(tmp_path in copy.parents for copy in copies)
-    assert (homes[0] / "trials").copy == homes[0].copy / "trials"
+    assert (homes[0] / "trials").cache == homes[0].cache / "trials"
 
 
 def test_copies_lie_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_bucket_is_a_home_of_its_own(address: str) -> None:
     folder = remote_at((remote / "runs").address)
     assert folder is not None
     assert folder == remote / "runs"
-    assert folder.copy == remote.cache / "runs"
+    assert folder.cache == remote.cache / "runs"
     assert (remote / "runs" / "one").inside == "runs/one"
 
 
@@ -81,15 +81,15 @@ def test_files_directly_in_a_bucket_are_read_and_written(remote: RemoteFolder, t
     assert set(store.names()) == {"one.txt", "deep/two.txt"}
     assert store.read("deep/two.txt") == b"2"
     Mirror(bucket).pull()
-    assert (bucket.copy / "deep" / "two.txt").read_bytes() == b"2"
+    assert (bucket.cache / "deep" / "two.txt").read_bytes() == b"2"
     store.delete("one.txt")
     assert store.stored("one.txt") is None
 
 
 _READ = """
 import os, sys
-from ebclab.storage.home import home_at
-copy = home_at(sys.argv[1]).of("reader").cache
+from ebclab.storage.remote import remote_at
+copy = remote_at(sys.argv[1]).of("reader").cache
 copy.mkdir(parents=True)
 (copy / "file").touch()
 if sys.argv[2] == "fork" and os.fork() == 0:
@@ -125,6 +125,6 @@ def test_every_reading_process_has_a_copy_that_ends_with_it(remote: RemoteFolder
 
 @pytest.mark.parametrize("address", ["s3://lab", "s3://lab/", "gs://lab?scheme=http"])
 def test_a_bucket_is_no_file_and_nobody_is_asked(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ebclab.storage.object_store.Place", lambda *place: pytest.fail(f"{place} was opened"))
+    monkeypatch.setattr("ebclab.storage.object_store.Location", lambda *place: pytest.fail(f"{place} was opened"))
     with pytest.raises(UserError, match=re.escape(f"{address}: a whole bucket, not a file; name a file in it")):
         fetched(address)

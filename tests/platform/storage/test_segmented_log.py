@@ -115,7 +115,7 @@ def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_p
     other = remote.of("worker")
     follower = Mirror(other)
     follower.pull()
-    log = write(other.copy, 1000, 1020)
+    log = write(other.cache, 1000, 1020)
     follower.push()
     assert read(remote) == log
     assert log.startswith(pushed[-1])

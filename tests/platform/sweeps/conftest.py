@@ -14,15 +14,12 @@ from typing import Any
 
 import pytest
 
-from ebclab.config import compose
 from ebclab.runs.stop_request import StopFlag
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import explore
 from ebclab.sweeps.proposals import SearchProposals
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
-from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
 
 SPACE = {
@@ -138,18 +135,6 @@ class Machine:
         facts: dict[str, Any] = {"seed": plan.config.seed, "trial_id": trial.id, "epoch": trial.epochs_done}
         point = explore(donor.point, plan.space, resample_rate=plan.population.resample_rate, **facts)
         return point, plan.space.settings(point)
-
-
-@pytest.fixture
-def sweep_plan() -> Callable[..., SweepPlan]:
-    """Make a plan of two live settings of SimCLR on digits; keywords are those of ``make_plan``."""
-
-    def make(*overrides: str, space: dict[str, Any] | None = None, **asked: Any) -> SweepPlan:
-        small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=6", "encoder.width=4"]
-        config = compose("simclr", overrides=[*small, "resources.threads=1", *overrides])
-        return make_plan(config, space=parse_space({"parameters": space or SPACE}, "test"), **asked)
-
-    return make
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def _refuse(*_: object, **__: object) -> Never:
 FAULTS: dict[str, tuple[Any, str, int]] = {  # what refuses, and the step at which all must stop
     "the checkpoint cannot be saved": (checkpoint, "save", 3),
     "the notice cannot be taken away": (FileRequest, "clear", 3),
-    "the store cannot be read": (one_rank, "kept", 0),
+    "the store cannot be read": (one_rank, "synced", 0),
 }
 
 

@@ -124,7 +124,7 @@ def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_pat
     display = SilentDisplay()
     display.note = said.append  # type: ignore[method-assign]
     ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=display)
-    assert "the method keeps 12.0 MB of images on each worker" in said
+    assert "the method keeps 12 MB of images on each worker" in said
 
 
 def test_a_methods_refusal_is_a_sentence_that_names_its_section(

@@ -14,14 +14,14 @@ _KINDS = ("folder", "parquet")
 _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
 
 
-class Location(NamedTuple):
+class DatasetLocation(NamedTuple):
     """A dataset that is named by its place."""
 
     kind: Literal["folder", "parquet"]
     path: str
 
 
-def location_of(name: str) -> Location | None:
+def location_of(name: str) -> DatasetLocation | None:
     """Return the place that a dataset's name gives, or None when it is the name of the catalogue.
 
     Args:
@@ -35,7 +35,7 @@ def location_of(name: str) -> Location | None:
         return None
     if not colon or not path.strip():
         raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")
-    return Location("folder" if kind == "folder" else "parquet", path)
+    return DatasetLocation("folder" if kind == "folder" else "parquet", path)
 
 
 def short_name(name: str) -> str:

@@ -1,6 +1,6 @@
 """How many workers an elastic run has, and when that may change: asked by Ray Train's controller every second.
 
-Private names of Ray 2.60 are used here; its own policy knows neither batch sizes nor Ray Data's share of the CPUs.
+Ray Train's own policy knows neither batch sizes nor Ray Data's share of the CPUs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import time
 from typing import Any
 
 import ray
-from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ScalingDecision
-from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScalingPolicy
-from ray.train.v2.api.config import ScalingConfig
 
 from ebclab.cluster.placement import Placement, fed_workers
+from ebclab.cluster.train_internals import ElasticScalingPolicy, NoopDecision, ScalingConfig, ScalingDecision
 from ebclab.errors import StoreError
 from ebclab.runs.folder import RunFolder
 

@@ -31,7 +31,7 @@ NODES = {
 }
 OLDER = """
 import signal, sys, time
-from ebclab.cli.cluster_watch import _instead_of_others
+from ebclab.cluster.spot.watcher import _instead_of_others
 if sys.argv[1:]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 with _instead_of_others():

@@ -36,7 +36,7 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
         scheduler.on_turn_over(first.trial)
         assert scheduler.is_over
 
-    monkeypatch.setattr(phase, "run_course", refuse_the_second)
+    monkeypatch.setattr(phase, "run_sweep_trials", refuse_the_second)
     plan, log = sweep_plan(trials=3), SweepLog(tmp_path / "trials.jsonl")
     setup: Any = None
     display: Any = SILENT
