@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ebclab.cli.settings import as_assignments, composed
+from ebclab.cli import options
+from ebclab.cli.options import RESULTS, as_assignments, composed
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -47,7 +48,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=Fals
 @app.command("prepare")
 def prepare(
     name: Annotated[str, typer.Argument(help="Dataset, folder:PATH or parquet:PATH.", show_default=False)],
-    to: Annotated[str, typer.Option(help="Folder to write, new or empty, also s3://...", show_default=False)],
+    to: Annotated[str, typer.Option(help="Folder to write, new or empty, also s3://...", show_default=False), RESULTS],
     shards: Annotated[
         int, typer.Option(min=0, help="Files of each split, at most one for every 1,024 images; 0: by size.")
     ] = 0,
@@ -62,9 +63,8 @@ def prepare(
     from ebclab.data.sources.write_parquet import prepare_dataset
     from ebclab.storage.filesystem import is_address
 
-    short = {option: f"data.{option}" for option in ("name", "root", "resize", "skip_corrupt")}
-    given = {"name": name, "root": root, "resize": resize, "skip_corrupt": skip_corrupt}
-    data = composed("simclr", None, None, as_assignments(given, short, ["views.recipe=none"])).data
+    given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
+    data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none"])).data
     splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
@@ -78,9 +78,7 @@ def show(
     views: Annotated[str, typer.Option(help="PNG to write: images and, beside each, its views.")] = "views.png",
     view_recipe: Annotated[str | None, typer.Option(help="`ebclab show --views` lists them.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Take the views of a recipe.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. views.flip_rate=0.5.")
-    ] = None,
+    assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. views.flip_rate=0.5.")] = None,
     root: _Root = None,
 ) -> None:
     """Draw images of a dataset and the views that training would make of them."""
@@ -88,9 +86,8 @@ def show(
     from ebclab.data.sources.load import load_split
     from ebclab.data.views.preview import draw_views
 
-    short = {"name": "data.name", "root": "data.root", "view_recipe": "views.recipe"}
-    given = {"name": name, "root": root, "view_recipe": view_recipe}
-    config = composed("simclr", recipe, None, as_assignments(given, short, assignments or []))
+    given = {"data.name": name, "data.root": root, "views.recipe": view_recipe}
+    config = composed("simclr", recipe, None, as_assignments(given, assignments))
     images = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
     draw_views(images, config.views, views, seed=config.seed)
     typer.echo(f"wrote {views}")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ebclab.cli.options import RESULTS, DataRoot
 from ebclab.errors import UserError
 
 if TYPE_CHECKING:
     from ebclab.evaluation.intervals import Score
+    from ebclab.evaluation.progress import OnProgress
 
 
 def evaluate(
-    run: Annotated[str, typer.Argument(help="Run folder, or its address: s3://bucket/runs/name.", show_default=False)],
+    run: Annotated[
+        str, typer.Argument(help="Run folder, or its address: s3://bucket/runs/name.", show_default=False), RESULTS
+    ],
     dataset: Annotated[str | None, typer.Option(help="Measure on another dataset than the run's own.")] = None,
-    data_root: Annotated[str | None, typer.Option(help="Folder that holds datasets.")] = None,
+    data_root: DataRoot = None,
     only: Annotated[
         str, typer.Option(help="Probes, separated by commas; or chains, a picture of them.")
     ] = "knn,linear",
@@ -34,10 +41,9 @@ def evaluate(
         return _picture_chains(run, data_root, checkpoint, only)
     import json
 
-    from ebclab.cli.progress import probe_progress
     from ebclab.runs.evaluate import evaluate_run
 
-    with probe_progress() as on_progress:
+    with _probe_progress() as on_progress:
         scores = evaluate_run(
             run,
             dataset=dataset,
@@ -84,3 +90,25 @@ def _summary(score: Score) -> str:
     """Return accuracy, its spread over seeds where there are several, and its interval over test images."""
     spread = f" +/- {100 * score.std:.1f}" if score.std is not None else ""
     return f"{100 * score.value:.1f} %{spread} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+
+
+@contextmanager
+def _probe_progress() -> Iterator[OnProgress]:
+    """Yield a callback (done, total, what) that moves one bar a task, and does nothing where nobody looks."""
+    from ebclab.evaluation.progress import silent
+
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(done: int, total: int, what: str) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done, total=total)
+
+        yield on_progress

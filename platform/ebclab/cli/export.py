@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
+from ebclab.cli.options import RESULTS
 from ebclab.errors import UserError
 
 
 def export(
     source: Annotated[
-        str, typer.Argument(metavar="RUN|SWEEP", help="Run or sweep: folder or address.", show_default=False)
+        str, typer.Argument(metavar="RUN|SWEEP", help="Run or sweep: folder or address.", show_default=False), RESULTS
     ],
-    to: Annotated[str, typer.Option("--to", help="Folder to make, or an address.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help="Folder to make, or an address.", show_default=False), RESULTS],
     top: Annotated[
         int | None, typer.Option(help="How many of a sweep's confirmed winners; 1 if not given.", show_default=False)
     ] = None,

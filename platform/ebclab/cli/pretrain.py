@@ -4,64 +4,75 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebclab.cli.settings import as_assignments, composed
+from ebclab.cli import options
+from ebclab.cli.options import RESULTS, as_assignments, composed, takes
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
     from ebclab.training.pretrain import RunResult
 
 
-_SHORT = {
-    "dataset": "data.name",
-    "data_root": "data.root",
-    "epochs": "training.epochs",
-    "seed": "seed",
-    "init": "init.weights",
-}
-"""Options that are settings, by name."""
+@dataclass(frozen=True)
+class PretrainOptions:
+    """What stands after ``ebclab pretrain``; the help of each option says what it means."""
 
-
-def pretrain(
-    method: Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)],
-    recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None,
+    method: options.Method
+    recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None
     config: Annotated[
         str | None, typer.Option(help="YAML file of settings, as `ebclab show` prints and runs keep.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Same as --set data.name=...")] = None,
-    data_root: Annotated[str | None, typer.Option(help="Folder that holds datasets.")] = None,
+    ] = None
+    dataset: options.Dataset = None
+    data_root: options.DataRoot = None
     workers: Annotated[
         str | None, typer.Option(metavar="W", help="0: this process; 2: two Ray workers; 1:4: as many as there are.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; METHOD-DATASET-seedSEED when left out.")] = None,
-    runs: Annotated[str, typer.Option(help="Folder that holds runs, or an address: s3://bucket/runs.")] = "runs",
+    ] = None
+    epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None
+    seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None
+    name: Annotated[str | None, typer.Option(help="Name of the run; METHOD-DATASET-seedSEED when left out.")] = None
+    runs: Annotated[str, typer.Option(help="Folder that holds runs, or an address: s3://bucket/runs."), RESULTS] = (
+        "runs"
+    )
     init: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Weights to start from: export, finished run, or timm/NAME.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. method.temperature=0.2.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run with the settings it has.")] = False,
-) -> None:
+        str | None, options.init_option("Weights to start from: export, finished run, or timm/NAME."), RESULTS
+    ] = None
+    assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. method.temperature=0.2.")] = None
+    resume: Annotated[bool, options.resume_option("Continue a run with the settings it has.")] = False
+
+    def settings(self) -> ExperimentConfig:
+        """Return the settings of the run: those of this command, or with ``--resume`` those that the run has.
+
+        Raises:
+            UserError: They are wrong, or a file cannot be read.
+            RunError: There is no run to resume.
+        """
+        named = {
+            "data.name": self.dataset,
+            "data.root": self.data_root,
+            "training.epochs": self.epochs,
+            "seed": self.seed,
+            "init.weights": self.init,
+        }
+        overrides = as_assignments(named, [*_worker_settings(self.workers), *(self.assignments or ())])
+        if self.resume and self.recipe is None and self.config is None:
+            return _saved_settings(self.method, self.runs, self.name, overrides)
+        return composed(self.method, self.recipe, self.config, overrides)
+
+
+@takes(PretrainOptions)
+def pretrain(given: PretrainOptions) -> None:
     """Pretrain an encoder into a run folder.
 
     Repeating a command continues an unfinished run and prints the result of a finished one.
     """
     from ebclab.training.pretrain import pretrain as run_pretraining
 
-    given = {"dataset": dataset, "data_root": data_root, "epochs": epochs, "seed": seed, "init": init}
-    overrides = as_assignments(given, _SHORT, _worker_settings(workers) + (assignments or []))
-    if resume and recipe is None and config is None:
-        settings = _saved_settings(method, runs, name, overrides)
-    else:
-        settings = composed(method, recipe, config, overrides)
-    report(run_pretraining(settings, runs=runs, name=name, resume=resume))
+    report(run_pretraining(given.settings(), runs=given.runs, name=given.name, resume=given.resume))
 
 
 def report(run: RunResult) -> None:
@@ -122,14 +133,3 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)
-
-
-def settings_of(given: dict[str, Any]) -> ExperimentConfig:
-    """Return the settings of a new run from this command's options.
-
-    Args:
-        given: Value of each option by name, as the command line's parser has them.
-    """
-    assignments = _worker_settings(given["workers"]) + list(given["assignments"] or [])
-    overrides = as_assignments(given, _SHORT, assignments)
-    return composed(given["method"], given["recipe"], given["config"], overrides)

@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from ebclab.cli.options import RESULTS
+
 
 def report(
     sweeps: Annotated[
         list[str],
         typer.Argument(metavar="DIR...", help="Sweep folders or addresses, finished or running.", show_default=False),
+        RESULTS,
     ],
     to: Annotated[
         str | None,
@@ -20,6 +23,7 @@ def report(
             metavar="FILE",
             help="Page to write; report.html in the folder (several: ./sweeps.html) when left out.",
         ),
+        RESULTS,
     ] = None,
     price_per_gpu_hour: Annotated[
         float | None, typer.Option(metavar="P", help="Price of one GPU for an hour, in any currency.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ebclab.cli.options import RESULTS
 from ebclab.formatting import age, size
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List runs and sweeps, free disk.", no_args_is_help=True)
 
-_Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out.")]
+_Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out."), RESULTS]
 _COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
-_Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out.")]
+_Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out."), RESULTS]
 
 
 @app.command("list")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ebclab.cli.settings import composed
+from ebclab.cli import options
+from ebclab.cli.options import composed
 
 
 def show(
@@ -17,7 +18,7 @@ def show(
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Start from these named settings.")] = None,
     config: Annotated[str | None, typer.Option(help="YAML file of settings.")] = None,
-    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.")] = None,
+    assignments: Annotated[list[str] | None, options.set_option("Any setting.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say beside each setting what it means.")] = False,
     methods: Annotated[bool, typer.Option("--methods", help="List the methods.")] = False,
     recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.")] = False,

@@ -7,16 +7,13 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebclab.config.timm_names import TIMM
+from ebclab.cli.submit_check import notes_on
 from ebclab.errors import EbclabError, UserError
-from ebclab.storage.filesystem import is_address
 
 if TYPE_CHECKING:
     from ebclab.cluster.jobs import JobState
@@ -80,7 +77,7 @@ def _submit(
 
     verb = require_verb(command)
     job_id = require_id(name) if name is not None else new_id(verb)
-    for note in check(ebclab, command).notes:
+    for note in notes_on(ebclab, command):
         _note(note)
     with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:
         place = Path(folder)
@@ -187,87 +184,3 @@ def _write(text: str) -> None:
 def _note(text: str) -> None:
     """Print a line that is not the job's."""
     typer.echo(text, err=True)
-
-
-_PLACES: dict[str, tuple[str, ...]] = {
-    "pretrain": ("runs", "init"),
-    "sweep": ("sweeps", "warm_start", "init"),
-    "evaluate": ("run",),
-    "report": ("sweeps", "to"),
-    "export": ("source", "to"),
-    "data prepare": ("to",),
-    "runs list": ("runs", "sweeps"),
-    "runs clean": ("runs", "sweeps"),
-}
-"""Options and arguments of each verb that are folders which a run leaves behind or reads."""
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A command line that was read without a mistake.
-
-    Attributes:
-        verb: Its verb, two words where there are two.
-        given: Value of each of its options and arguments.
-        notes: Sentences for the user.
-    """
-
-    verb: str
-    given: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def check(ebclab: Any, arguments: Sequence[str]) -> Checked:
-    """Read a command line as ``ebclab`` would, as far as that is possible without the cluster's folders.
-
-    Args:
-        ebclab: The command that all verbs belong to.
-        arguments: What would stand after ``ebclab``; the verb is one that may be submitted.
-
-    Raises:
-        UserError: Settings, recipe, space or files are wrong. Wrong options end the process as they do locally.
-    """
-    verb, given = _parsed(ebclab, arguments)
-    notes = [_on_the_head_node(verb, given, arguments)]
-    if verb in ("pretrain", "sweep"):
-        notes.append(_checked_settings(verb, given))
-    return Checked(verb, given, tuple(note for note in notes if note))
-
-
-def _parsed(ebclab: Any, arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the verb and what its own parser makes of the rest."""
-    command = ebclab
-    context, words, rest = command.make_context("ebclab", list(arguments)), [], list(arguments)
-    while hasattr(command, "resolve_command"):
-        name, command, rest = command.resolve_command(context, rest)
-        words.append(name)
-        context = command.make_context(name, list(rest), parent=context)
-    return " ".join(words), context.params
-
-
-def _on_the_head_node(verb: str, given: dict[str, Any], arguments: Sequence[str]) -> str | None:
-    """Return a sentence about folders of the head node, None when all lie in a store."""
-    named = [given.get(name) for name in _PLACES.get(verb, ())]
-    groups = (group if isinstance(group, list | tuple) else [group] for group in named if group)
-    values = [text.partition("=")[2] if text.startswith("--") else text for text in arguments]
-    in_a_store = {Path(value) for value in values if is_address(value)}  # a Path has lost one of the two slashes
-    places = [place for group in groups for place in group if not str(place).startswith(TIMM)]
-    local = [str(place) for place in places if Path(place) not in in_a_store]
-    if not local:
-        return None
-    shown = ", ".join(place if place.startswith(("/", "~")) else f"~/{place}" for place in local)
-    return f"on the head node, not here: {shown}; an address such as s3://BUCKET/FOLDER outlives the cluster"
-
-
-def _checked_settings(verb: str, given: dict[str, Any]) -> str | None:
-    """Compose settings as the verb will; what a resumed run has is known on the cluster only."""
-    from ebclab.cli import pretrain, sweep
-
-    if given["resume"]:
-        return None
-    if verb == "sweep":
-        sweep.plan_of(given)
-        return None
-    if pretrain.settings_of(given).resources.workers:
-        return None
-    return "with resources.workers=0 the head node itself trains; --workers 1 or more trains on the cluster's workers"

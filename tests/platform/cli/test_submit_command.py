@@ -122,7 +122,13 @@ def test_the_command_line_goes_as_it_is_with_code_and_files(
         (["pretrain", "simclr", "--runs", "/nfs/runs"], "not here: /nfs/runs;"),
         (["report", "sweeps/a", "s3://bucket/b", "--to", "a.html"], "not here: ~/sweeps/a, ~/a.html;"),
         (["export", "runs/a", "--to", "/nfs/e"], "not here: ~/runs/a, /nfs/e;"),
+        (["evaluate", "runs/a"], "not here: ~/runs/a;"),
         (["evaluate", "s3://bucket/runs/a"], ""),
+        (["sweep", "simclr", "--init", "timm/resnet18.a1_in1k", "--warm-start", "old"], "not here: ~/sweeps, ~/old;"),
+        (["pretrain", "simclr", "--init", "export", "--runs", "s3://bucket/runs"], "not here: ~/export;"),
+        (["data", "prepare", "digits", "--to", "shards"], "not here: ~/shards;"),
+        (["runs", "list", "--runs", "/nfs/a", "--sweeps", "b"], "not here: /nfs/a, ~/b;"),
+        (["runs", "clean", "--sweeps", "b"], "not here: ~/b;"),
     ],
 )
 def test_what_lies_on_the_head_node_is_said_in_a_sentence(

@@ -1,0 +1,91 @@
+"""Options that several verbs have, and how a verb takes its options as one typed object."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from ebclab.config import ExperimentConfig
+
+Options = TypeVar("Options")
+
+RESULTS = "results"
+"""Marks an option that names what a command leaves behind or starts from: a run, a sweep, an export, a report.
+
+On a cluster such a path lies on the head node, and ``submit`` says so.
+"""
+
+Method = Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)]
+Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
+DataRoot = Annotated[str | None, typer.Option(help="Folder that holds datasets.")]
+
+
+def set_option(help_text: str) -> Any:
+    """Return the option ``--set`` with the sentence that ``--help`` shows."""
+    return typer.Option("--set", metavar="KEY=VALUE", help=help_text)
+
+
+def init_option(help_text: str) -> Any:
+    """Return the option ``--init`` with the sentence that ``--help`` shows."""
+    return typer.Option("--init", metavar="DIR", help=help_text)
+
+
+def resume_option(help_text: str) -> Any:
+    """Return the flag ``--resume`` with the sentence that ``--help`` shows."""
+    return typer.Option("--resume", help=help_text)
+
+
+def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Let a verb take its options as one object; typer sees one parameter for each field of it.
+
+    Args:
+        options: A dataclass whose fields are annotated as typer wants parameters to be.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    fields = inspect.signature(options).parameters.values()
+    signature = inspect.Signature([field.replace(annotation=hints[field.name]) for field in fields])
+
+    def with_parameters(body: Callable[[Options], None]) -> Callable[..., None]:
+        @wraps(body)
+        def verb(**given: Any) -> None:
+            body(options(**given))
+
+        verb.__signature__ = signature  # type: ignore[attr-defined]
+        return verb
+
+    return with_parameters
+
+
+def as_assignments(settings: Mapping[str, object], assignments: Iterable[str] | None) -> list[str]:
+    """Return options that are settings as ``--set`` has them, before the user's own so that these win.
+
+    Args:
+        settings: Value of each option by the key of its setting; None where it was left out.
+        assignments: The user's own.
+    """
+    given = {key: value for key, value in settings.items() if value is not None}
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()] + [*(assignments or ())]
+
+
+def composed(method: str, recipe: str | None, config: str | None, overrides: list[str]) -> ExperimentConfig:
+    """Return the settings that a command line asks for.
+
+    Args:
+        method: Name of the method.
+        recipe: Name of a recipe.
+        config: YAML file, by path or by address.
+        overrides: Texts of ``--set``.
+
+    Raises:
+        UserError: A file cannot be read, or settings are wrong.
+    """
+    from ebclab.config import compose, load_yaml_file
+    from ebclab.storage.object_store import fetched
+
+    return compose(method, recipe, None if config is None else load_yaml_file(fetched(config)), overrides)

@@ -1,0 +1,68 @@
+"""What ``ebclab submit`` checks before it sends a command line: options, settings, and where results will lie."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ebclab.cli.options import RESULTS
+from ebclab.cli.pretrain import PretrainOptions
+from ebclab.cli.sweep import SweepOptions
+from ebclab.config.timm_names import TIMM
+from ebclab.storage.filesystem import is_address
+
+
+def notes_on(ebclab: Any, arguments: Sequence[str]) -> list[str]:
+    """Check a command line as far as that is possible without the cluster's folders; return sentences for the user.
+
+    Args:
+        ebclab: The command that all verbs belong to.
+        arguments: What would stand after ``ebclab``; the verb is one that may be submitted.
+
+    Raises:
+        UserError: Settings, recipe, space or files are wrong. Wrong options end the process as they do locally.
+    """
+    words, command, given = _parsed(ebclab, arguments)
+    notes = (_note_on_results(_results_in(command, given)), _note_on_settings(words, given))
+    return [note for note in notes if note]
+
+
+def _parsed(ebclab: Any, arguments: Sequence[str]) -> tuple[str, Any, dict[str, Any]]:
+    """Return the verb, its command and the value of each of its options by name, as its own parser reads them."""
+    command = ebclab
+    context, words, rest = command.make_context("ebclab", list(arguments)), [], list(arguments)
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, rest)
+        words.append(name)
+        context = command.make_context(name, list(rest), parent=context)
+    return " ".join(words), command, context.params
+
+
+def _results_in(command: Any, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each path or address that the user gave, or that is the default, for an option marked ``RESULTS``."""
+    for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
+        value = given.get(parameter.name)
+        if value and RESULTS in getattr(parameter.annotation, "__metadata__", ()):
+            yield from value if isinstance(value, list | tuple) else [value]
+
+
+def _note_on_results(results: Iterable[str]) -> str | None:
+    """Return a sentence about folders of the head node, None when all lie in a store."""
+    local = [place for place in results if not place.startswith(TIMM) and not is_address(place)]
+    if not local:
+        return None
+    shown = ", ".join(place if place.startswith(("/", "~")) else f"~/{place}" for place in local)
+    return f"on the head node, not here: {shown}; an address such as s3://BUCKET/FOLDER outlives the cluster"
+
+
+def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
+    """Compose the settings as the verb will; those of a resumed run or sweep are known on the cluster only."""
+    if verb == "sweep" and not (sweep := SweepOptions(**given)).resume:
+        sweep.plan()
+        sweep.limits()
+    if verb == "pretrain" and not (run := PretrainOptions(**given)).resume and not run.settings().resources.workers:
+        return (
+            "with resources.workers=0 the head node itself trains; --workers 1 or more trains on the cluster's workers"
+        )
+    return None
