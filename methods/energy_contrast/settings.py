@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-FORBID_UNKNOWN = {"extra": "forbid"}
-"""Value for a config class's ``__pydantic_config__``: a validator then reports unknown keys."""
-
 
 def setting(
     default: Any,

@@ -13,32 +13,52 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from ebclab.config import ExperimentConfig, compose
-    from ebclab.data.image_set import ImageSet
-    from ebclab.export import load_encoder
-    from ebclab.runs.evaluate import evaluate_run as evaluate
-    from ebclab.sweeps.make_plan import make_plan
-    from ebclab.sweeps.sweep import sweep
-    from ebclab.training.pretrain import pretrain
+if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run __getattr__
+    from ebclab.config import ExperimentConfig as ExperimentConfig
+    from ebclab.config import compose as compose
+    from ebclab.data.image_set import ImageSet as ImageSet
+    from ebclab.export import load_encoder as load_encoder
+    from ebclab.runs.evaluate import evaluate_run
+    from ebclab.sweeps.make_plan import make_plan as make_plan
+    from ebclab.sweeps.sweep import sweep as sweep
+    from ebclab.training.pretrain import pretrain as pretrain
 
-__all__ = ["ExperimentConfig", "ImageSet", "compose", "evaluate", "load_encoder", "make_plan", "pretrain", "sweep"]
+    evaluate = evaluate_run
+    __version__: str
 
 _HOMES = {
-    "ExperimentConfig": ("ebclab.config", "ExperimentConfig"),
-    "ImageSet": ("ebclab.data.image_set", "ImageSet"),
-    "compose": ("ebclab.config", "compose"),
-    "evaluate": ("ebclab.runs.evaluate", "evaluate_run"),
-    "load_encoder": ("ebclab.export", "load_encoder"),
-    "make_plan": ("ebclab.sweeps.make_plan", "make_plan"),
-    "pretrain": ("ebclab.training.pretrain", "pretrain"),
-    "sweep": ("ebclab.sweeps.sweep", "sweep"),
+    "ExperimentConfig": "ebclab.config:ExperimentConfig",
+    "ImageSet": "ebclab.data.image_set:ImageSet",
+    "compose": "ebclab.config:compose",
+    "evaluate": "ebclab.runs.evaluate:evaluate_run",
+    "load_encoder": "ebclab.export:load_encoder",
+    "make_plan": "ebclab.sweeps.make_plan:make_plan",
+    "pretrain": "ebclab.training.pretrain:pretrain",
+    "sweep": "ebclab.sweeps.sweep:sweep",
 }
+
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use (PEP 562)."""
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'ebclab' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, attribute = _HOMES[name]
+    module, _, attribute = _HOMES[name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*_HOMES, "__version__"])
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ebclab")
+    except PackageNotFoundError as error:
+        raise AttributeError("ebclab runs from a source folder that is not installed, so it has no version") from error

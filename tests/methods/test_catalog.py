@@ -60,10 +60,9 @@ def test_embed_is_the_encoder_without_the_head(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_settings_are_frozen_documented_and_forbid_unknown_keys(name: str) -> None:
+def test_settings_are_frozen_and_documented(name: str) -> None:
     config = METHODS[name].Config
     assert config.__dataclass_params__.frozen
-    assert config.__pydantic_config__ == {"extra": "forbid"}
     assert all(f.metadata["doc"] for f in dataclasses.fields(config))
 
 

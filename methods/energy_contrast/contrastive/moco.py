@@ -6,7 +6,7 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,14 +18,13 @@ from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather, own_share, world_size
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class MocoConfig:
     """Settings of MoCo v2."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     temperature: float = setting(0.1, "Divides cosine similarities; 0.07 to 0.2 are usual.", above=0.0, symbol="tau")
     queue_size: int = setting(4096, "Keys of earlier batches that serve as negatives.", unit="keys", minimum=1)
     momentum: float = setting(

@@ -6,7 +6,7 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,13 @@ from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class SimclrConfig:
     """Settings of SimCLR."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     temperature: float = setting(0.2, "Divides cosine similarities; 0.1 to 0.5 are usual.", above=0.0, symbol="tau")
     projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
     projection_hidden_size: int = setting(

@@ -6,7 +6,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,13 @@ from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
 from energy_contrast.sampling_method import ChainTrace, SamplingMethod
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class EbclrConfig:
     """Settings of EBCLR; defaults are those of the released code for CIFAR."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     temperature: float = setting(
         0.1, "Divides squared distances of unit vectors; half of it divides cosines.", above=0.0, symbol="tau"
     )

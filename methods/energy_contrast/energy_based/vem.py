@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,13 @@ from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.sampling_method import SamplingMethod
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class VemConfig:
     """Settings that all forms of VEM share."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     temperature: float = setting(0.12, "Divides cosine similarities in the loss.", above=0.0, symbol="tau")
     bank_temperature: float = setting(
         0.02, "Divides cosine similarities in the energy that the bank samples.", above=0.0, symbol="tau_bank"

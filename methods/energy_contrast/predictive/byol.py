@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,13 @@ from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class ByolConfig:
     """Settings of BYOL; defaults are those of the paper."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     momentum: float = setting(
         0.996,
         "Share of the target network that the first step keeps; the paper takes 0.99 for 300 epochs, 0.996 for 1,000.",

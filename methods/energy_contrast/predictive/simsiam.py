@@ -6,7 +6,7 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,13 @@ from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class SimsiamConfig:
     """Settings of SimSiam; defaults are those of the released code for ImageNet."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     projection_size: int = setting(2048, "Size of what is predicted.", unit="dimensions", minimum=1)
     projection_hidden_size: int = setting(
         0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0

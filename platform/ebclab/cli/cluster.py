@@ -40,7 +40,7 @@ def announce(
 
     Else a sweep on a cluster without workers would be refused: it has nothing yet. The files for `ray up` call this.
     """
-    from ebclab.cluster.dashboard_address import send_token
+    from ebclab.cluster.token import send_token
     from ebclab.errors import UserError
 
     send_token(os.environ)  # before Ray is imported
@@ -64,7 +64,7 @@ def watch(
     """
     from datetime import UTC, datetime
 
-    from ebclab.cluster.dashboard_address import send_token
+    from ebclab.cluster.token import send_token
 
     send_token(os.environ)  # before Ray is imported
     from ebclab.cluster.spot.watcher import watch as wait

@@ -57,18 +57,18 @@ def prepare(
     root: _Root = None,
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage."""
+    from ebclab.config.addresses import PARQUET, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS
     from ebclab.data.sources.decode import Reading
     from ebclab.data.sources.load import load_split, splits_of
     from ebclab.data.sources.write_parquet import prepare_dataset
-    from ebclab.storage.filesystem import is_address
 
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none"])).data
     splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
-    place = f"'parquet:{to}'" if is_address(to) else shlex.quote(f"parquet:{Path(to).expanduser().absolute()}")
+    place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{Path(to).expanduser().absolute()}")
     typer.echo(f"next: ebclab pretrain METHOD --dataset {place} --set views.recipe={views}")
 
 

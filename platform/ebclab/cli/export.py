@@ -29,11 +29,11 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
 ) -> None:
     """Write encoders as safetensors with cards that say how good they are and how to load them."""
+    from ebclab.config.addresses import is_address
     from ebclab.export.formats import formats_named
     from ebclab.export.place import landed
     from ebclab.export.run import export_run
     from ebclab.export.sweep import export_sweep, is_sweep
-    from ebclab.storage.filesystem import is_address
 
     asked = formats_named(formats or [])
     of_sweep = is_sweep(source)

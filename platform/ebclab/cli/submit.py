@@ -103,7 +103,8 @@ def _origin(wheel: Path | None) -> dict[str, str]:
 
 
 def _connect(asked: str | None) -> Cluster:
-    from ebclab.cluster.dashboard_address import choose_address, plain_text_warning, send_token
+    from ebclab.cluster.dashboard_address import choose_address, plain_text_warning
+    from ebclab.cluster.token import send_token
 
     address = choose_address(asked, os.environ)
     if warning := plain_text_warning(address, os.environ):

@@ -9,8 +9,8 @@ from typing import Any
 from ebclab.cli.options import RESULTS
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.sweep import SweepOptions
+from ebclab.config.addresses import is_address
 from ebclab.config.timm_names import TIMM
-from ebclab.storage.filesystem import is_address
 
 
 def notes_on(ebclab: Any, arguments: Sequence[str]) -> list[str]:

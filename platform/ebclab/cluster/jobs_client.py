@@ -16,9 +16,9 @@ import requests
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobSubmissionClient
 
-from ebclab.cluster.dashboard_address import token_source
 from ebclab.cluster.jobs import JobState
 from ebclab.cluster.switches import SWITCHES
+from ebclab.cluster.token import MODE, sends_token, token_source
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
@@ -144,15 +144,15 @@ class Cluster:
 
     def _about_token(self, text: str) -> str:
         source = token_source(os.environ)
-        if source and "RAY_AUTH_TOKEN_PATH is set" in text:
-            return f"{source}: cannot be read or is empty; it must name the file with the cluster's token"
-        way_out = "put the cluster's into ~/.ray/auth_token, or name its file in RAY_AUTH_TOKEN_PATH"
-        if source is None:
-            return f"{self.address}: the cluster asks for a token, got none; {way_out}"
-        mode = os.environ.get("RAY_AUTH_MODE", "")
-        if mode.lower() != "token":
-            return f"{self.address}: the cluster asks for a token, got RAY_AUTH_MODE={mode}; set it to token"
-        return f"{self.address}: the cluster refuses the token from {source}; {way_out}"
+        if "RAY_AUTH_TOKEN_PATH is set" in text:
+            return f"{source.name}: cannot be read or is empty; it must name the file with the cluster's token"
+        remedy = "put the cluster's into ~/.ray/auth_token, or name its file in RAY_AUTH_TOKEN_PATH"
+        if not source.is_set:
+            return f"{self.address}: the cluster asks for a token, got none; {remedy}"
+        if not sends_token(os.environ):
+            mode = os.environ.get(MODE, "")
+            return f"{self.address}: the cluster asks for a token, got {MODE}={mode}; set it to token"
+        return f"{self.address}: the cluster refuses the token from {source.name}; {remedy}"
 
     def _about_refusal(self, text: str, job_id: str) -> EbclabError:
         if "WebSocket" in text:

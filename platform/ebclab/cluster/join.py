@@ -59,7 +59,7 @@ def _require_answer(address: str) -> None:
     if address != "auto":
         require_answer(address)
     elif found := services.canonicalize_bootstrap_address("auto"):  # None is for ray.init to refuse
-        require_answer(found, found=True)
+        require_answer(found, discovered=True)
 
 
 def cluster_size() -> tuple[float, float]:
@@ -158,5 +158,5 @@ def head_of_this_machine(way_out: str) -> str:
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
     if address is None:
         raise UserError(f"no cluster runs on this machine; {way_out}")
-    require_answer(address, found=True)
+    require_answer(address, discovered=True)
     return address

@@ -1,4 +1,7 @@
-"""Addresses in settings: settings are written into run folders and shown, so no secret may stand in them."""
+"""How addresses of stores and locations of datasets are written, and what may not stand in them.
+
+Settings are written into run folders and shown, so no secret may stand in them.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,28 @@ import re
 _CREDENTIALS = re.compile(r"(?<=://)[^?@]*:[^?@]*@")  # a secret may hold slashes
 
 
+FOLDER = "folder:"
+PARQUET = "parquet:"
+LOCATIONS = (FOLDER, PARQUET)
+"""How ``data.name`` begins when it names images by their location: an image folder, or a set of Parquet files."""
+
+
+def is_address(path: str) -> bool:
+    """Return whether ``path`` is an address, such as s3://bucket/folder, and no path on this disk."""
+    return "://" in path
+
+
 def folder_problem(path: str) -> str | None:
     """Return what is wrong with a path as the folder that holds datasets; None when it is one on a disk.
 
     Args:
         path: What the user wrote.
     """
-    if "://" not in path:
+    if not is_address(path):
         return None
     return credentials_problem(path) or (
         f"datasets are read from a folder on a disk, got {path}; "
-        f"a set that `ebclab data prepare` wrote is read from a store by data.name=parquet:{path}"
+        f"a set that `ebclab data prepare` wrote is read from a store by data.name={PARQUET}{path}"
     )
 
 

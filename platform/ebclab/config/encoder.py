@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from ebclab.config.names import did_you_mean
 from ebclab.config.timm_names import TIMM, architecture_problem
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 OWN_ENCODERS = ("small", "resnet18")
 
@@ -16,7 +16,7 @@ OWN_ENCODERS = ("small", "resnet18")
 class EncoderConfig:
     """The network whose embeddings are wanted."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for `encoder.json`, in which pydantic validates this class
     name: str = setting(
         "small", "small: three residual blocks for 8 to 32 pixels; resnet18; timm/NAME: a network of timm."
     )
@@ -72,7 +72,6 @@ def _right_name(name: str) -> str:
 class InitConfig:
     """The weights that the encoder of a new run starts from."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     weights: str | None = setting(
         None,
         "Exported encoder or finished run (a folder), or timm/NAME: pretrained by timm; none means random weights.",

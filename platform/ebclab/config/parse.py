@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ebclab.config.addresses import folder_problem
+from ebclab.config.addresses import LOCATIONS, folder_problem, is_address
 from ebclab.config.check import Problems, check_section, shown, value_problem
 from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
@@ -22,9 +22,6 @@ from ebclab.errors import ConfigError
 
 if TYPE_CHECKING:
     from energy_contrast.method import Method
-
-PLACES = ("folder:", "parquet:")
-"""How ``data.name`` begins when it names images by the place where they lie."""
 
 Methods = Mapping[str, "type[Method]"]
 """A catalogue of methods by name."""
@@ -120,7 +117,7 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems)
         return given  # its type is reported with all others
     if name == "auto":
         name = USUAL_VIEWS.get(dataset, "") if isinstance(dataset, str) else "none"
-        if not name and dataset.startswith(PLACES):
+        if not name and dataset.startswith(LOCATIONS):
             named = ", ".join(VIEW_RECIPES)
             problems.add(
                 "views.recipe", f"no usual views for images named by their place, got auto; name one of {named}"
@@ -142,15 +139,16 @@ def _with_absolute_paths(data: DataConfig) -> DataConfig:
     """Return ``data`` with paths that mean the same folder whatever folder a process runs in."""
     root = None if data.root is None else _absolute(data.root)
     kind, colon, path = data.name.partition(":")
-    is_local_place = data.name.startswith(PLACES) and path and "://" not in path
-    name = f"{kind}{colon}{_absolute(path)}" if is_local_place else data.name
+    is_local = data.name.startswith(LOCATIONS) and path and not is_address(path)
+    name = f"{kind}{colon}{_absolute(path)}" if is_local else data.name
     return replace(data, root=root, name=name)
 
 
 def _with_absolute_folder(init: InitConfig) -> InitConfig:
     """Return ``init`` with a folder that means the same whatever folder a process runs in."""
-    is_folder = init.weights is not None and not init.weights.startswith(TIMM) and "://" not in init.weights
-    return replace(init, weights=_absolute(init.weights)) if is_folder and init.weights else init
+    if not init.weights or init.weights.startswith(TIMM) or is_address(init.weights):
+        return init
+    return replace(init, weights=_absolute(init.weights))
 
 
 def _absolute(path: str) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from ebclab.config.addresses import credentials_problem
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from ebclab.config.addresses import LOCATIONS, credentials_problem
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Which images, how they are read, and how they reach the training loop."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     name: str = setting(
         "digits",
         "Dataset name (`ebclab data list` prints them), folder:PATH for an image folder, or parquet:PATH; "
@@ -50,9 +49,9 @@ class DataConfig:
         found = []
         if problem := credentials_problem(self.name):
             found.append(f"name: {problem}")
-        if self.name.startswith(("folder:", "parquet:")) and self.root is not None:
+        if self.name.startswith(LOCATIONS) and self.root is not None:
             found.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
-        if self.resize and not self.name.startswith(("folder:", "parquet:")):
+        if self.resize and not self.name.startswith(LOCATIONS):
             found.append(
                 f"resize: {self.name} is read as it is stored, got {self.resize}; leave it out, and set "
                 "views.image_size to train on another size"
@@ -64,7 +63,6 @@ class DataConfig:
 class ViewsConfig:
     """How two views of an image are drawn, each with random numbers of its own."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     recipe: str = setting(
         "auto", "Named view settings that the other fields of this section override; auto: the dataset's usual ones."
     )
@@ -127,7 +125,6 @@ class ViewsConfig:
 class OptimizerConfig:
     """How weights move."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     name: Literal["sgd", "adam", "adamw", "lars"] = setting("sgd", "Optimizer.")
     learning_rate: float = setting(0.06, "Peak learning rate at the batch size used (see scaling).", above=0.0)
     scaling: Literal["none", "linear", "sqrt"] = setting(
@@ -147,7 +144,6 @@ class OptimizerConfig:
 class TrainingConfig:
     """How long, how much at once, and how numbers are held."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     epochs: int = setting(10, "Passes over the training images.", unit="epochs", minimum=1)
     batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
     precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the forward pass under autocast.")
@@ -166,7 +162,6 @@ class TrainingConfig:
 class EvaluationConfig:
     """How quality is measured."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     objective: Literal["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"] = setting(
         "holdout_knn",
         "What the best checkpoint and sweeps are chosen by, on held-out training images; the last two need no labels.",
@@ -189,7 +184,6 @@ class EvaluationConfig:
 class ResourcesConfig:
     """What the run may use."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes a GPU when there is one.")
     threads: int = setting(0, "CPU threads of torch; 0 means all it may use.", unit="threads", minimum=0)
     deterministic: bool = setting(True, "Refuse kernels whose result depends on timing (GPU only; CPU is exact).")

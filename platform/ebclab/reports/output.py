@@ -10,13 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.addresses import is_address
 from ebclab.errors import RunError, UserError
 from ebclab.reports.page import render
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.sections import Section, lead, section
 from ebclab.reports.together import require_one_objective
 from ebclab.storage import atomic
-from ebclab.storage.filesystem import is_address
 from ebclab.storage.object_store import send
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.sweeps.log import finite

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from ebclab.config.addresses import credentials_problem
+from ebclab.config.addresses import credentials_problem, is_address
 from ebclab.errors import DataError
 
 _COPIED_BYTES = 8 << 20  # at once
@@ -151,11 +151,6 @@ class Location:
     @property
     def _what_to_check(self) -> str:
         return "permissions" if self.is_local else "the address, the network and your credentials"
-
-
-def is_address(path: str) -> bool:
-    """Return whether ``path`` is the address of a store, not a local path."""
-    return "://" in path
 
 
 def _sparing(address: str) -> str:

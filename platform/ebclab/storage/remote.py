@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from ebclab.config.addresses import is_address
 from ebclab.errors import UserError
-from ebclab.storage.filesystem import is_address
 
 COPIES = "EBCLAB_COPIES"
 """Variable that names the folder for copies; ~/.cache/ebclab/copies when it is not set."""

@@ -9,10 +9,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebclab.config.addresses import credentials_problem
+from ebclab.config.addresses import credentials_problem, is_address
 from ebclab.config.names import did_you_mean
 from ebclab.errors import UserError
-from ebclab.storage.filesystem import is_address
 from ebclab.sweeps.space.space import list_spaces
 
 FILES = "ebclab_submitted"

@@ -1,12 +1,10 @@
-"""Where the job server is, and whether a token goes there."""
+"""The address of the job server, and the warning about a token on an open network."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from ebclab.cluster.dashboard_address import choose_address, plain_text_warning, send_token, token_source
+from ebclab.cluster.dashboard_address import choose_address, plain_text_warning
 from ebclab.errors import UserError
 
 
@@ -43,29 +41,6 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(UserError, match="--address") as caught:
         choose_address("http://me:secret@head:8265", {})
     assert "secret" not in str(caught.value)
-
-
-def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path) -> None:
-    home = {"HOME": str(tmp_path)}
-    assert token_source(home) is None
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("t")
-    assert token_source(home) == "~/.ray/auth_token"
-    assert token_source(home | {"RAY_AUTH_TOKEN_PATH": "/x"}) == "RAY_AUTH_TOKEN_PATH (/x)"
-    named = token_source(home | {"RAY_AUTH_TOKEN_PATH": "/x", "RAY_AUTH_TOKEN": "the secret itself"})
-    assert named == "RAY_AUTH_TOKEN"
-
-
-def test_a_token_is_sent_when_there_is_one_unless_the_user_switched_it_off(tmp_path: Path) -> None:
-    nothing = {"HOME": str(tmp_path)}
-    send_token(nothing)
-    assert "RAY_AUTH_MODE" not in nothing
-    some = {"RAY_AUTH_TOKEN": "t"}
-    send_token(some)
-    assert some["RAY_AUTH_MODE"] == "token"
-    off = {"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "disabled"}
-    send_token(off)
-    assert off["RAY_AUTH_MODE"] == "disabled"
 
 
 def test_a_token_on_an_open_network_is_warned_of() -> None:

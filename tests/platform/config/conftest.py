@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pytest
 
 from ebclab.config import parse_experiment
 from ebclab.errors import ConfigError
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class PlainConfig:
     """Settings of the plain method."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     temperature: float = setting(0.5, "Divides similarities.", above=0.0, symbol="tau")
     head: Literal["linear", "mlp"] = setting("mlp", "Shape of the head.")
     bounds: tuple[float, float] = setting((0.25, 0.75), "Two shares.", minimum=0.0, maximum=1.0)
@@ -34,7 +33,6 @@ class PlainConfig:
 class SampledConfig:
     """Settings named as DESIGN names the papers' symbols."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     generative_weight: float = setting(0.1, "Weight.")
     reinit_rate: float = setting(0.2, "Share.")
     sigma_min: float = setting(0.01, "Smallest noise.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -20,14 +20,13 @@ from ebclab.training.display import SilentDisplay
 from ebclab.training.recorder import Recorder
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class ReplayConfig:
     """Settings of the toy method below."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     share: float = setting(0.25, "Proposals as a share of the batch.", minimum=0.0, maximum=1.0)
 
 

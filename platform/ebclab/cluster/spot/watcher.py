@@ -77,7 +77,7 @@ def _nodes_here(head: str, address: str) -> list[str]:
     Raises:
         UserError: There is none, or the head does not let this process in.
     """
-    require_answer(head, found=True)  # Ray's client would wait, and end the process
+    require_answer(head, discovered=True)  # Ray's client would wait, and end the process
     nodes = GcsClient(address=head).get_all_node_info(timeout=_ANSWER_SECONDS)
     alive = gcs_pb2.GcsNodeInfo.ALIVE  # type: ignore[attr-defined]
     found = {node.hex(): info.node_manager_address for node, info in nodes.items() if info.state == alive}

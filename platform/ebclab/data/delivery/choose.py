@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from ebclab.config.addresses import LOCATIONS, PARQUET
 from ebclab.errors import DataError
 from ebclab.formatting import size
 
@@ -60,10 +61,10 @@ def choose_delivery(
 
 def _obstacle(name: str, workers: int, num_proposals: Callable[[], int]) -> str:
     """Return why a dataset cannot be streamed; empty when it can."""
-    if not name.startswith(("folder:", "parquet:")):
+    if not name.startswith(LOCATIONS):
         return (
             f"a dataset of the catalogue is not streamed from its own files, got {name}; "
-            f"run `ebclab data prepare {name} --to DIR` and set data.name=parquet:DIR"
+            f"run `ebclab data prepare {name} --to DIR` and set data.name={PARQUET}DIR"
         )
     if wanted := num_proposals():
         return (

@@ -6,11 +6,10 @@ import hashlib
 import re
 from typing import Literal, NamedTuple
 
+from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import is_address
 
-_KINDS = ("folder", "parquet")
 _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
 
 
@@ -31,7 +30,7 @@ def location_of(name: str) -> DatasetLocation | None:
         DataError: A kind without a path.
     """
     kind, colon, path = name.partition(":")
-    if kind not in _KINDS:
+    if f"{kind}:" not in LOCATIONS:
         return None
     if not colon or not path.strip():
         raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")

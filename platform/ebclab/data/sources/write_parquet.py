@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from ebclab.config.addresses import is_address
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Location, is_address
+from ebclab.storage.filesystem import Location
 
 FORMAT = 1
 

@@ -11,13 +11,13 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from ebclab.config.addresses import is_address
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.views import make_views
 from ebclab.errors import UserError
-from ebclab.storage.filesystem import is_address
 
 _TILE = 64  # pixels a small image is enlarged to, at least
 _GAP = 6

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from statistics import median as middle
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ebclab.sweeps.trial import Trial
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 Curve = Mapping[int, float]
 Metrics = Mapping[int, Mapping[str, float]]
@@ -28,7 +28,6 @@ _SHARES = {2: "half", 3: "third", 4: "quarter"}
 class StopRules:
     """When trials of a sweep end before their budget."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     scheduler: Literal["asha", "median", "pbt", "none"] = setting(
         "asha",
         "asha: at each rung only the best go on; median: stop below the median of the others; pbt: bad trials go on "

@@ -1,6 +1,6 @@
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -9,14 +9,13 @@ from ebclab.errors import ConfigError
 from ebclab.sweeps.space import check as space_check
 from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
 from ebclab.sweeps.space.space import Space, parse_space
-from energy_contrast.settings import FORBID_UNKNOWN, setting
+from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
 class NoisyConfig:
     """Settings with a rule across two of them."""
 
-    __pydantic_config__: ClassVar = FORBID_UNKNOWN
     sigma_min: float = setting(0.01, "Smallest noise.", minimum=0.0)
     sigma_max: float = setting(0.05, "Largest noise.", minimum=0.0)
     generative_weight: float = setting(0.1, "Weight.", minimum=0.0, maximum=1.0)

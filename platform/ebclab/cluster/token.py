@@ -1,0 +1,89 @@
+"""The token with which a Ray cluster lets this process in: where Ray looks for it, and when Ray sends it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebclab.errors import UserError
+
+MODE = "RAY_AUTH_MODE"
+"""Variable that Ray reads when it is imported; with the value "token" Ray sends the token."""
+
+COPY_TOKEN = "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
+"""Advice for those whose token is missing or wrong."""
+
+_TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+
+
+@dataclass(frozen=True)
+class TokenSource:
+    """The place from which Ray takes this user's token.
+
+    Attributes:
+        name: The place as messages name it.
+        text: The token; empty when it is in a file.
+        file: The file; None when the token is in a variable.
+        required: The user has named the file, so it must hold a token.
+    """
+
+    name: str
+    text: str = ""
+    file: Path | None = None
+    required: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        """The user has put something there, or has named a file."""
+        return self.required or self.file is None or self.file.is_file()
+
+    def read(self) -> str | None:
+        """Return the token, or None when there is none.
+
+        Raises:
+            UserError: RAY_AUTH_TOKEN_PATH names a file that cannot be read or is empty.
+        """
+        if self.file is None:
+            return self.text
+        readable = self.file.is_file() and os.access(self.file, os.R_OK)
+        token = self.file.read_text(encoding="utf-8").strip() if readable else ""
+        if self.required and not token:
+            raise UserError(
+                f"{_TOKEN_PATH}: no file with a token, got {self.file}; {COPY_TOKEN}, and unset the variable"
+            )
+        return token or None
+
+
+def token_source(environment: Mapping[str, str]) -> TokenSource:
+    """Return the first place, in Ray's order of search, that the environment names; else Ray's usual file.
+
+    Args:
+        environment: Environment variables.
+    """
+    if token := environment.get(_TOKEN, "").strip():
+        return TokenSource(_TOKEN, text=token)
+    if path := environment.get(_TOKEN_PATH):
+        return TokenSource(f"{_TOKEN_PATH} ({path})", file=Path(path), required=True)
+    home = Path(environment.get("HOME") or Path.home())
+    return TokenSource("~/.ray/auth_token", file=home / ".ray" / "auth_token")
+
+
+def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> bool:
+    """Return whether Ray sends a token.
+
+    Args:
+        environment: Environment variables.
+        unasked: What Ray does when RAY_AUTH_MODE is not set.
+    """
+    return environment.get(MODE, "token" if unasked else "").lower() == "token"
+
+
+def send_token(environment: MutableMapping[str, str]) -> None:
+    """Have Ray's client send the user's token when there is one: clusters without authentication ignore it.
+
+    Must happen before Ray is imported. RAY_AUTH_MODE stays as the user has set it.
+    """
+    if token_source(environment).is_set:
+        environment.setdefault(MODE, "token")
