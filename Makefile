@@ -4,12 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
+QUICK_BENCHMARKS := views simclr_step startup
+LONG_BENCHMARKS := report compiled vem_bank ray_startup scaling storage_requests methods
+# Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults (root, on Linux, for all its rows).
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster-test check format wheel bench clean
+.PHONY: help install demo test cluster-test check format wheel bench bench-all clean
 
 help: ## List the targets.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(VENV)/.installed ## Create .venv and install what was tested, from constraints.txt.
 
@@ -51,9 +54,12 @@ format: install ## Rewrite files in the house format.
 wheel: install ## Build dist/*.whl.
 	$(BIN)/python -m build --wheel --no-isolation
 
-bench: install ## Every benchmark, one after the other; tables go to benchmarks/results.
+bench: install ## The quick benchmarks: views, simclr_step, startup. Tables go to benchmarks/results.
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
-	for script in views simclr_step startup; do $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in $(QUICK_BENCHMARKS); do $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+bench-all: bench ## Those, and the long ones that need no GPU, no downloaded data and no root. Hours.
+	for script in $(LONG_BENCHMARKS); do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean: ## Remove the demo's outputs and caches; runs are left alone.
 	rm -rf $(DEMO) dist build .pytest_cache .ruff_cache .mypy_cache

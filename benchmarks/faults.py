@@ -9,6 +9,7 @@ As root, on Linux with sshd, rsync and ip, all of them run.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -34,13 +35,16 @@ ORDER = (
 COLUMNS = ("fault", "steps_lost", "seconds", "result")
 
 
-def main(files: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="junit files of earlier runs; none: run the tests")
+    files = parser.parse_args().files
     with tempfile.TemporaryDirectory() as folder:
-        told = str(Path(folder) / "told.xml")
+        outcomes = str(Path(folder) / "outcomes.xml")
         if not files:
-            command = [sys.executable, "-m", "pytest", "-v", "-m", "fault", f"--junitxml={told}"]
+            command = [sys.executable, "-m", "pytest", "-v", "-m", "fault", f"--junitxml={outcomes}"]
             subprocess.run([*command, "tests/integration", "tests/cluster"], check=False)
-        cases = [case for file in files or [told] for case in ElementTree.parse(file).getroot().iter("testcase")]
+        cases = [case for file in files or [outcomes] for case in ElementTree.parse(file).getroot().iter("testcase")]
     found: dict[str, list[str]] = {}
     missing: dict[str, None] = {}
     for case in cases:
@@ -64,4 +68,4 @@ def _place(fault: str) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

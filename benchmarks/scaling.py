@@ -94,11 +94,11 @@ def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int
     """Run a sweep on the cluster that this process has joined, with ``turn`` for a trial's work."""
     import ebclab
     from ebclab.sweeps.display.live_table import SilentSweepDisplay
-    from ebclab.sweeps.ray_tune import tuner as on_tune
+    from ebclab.sweeps.ray_tune import tuner
     from ebclab.sweeps.ray_tune.launch import Limits
     from ebclab.sweeps.space.space import parse_space
 
-    on_tune.run_turn = turn
+    tuner.run_turn = turn
     config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
     space = parse_space(SPACE, "benchmark")
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
