@@ -1,4 +1,4 @@
-"""The ``ebclab`` command: one small file a verb, errors shown as sentences."""
+"""The ``ebclab`` command: one file for each verb; errors are shown as sentences."""
 
 from __future__ import annotations
 

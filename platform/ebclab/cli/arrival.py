@@ -1,6 +1,6 @@
-"""What a cluster's head node runs for ``ebclab submit``: the same command line, with the files that were sent along.
+"""Runs a submitted command line on the head node of a cluster, with the files that were sent.
 
-It must also be read by a Python that is too old for everything else.
+The module must also parse on a Python that is too old for the rest of the package.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ SUBMITTED_FROM = "EBCLAB_SUBMITTED_FROM"
 """Environment variable with the Python that submitted."""
 
 OLDEST_PYTHON = (3, 11)
-"""As in pyproject.toml."""
+"""The same as in pyproject.toml."""
 
 
 def arrive(arguments: list[str]) -> int:
     """Run a submitted command line and return its exit code.
 
     Args:
-        arguments: What stood after ``ebclab submit --``, with sent files in place of the user's.
+        arguments: The arguments after ``ebclab submit --``, with the names of the sent files.
     """
-    there = os.environ.get(SUBMITTED_FROM, "")
+    origin = os.environ.get(SUBMITTED_FROM, "")
     here = f"Python {platform.python_version()}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
         print(f"error: the cluster runs {here}; ebclab needs {wanted} or newer on every node", file=sys.stderr)
         return 2
-    if there and there.rpartition(".")[0] != here.rpartition(".")[0]:
-        print(f"submitted from {there}, running on {here}", file=sys.stderr)
-    from ebclab.submission.command import found_again
+    if origin and origin.rpartition(".")[0] != here.rpartition(".")[0]:
+        print(f"submitted from {origin}, running on {here}", file=sys.stderr)
+    from ebclab.submission.command import with_sent_files
 
-    sys.argv = ["ebclab", *found_again(arguments, [Path(place) for place in sys.path])]
+    sys.argv = ["ebclab", *with_sent_files(arguments, [Path(folder) for folder in sys.path])]
     return main(sys.argv[1:])
 
 

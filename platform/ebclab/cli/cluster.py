@@ -1,4 +1,4 @@
-"""``ebclab cluster``: is a file for ``ray up`` ready, how far may a cluster grow, is a machine taken away."""
+"""``ebclab cluster``: checks a file for ``ray up``, reports a cluster's limits to its head, watches spot machines."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def announce(
     from ebclab.errors import UserError
 
     send_token(os.environ)  # before Ray is imported
-    from ebclab.cluster.announce import announce as tell
+    from ebclab.cluster.announce import announce as report
     from ebclab.cluster.announce import groups_of
 
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
-    typer.echo(tell(groups_of(file) if file else {"workers": (most, {"CPU": cpus, "GPU": gpus})}))
+    typer.echo(report(groups_of(file) if file else {"workers": (most, {"CPU": cpus, "GPU": gpus})}))
 
 
 @app.command("watch")

@@ -1,4 +1,4 @@
-"""``ebclab data``: which datasets there are, where their files lie, what their views look like."""
+"""``ebclab data``: lists and fetches datasets, writes them as Parquet, draws their views."""
 
 from __future__ import annotations
 

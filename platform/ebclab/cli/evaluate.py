@@ -1,4 +1,4 @@
-"""``ebclab evaluate``: how good a run's encoder is, on the test set."""
+"""``ebclab evaluate``: measures a run's encoder on the test set."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _summary(score: Score) -> str:
 
 @contextmanager
 def _probe_progress() -> Iterator[OnProgress]:
-    """Yield a callback (done, total, what) that moves one bar a task, and does nothing where nobody looks."""
+    """Yield a callback (done, total, what) that moves one bar a task; it does nothing when stderr is no terminal."""
     from ebclab.evaluation.progress import silent
 
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""``ebclab report``: what a sweep found, on one page."""
+"""``ebclab report``: the page about one sweep or several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ebclab runs``: which runs and sweeps there are, and room on the disk."""
+"""``ebclab runs``: lists runs and sweeps, and frees disk space."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ def clean(
     from ebclab.inventory.folders import collection_given
     from ebclab.inventory.listing import room_freed
 
-    found = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))
-    if not found:
+    wastes = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))
+    if not wastes:
         typer.echo("nothing to delete")
         return
-    for owner, why in dict.fromkeys((waste.owner, waste.why) for waste in found):
-        paths = [waste.path for waste in found if (waste.owner, waste.why) == (owner, why)]
+    for owner, why in dict.fromkeys((waste.owner, waste.why) for waste in wastes):
+        paths = [waste.path for waste in wastes if (waste.owner, waste.why) == (owner, why)]
         typer.echo(f"{size(room_freed(paths)):>9}  {owner}: {why}")
-    typer.echo(f"{size(room_freed(waste.path for waste in found)):>9}  in all")
+    typer.echo(f"{size(room_freed(waste.path for waste in wastes)):>9}  in all")
     if not yes and not sys.stdin.isatty():
         typer.echo("nothing was deleted; --yes deletes it")
     elif yes or typer.confirm("delete it?"):
-        freed, busy = remove(found)
+        freed, busy = remove(wastes)
         for path in busy:
             typer.echo(f"warning: {path}: left alone, a process works in it by now", err=True)
         typer.echo(f"freed {size(freed)}")

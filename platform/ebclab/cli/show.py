@@ -48,7 +48,7 @@ def show(
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:
-    """Print names and what they stand for in two columns, as wide as the terminal; a line each where there is none."""
+    """Print names and their descriptions in two columns as wide as the terminal; one line each without a terminal."""
     width = max(map(len, pairs))
     columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns
     for name, text in pairs.items():

@@ -1,4 +1,4 @@
-"""``ebclab submit``: the same command lines on a running cluster, followed from here."""
+"""``ebclab submit``: runs a command line on a running cluster and follows its log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 READS_THE_REST = {"allow_interspersed_args": False}
-"""What follows the verb to submit belongs to it, with and without ``--`` before it."""
+"""Settings of click: the arguments after the submitted verb belong to that verb, with and without ``--`` before it."""
 
 
 def submit(
@@ -71,7 +71,7 @@ def submit(
 def _submit(
     ebclab: Any, command: list[str], address: str | None, name: str | None, wheel: Path | None, *, detach: bool
 ) -> None:
-    """Check, pack, upload, start, follow."""
+    """Check a command line, send it with its files and the code, and follow the job."""
     from ebclab.submission.code import stage_code
     from ebclab.submission.command import FILES, entrypoint, new_id, require_id, require_verb, stage_files
 
@@ -80,10 +80,10 @@ def _submit(
     for note in notes_on(ebclab, command):
         _note(note)
     with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:
-        place = Path(folder)
-        sent = stage_files(command, place / "files" / FILES)
-        (place / "code").mkdir()
-        packages = stage_code(place / "code", wheel) + list((place / "files").glob("*"))
+        code, files = Path(folder) / "code", Path(folder) / "files"
+        sent = stage_files(command, files / FILES)
+        code.mkdir()
+        packages = stage_code(code, wheel) + list(files.glob("*"))
         cluster = _connect(address)
         cluster.submit(job_id, entrypoint(sent), packages, _origin(wheel))
     _note(f"submitted {job_id} to {cluster.address}")
@@ -94,7 +94,7 @@ def _submit(
 
 
 def _origin(wheel: Path | None) -> dict[str, str]:
-    """Return what the cluster is told about where the code comes from."""
+    """Return the environment variables that say where the code comes from."""
     from ebclab.cli.arrival import SUBMITTED_FROM
     from ebclab.runs.environment import SENT_COMMIT, source_commit
 
@@ -116,7 +116,7 @@ def _connect(asked: str | None) -> Cluster:
 
 
 def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
-    """Show a job until its end and leave with its exit code."""
+    """Show a job's log until its end and exit with its exit code."""
     from ebclab.cluster.jobs import verdict
     from ebclab.submission.following import follow
 
@@ -177,11 +177,11 @@ def _command(what: str, job_id: str, address: str | None) -> str:
 
 
 def _write(text: str) -> None:
-    """Pass a job's output on as it comes."""
+    """Print a job's output at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def _note(text: str) -> None:
-    """Print a line that is not the job's."""
+    """Print a line that does not belong to the job's output."""
     typer.echo(text, err=True)

@@ -1,6 +1,6 @@
-"""How far a cluster may grow, told to its head: Ray's autoscaler knows and tells nobody.
+"""Reports to the head how far its cluster may grow; Ray's autoscaler knows this limit but does not publish it.
 
-Without it a sweep on a cluster whose workers come from zero would be refused, since it has nothing yet.
+Without the report, a sweep on a cluster that starts with no workers would be refused for lack of resources.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ebclab.errors import UserError
 
 
 def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
-    """Write down in the head that runs on this machine how far the cluster may grow; return it in words.
+    """Report to the head on this machine how far the cluster may grow; return that limit in words.
 
     Args:
-        groups: For each kind of worker, how many there may be, and what each of them has, such as {"CPU": 4, "GPU": 1}.
+        groups: For each kind of worker, the largest number of them and the resources of one, as {"CPU": 4, "GPU": 1}.
 
     Raises:
-        UserError: No head runs here, or it does not let this process in.
+        UserError: No head runs here, or it does not admit this process.
     """
     address = head_of_this_machine("call this on the head, after `ray start`")
     config = autoscaler_pb2.ClusterConfig()  # type: ignore[attr-defined]
@@ -37,13 +37,13 @@ def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
 
 
 def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
-    """Return the kinds of workers of a file that ``ray up`` has brought to the head.
+    """Return the kinds of workers in a configuration that ``ray up`` copied to the head.
 
     Args:
         path: Usually ~/ray_bootstrap_config.yaml.
 
     Raises:
-        UserError: There is no such file, or it is another kind of file.
+        UserError: The file cannot be read, or it is not a configuration for ``ray up``.
     """
     try:
         config: Any = from_yaml(path.expanduser().read_text(encoding="utf-8"), str(path))

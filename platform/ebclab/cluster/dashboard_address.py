@@ -20,11 +20,12 @@ def choose_address(asked: str | None, environment: Mapping[str, str]) -> str:
     """Return the http address of the job server: ``asked``, else that of the environment, else that of the tunnel.
 
     Args:
-        asked: What the user wrote after ``--address``, if anything.
-        environment: Environment variables. Of RAY_ADDRESS only an http address counts: a GCS address has no job server.
+        asked: The value of ``--address``; None when it was left out.
+        environment: Environment variables. RAY_ADDRESS counts only when it is a URL; a GCS address has no
+            job server.
 
     Raises:
-        UserError: It is no http address.
+        UserError: The address is not an http address.
     """
     named = {"--address": asked} | {
         name: value for name in _ASKED if is_address(value := environment.get(name, "")) or name != "RAY_ADDRESS"
@@ -47,7 +48,7 @@ def _is_http(text: str) -> bool:
         return (
             parts.scheme in ("http", "https") and bool(parts.hostname) and (":" not in parts.netloc or parts.port != 0)
         )
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         return False
 
 

@@ -1,4 +1,4 @@
-"""Notices that a machine will be taken away: whoever hears of one has its runs save at once."""
+"""Preemption notices of the cluster's machines; a run that gets one saves at once."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ import ray
 
 from ebclab.background import repeating
 
-_PAUSE = 2.0  # seconds between looks
+_PAUSE = 2.0  # seconds between polls
 
 
 class Notices:
-    """Machines of the joined cluster that will be taken away, each told once.
+    """Machines of the joined cluster that are being drained, each reported once.
 
-    Ray knows of them from ``ray drain-node``, from its autoscaler, and from a SIGTERM to a node's own processes.
+    Ray drains a node after ``ray drain-node``, on request of its autoscaler, and when its own processes get a
+    SIGTERM.
     """
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        self._looked = 0.0
+        self._polled = 0.0
 
     def new(self) -> list[str]:
-        """Return the names of machines that were not on notice before; looked up every few seconds."""
-        if time.monotonic() - self._looked < _PAUSE:
+        """Return the names of machines that started to drain since the last call; asks Ray at most every 2 seconds."""
+        if time.monotonic() - self._polled < _PAUSE:
             return []
-        self._looked = time.monotonic()
-        found = set(ray._private.state.state.get_draining_nodes()) - self._known
-        self._known |= found
+        self._polled = time.monotonic()
+        draining = set(ray._private.state.state.get_draining_nodes()) - self._known
+        self._known |= draining
         names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}  # type: ignore[no-untyped-call]
-        return sorted(names.get(node, node) for node in found)
+        return sorted(names.get(node, node) for node in draining)
 
 
 @contextmanager
 def on_drain(act: Callable[[list[str]], None]) -> Iterator[None]:
-    """Call ``act`` with the names of machines as they come on notice, in a thread of its own."""
+    """Call ``act`` in a background thread with the names of machines that start to drain."""
     notices = Notices()
 
-    def look() -> None:
+    def poll() -> None:
         if names := notices.new():
             act(names)
 
-    with repeating(look, _PAUSE):  # the next notice must be heard, whatever becomes of this one
+    with repeating(poll, _PAUSE):  # goes on after an error: the next notice must still be seen
         yield

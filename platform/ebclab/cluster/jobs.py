@@ -1,4 +1,4 @@
-"""What a cluster knows about a job, and what its end means here."""
+"""The state of a submitted job, and the exit code that follows from how it ended."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NOT_FOUND = 127
 
 @dataclass(frozen=True)
 class JobState:
-    """A job as its cluster describes it.
+    """A job as the job server describes it.
 
     Attributes:
         id: Its name.
         status: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
-        command: What the head node was told to run.
-        message: What Ray says about it.
-        exit_code: Of its process; None while it runs, or when Ray ended it.
+        command: The shell command that the head node runs.
+        message: Ray's message about the job.
+        exit_code: Exit code of the process; None while it runs, or when Ray ended it.
         started: Seconds since 1970.
         ended: Seconds since 1970; None while it runs.
     """
@@ -35,7 +35,7 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will come."""
+        """The job has ended."""
         return self.status in _ENDS
 
 
@@ -48,10 +48,10 @@ class Jobs(Protocol):
 
 
 def verdict(job: JobState) -> tuple[int, str | None]:
-    """Return the exit code that the end of a job means here, and a sentence where its own log may lack one.
+    """Return the exit code for a job that has ended, and a sentence when the job's own log may not explain it.
 
     Args:
-        job: A job that is over. Its own exit code passes through.
+        job: A job that is over. Its own exit code is passed on.
     """
     if job.status == "STOPPED":
         return _INTERRUPTED, f"{job.id} was stopped; submitting the same command again goes on from what it saved"
@@ -70,6 +70,6 @@ def verdict(job: JobState) -> tuple[int, str | None]:
 
 
 def _core(message: str) -> str:
-    """Return the line of one of Ray's messages that says most: the last of a traceback."""
+    """Return the most informative line of one of Ray's messages: the last line of a traceback, else the first."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     return (lines[-1] if "Traceback" in message else lines[0]) if lines else "no reason"

@@ -1,4 +1,4 @@
-"""A cluster's job server behind sentences: Ray's client, with short waits and without its pages of text."""
+"""Client of a cluster's job server: Ray's own, with short timeouts, and with its errors as one-line messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ebclab.cluster.token import MODE, sends_token, token_source
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
-_WAIT_SECONDS = (5.0, 60.0)  # for a connection, for an answer: the server itself may wait for a busy head node
+_WAIT_SECONDS = (5.0, 60.0)  # to connect, to get an answer: the server itself may wait for a busy head node
 _STOP_SECONDS = 600
 _CHATTY = ("ray.dashboard.modules", "ray._private.authentication", "ray._private.runtime_env")
 
@@ -34,8 +34,8 @@ class Cluster:
         address: http address of its job server.
 
     Raises:
-        UnreachableError: Nobody answers there.
-        UserError: The token is missing or wrong, or Ray's version is another one.
+        UnreachableError: No server answers there.
+        UserError: The token is missing or wrong, or the cluster runs another version of Ray.
     """
 
     def __init__(self, address: str) -> None:
@@ -43,21 +43,21 @@ class Cluster:
         for name in list(logging.Logger.manager.loggerDict):
             if name.startswith(_CHATTY):
                 logging.getLogger(name).setLevel(logging.ERROR)
-        os.environ["RAY_API_SERVER_ADDRESS"] = address  # Ray's client lets the environment overrule its argument
-        with self._told():
+        os.environ["RAY_API_SERVER_ADDRESS"] = address  # Ray's client prefers this variable to its argument
+        with self._readable_errors():
             self._client = _Client(address)
             self._require_version(self._client.server_version())
 
     def submit(
         self, job_id: str, command: str, packages: Sequence[Path], variables: Mapping[str, str] | None = None
     ) -> None:
-        """Upload what the cluster does not have yet, and start a job.
+        """Upload the packages that the cluster does not have yet, and start a job.
 
         Args:
             job_id: Its name.
             command: What the head node runs.
-            packages: Folders that its processes, on all nodes, find on their import path before all others.
-            variables: Environment variables of its processes on all nodes; everybody who may see the job sees them.
+            packages: Folders that come first on the import path of the job's processes on all nodes.
+            variables: Environment variables of the job's processes; whoever may see the job sees them.
 
         Raises:
             UserError: The name is taken.
@@ -68,44 +68,44 @@ class Cluster:
             **(variables or {}),
         }
         environment = {"py_modules": [str(package) for package in packages], "env_vars": everywhere}
-        with self._told():
+        with self._readable_errors():
             self._client.submit_job(entrypoint=command, submission_id=job_id, runtime_env=environment)
 
     def state(self, job_id: str) -> JobState:
-        """Return what is known about a job.
+        """Return the state of a job.
 
         Raises:
             UserError: There is no such job.
         """
-        with self._told(job_id):
-            found = self._client.get_job_info(job_id)
-        if not found.submission_id:
+        with self._readable_errors(job_id):
+            info = self._client.get_job_info(job_id)
+        if not info.submission_id:
             raise UserError(
                 f"no job that was submitted, got {job_id}, a program on the cluster; see ebclab submit --list"
             )
-        return _state(found)
+        return _state(info)
 
     def all_jobs(self) -> list[JobState]:
         """Return all submitted jobs, the newest first."""
-        with self._told():
-            found = [_state(job) for job in self._client.list_jobs() if job.submission_id]
-        return sorted(found, key=lambda job: job.started or 0.0, reverse=True)
+        with self._readable_errors():
+            jobs = [_state(job) for job in self._client.list_jobs() if job.submission_id]
+        return sorted(jobs, key=lambda job: job.started or 0.0, reverse=True)
 
     def stop(self, job_id: str) -> bool:
         """Ask a job to save and stop; return whether it was running.
 
-        Its processes get SIGTERM, and SIGKILL when they have not ended ten minutes later.
+        Its processes get SIGTERM, and SIGKILL ten minutes later if they still run.
 
         Raises:
             UserError: There is no such job.
         """
-        with self._told(job_id):
+        with self._readable_errors(job_id):
             asked: bool = self._client.stop_job(job_id)
             return asked
 
     async def log(self, job_id: str) -> AsyncIterator[str]:
-        """Yield a job's log from its beginning, and what is added to it until it ends."""
-        with self._told(job_id):
+        """Yield a job's log from its beginning, and its further output until it ends."""
+        with self._readable_errors(job_id):
             async for text in self._client.tail_job_logs(job_id):
                 yield text
 
@@ -118,8 +118,8 @@ class Cluster:
             )
 
     @contextmanager
-    def _told(self, job_id: str = "") -> Iterator[None]:
-        """Turn what Ray's client raises into sentences."""
+    def _readable_errors(self, job_id: str = "") -> Iterator[None]:
+        """Turn the errors of Ray's client into ours, with one line of text."""
         try:
             yield
         except AuthenticationError as error:
@@ -170,7 +170,7 @@ class Cluster:
 
 
 class _Client(JobSubmissionClient):
-    """Ray's client, which by itself would wait for ever."""
+    """Ray's client with timeouts; without them it waits for ever."""
 
     def _do_request(self, method: str, endpoint: str, **arguments: Any) -> requests.Response:
         arguments.setdefault("timeout", _WAIT_SECONDS)
@@ -184,7 +184,7 @@ class _Client(JobSubmissionClient):
 
 
 def _state(job: Any) -> JobState:
-    """Return what Ray's description of a job says."""
+    """Convert Ray's description of a job."""
     return JobState(
         id=job.submission_id,
         status=job.status.value,

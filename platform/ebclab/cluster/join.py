@@ -1,4 +1,4 @@
-"""Being part of a cluster of Ray, for as long as its head answers."""
+"""Joins a Ray cluster, and ends this process when the cluster's head is lost."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from ebclab.errors import TrainingError, UserError
 
 @contextmanager
 def cluster_session(address: str, display: Showing) -> Iterator[Head]:
-    """Be part of a cluster, or of one on this machine alone when ``address`` is "local"; end when its head is lost.
+    """Join a cluster, or start one on this machine alone when ``address`` is "local"; leave it at the end.
+
+    When the cluster's head is lost meanwhile, this process ends with a message.
 
     Raises:
-        UserError: Nobody answers there, or another version of Ray or Python does, or the cluster wants another token.
+        UserError: No cluster answers, or it runs other versions of Ray or Python, or it wants another token.
     """
-    here_before = ray.is_initialized()
-    if not here_before:
+    was_joined = ray.is_initialized()
+    if not was_joined:
         _join(address)
     with watched_head(ray.get_runtime_context().gcs_address, display) as head:
         try:
             yield head
         finally:
-            if not here_before:
+            if not was_joined:
                 ray.shutdown()
 
 
@@ -44,9 +46,9 @@ def _join(address: str) -> None:
     try:
         # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
         dashboard = False if address == "local" else None
-        told = None if address == "local" else environment_of_nodes()
+        runtime_env = None if address == "local" else environment_of_nodes()
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address=address, include_dashboard=dashboard, runtime_env=told, **quiet)
+        ray.init(address=address, include_dashboard=dashboard, runtime_env=runtime_env, **quiet)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         reason = " ".join(str(error).split())
         if "Version mismatch" in reason:
@@ -55,38 +57,37 @@ def _join(address: str) -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Refuse an address where no cluster lets this process in; "auto" is the one that Ray finds on this machine."""
+    """Refuse an address where no cluster admits this process; "auto" is the cluster that Ray finds on this machine."""
     if address != "auto":
         require_answer(address)
-    elif found := services.canonicalize_bootstrap_address("auto"):  # None is for ray.init to refuse
-        require_answer(found, discovered=True)
+    elif local := services.canonicalize_bootstrap_address("auto"):  # ray.init refuses when there is none
+        require_answer(local, discovered=True)
 
 
 def cluster_size() -> tuple[float, float]:
-    """Return the CPUs and GPUs that the joined cluster has, or may grow to."""
+    """Return the numbers of CPUs and GPUs that the joined cluster has, or may grow to."""
     limit = ray._private.state.state.get_max_resources_from_cluster_config() or {}
     cpus, gpus = (max(sum(node.get(unit, 0) for node in nodes()), limit.get(unit, 0)) for unit in ("CPU", "GPU"))
     return cpus, gpus
 
 
 def nodes() -> list[dict[str, float]]:
-    """Return what each living node of the joined cluster has, by the name of the resource."""
+    """Return the resources of each living node of the joined cluster, by name."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
-_LOOK = 2.0  # seconds between looks
-
-_PATIENCE = 30.0  # seconds; Ray's own are 60
+_POLL_SECONDS = 2.0
+_PATIENCE = 30.0  # seconds without an answer until the head counts as lost; Ray waits 60
 
 
 class Showing(Protocol):
-    """What is on the screen."""
+    """A display that can be stopped before a message is printed."""
 
     def stop(self) -> None: ...
 
 
 class Head:
-    """The head of a cluster, as it was when this process joined it.
+    """The head of a cluster, recognised by the id that the cluster had when this process joined it.
 
     Args:
         address: HOST:PORT of its GCS.
@@ -94,27 +95,27 @@ class Head:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._known = who_answers(address)
+        self._id = who_answers(address)
         self._heard = time.monotonic()
 
     def loss(self, *, patience: float = _PATIENCE) -> str:
-        """Return in one sentence that the head is gone; nothing while it may be there.
+        """Return a sentence when the head is lost; empty while it may still be there.
 
         Args:
-            patience: Seconds for which it may be silent.
+            patience: Seconds without an answer after which it counts as lost.
         """
-        found, now = who_answers(self._address), time.monotonic()
-        if found is None:
+        answer, now = who_answers(self._address), time.monotonic()
+        if answer is None:
             silent = now - self._heard
             return self._sentence(f"has not answered for {silent:.0f} s") if silent >= patience else ""
         self._heard = now
-        if self._known and found and found != self._known:
+        if self._id and answer and answer != self._id:
             return self._sentence("is another one than before")
-        self._known = self._known or found
+        self._id = self._id or answer
         return ""
 
     def lost(self) -> TrainingError | None:
-        """Return the error to raise when Ray has failed because the head is gone; None when it is still there."""
+        """Return the error to raise if Ray failed because the head is lost; None if the head still answers."""
         sentence = self.loss(patience=0)
         return TrainingError(sentence) if sentence else None
 
@@ -127,36 +128,36 @@ class Head:
 
 @contextmanager
 def watched_head(address: str, display: Showing) -> Iterator[Head]:
-    """Yield the head at ``address``; end this process with a sentence and exit code 1 as soon as it is lost.
+    """Yield the head at ``address``; end this process with a message and exit code 1 when the head is lost.
 
     Args:
         address: HOST:PORT of its GCS.
-        display: What is on the screen then.
+        display: Is stopped before the message.
     """
     head = Head(address)
 
-    def look() -> None:
+    def poll() -> None:
         if sentence := head.loss():
             display.stop()
             print(f"error: {sentence}", file=sys.stderr, flush=True)
-            os._exit(TrainingError.exit_code)  # Ray would, half a minute later; locks and leases end as in a kill
+            os._exit(TrainingError.exit_code)  # as Ray would half a minute later; locks and leases end as after a kill
 
-    with repeating(look, _LOOK):
+    with repeating(poll, _POLL_SECONDS):
         yield head
 
 
-def head_of_this_machine(way_out: str) -> str:
-    """Return the address of the head once it has let this process in.
+def head_of_this_machine(remedy: str) -> str:
+    """Return the address of the head of the cluster to which this machine belongs.
 
     Args:
-        way_out: What to do when no node of a cluster runs here.
+        remedy: What the error message advises when no node of a cluster runs here.
 
     Raises:
-        UserError: No node runs here, or the head does not answer or does not let this process in.
+        UserError: No node runs here, or the head does not answer or does not admit this process.
     """
     named = os.environ.get("RAY_ADDRESS") or "auto"
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
     if address is None:
-        raise UserError(f"no cluster runs on this machine; {way_out}")
+        raise UserError(f"no cluster runs on this machine; {remedy}")
     require_answer(address, discovered=True)
     return address

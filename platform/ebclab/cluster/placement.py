@@ -1,4 +1,4 @@
-"""How many workers a run gets and what each of them reserves: plain numbers in, plain numbers out."""
+"""How many workers a run gets, and which CPUs and GPUs each of them reserves; pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ebclab.errors import UserError
 
 @dataclass(frozen=True)
 class Placement:
-    """What a run asks of a cluster.
+    """The workers that a run asks a cluster for.
 
     Attributes:
-        sizes: Numbers of workers the run may have, ascending; one of them unless it is elastic.
+        sizes: Numbers of workers that the run may have, ascending; a single one unless the run is elastic.
         cpus: CPUs that each worker reserves; fractions are allowed.
         gpus: GPUs that each worker reserves, 0 or 1.
     """
@@ -30,11 +30,11 @@ class Placement:
 
     @property
     def threads(self) -> int:
-        """CPU threads of a worker that is not told otherwise: what it reserved, at least one."""
+        """Default number of CPU threads of a worker: the CPUs that it reserved, at least one."""
         return max(1, int(self.cpus))
 
     def in_words(self) -> str:
-        """Return how many workers there will be and what each gets."""
+        """Return the number of workers and the resources of each, in words."""
         count = _count(self.sizes[0], "worker") if not self.elastic else " or ".join(map(str, self.sizes)) + " workers"
         each = _count(self.cpus, "CPU") + (f" and {_count(self.gpus, 'GPU')}" if self.gpus else "")
         return f"{count} with {each} each"
@@ -51,7 +51,7 @@ class Placement:
             gpus: GPUs, likewise.
 
         Raises:
-            UserError: It lacks CPUs or GPUs; the text shows the sum.
+            UserError: The cluster lacks CPUs or GPUs; the message shows the sum.
         """
         fewest = self.sizes[0]
         for unit, each, has in (("GPU", self.gpus, gpus), ("CPU", self.cpus, cpus)):
@@ -74,10 +74,10 @@ def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[i
         fewest: Workers the run needs at least.
         most: Workers it can use at most.
         batch_size: Global batch size.
-        groups: Into how many groups each batch norm cuts a global batch; 1 means it does not.
+        groups: For each batch norm, the number of groups into which it cuts a global batch; 1 means none.
 
     Raises:
-        UserError: None of the numbers does; the text names numbers that do.
+        UserError: No number in the range does; the message names numbers that do.
     """
     to_split = {batch_size, *groups} - {1}
     splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
@@ -113,7 +113,7 @@ def _plural(word: str, amount: float) -> str:
 def cpu_reservation(cpus: float, workers: int, *, streamed: bool) -> float:
     """Return the CPUs that each worker reserves; fractions are allowed.
 
-    With a stream one CPU stays free for Ray Data, whose tasks would never start otherwise; without, all are shared out.
+    With a stream one CPU stays free for Ray Data, whose tasks could not start otherwise.
 
     Args:
         cpus: CPUs of the cluster.
@@ -121,20 +121,20 @@ def cpu_reservation(cpus: float, workers: int, *, streamed: bool) -> float:
         streamed: Whether Ray Data delivers the images.
 
     Raises:
-        UserError: Less than one CPU would be left for Ray Data.
+        UserError: No CPU would be left for the workers.
     """
-    kept = 1 if streamed else 0
-    each = (cpus - kept) / workers
+    for_data = 1 if streamed else 0
+    each = (cpus - for_data) / workers
     if each <= 0:
         raise UserError(
-            f"resources.workers: {workers} x more than 0 CPUs for the workers + {kept} for Ray Data exceed the "
+            f"resources.workers: {workers} x more than 0 CPUs for the workers + {for_data} for Ray Data exceed the "
             f"cluster's CPUs, got {cpus:g}; add CPUs or set data.delivery=resident"
         )
     return float(int(each)) if each >= 1 else math.floor(each * 10_000) / 10_000  # Ray counts ten thousandths
 
 
 def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:
-    """Return how many workers a cluster can feed when each reserves ``reserved`` CPUs: one CPU is Ray Data's.
+    """Return how many workers that reserve ``reserved`` CPUs each fit on a cluster; a stream needs one CPU more.
 
     Args:
         cpus: CPUs of the cluster.
@@ -154,7 +154,7 @@ def require_cpus(cpus: float, workers: int, reserved: float, *, streamed: bool) 
         streamed: Whether Ray Data delivers the images and needs one CPU of its own.
 
     Raises:
-        UserError: With the sum.
+        UserError: The workers need more CPUs; the message shows the sum.
     """
     needed = workers * reserved + (1 if streamed else 0)
     if needed > cpus + 1e-9:

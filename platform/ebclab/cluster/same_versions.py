@@ -1,4 +1,4 @@
-"""Whether the nodes of the cluster that this process has joined run what this process runs."""
+"""Checks that all nodes of the joined cluster run the versions that this process runs."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _ANSWER_SECONDS = 60.0
 
 
 def require_same_versions() -> None:
-    """Ask every other node that is there now what it runs. Those that come later ask themselves, before they work.
+    """Ask every other node of the cluster for its versions. Nodes that join later check themselves before they work.
 
-    A node that dies meanwhile, or does not answer within a minute, is left to that second question.
+    A node that dies meanwhile, or does not answer within a minute, is skipped: it will check itself, too.
 
     Raises:
-        VersionError: Some of them run something else; the text names each, what, and both versions.
+        VersionError: Some nodes run other versions; the message names each node and both versions.
     """
     others = _other_nodes()
     if not others:
         return
-    # By value: a node with another ebclab could not be asked by name.
+    # By value: a node with another ebclab could not import the function by name.
     cloudpickle.register_pickle_by_value(versions)  # type: ignore[no-untyped-call]
     try:
         ask = ray.remote(num_cpus=0, max_retries=0)(versions.versions_here)
-        asked = {
+        answers = {
             address: ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
             for address, node in others.items()
         }
     finally:
         cloudpickle.unregister_pickle_by_value(versions)  # type: ignore[no-untyped-call]
-    ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ANSWER_SECONDS)
+    ray.wait(list(answers.values()), num_returns=len(answers), timeout=_ANSWER_SECONDS)
     ours = versions.versions_here()
-    found = [mismatch for address, answer in asked.items() if (mismatch := _mismatch(address, answer, ours))]
-    if found:
-        raise VersionError("\n".join(found))
+    wrong = [mismatch for address, answer in answers.items() if (mismatch := _mismatch(address, answer, ours))]
+    if wrong:
+        raise VersionError("\n".join(wrong))
 
 
 def _other_nodes() -> dict[str, str]:
-    """Return the ids of all living nodes but this one, by the address that the user knows them by."""
+    """Return the ids of all living nodes but this one, by their address and host name."""
     here = ray.get_runtime_context().get_node_id()
     nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     return {

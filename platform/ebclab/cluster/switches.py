@@ -1,6 +1,6 @@
-"""Environment variables and Ray: defaults of ours for its own switches, and what is told to the nodes of a cluster.
+"""Environment variables for Ray: our defaults for its switches, and the variables that all nodes of a cluster get.
 
-Some switches are read when Ray is imported.
+Ray reads some of its switches when it is imported.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # a box about Tune's own view of a sweep
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers on this machine keep the user's working folder
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # a page on the console for what we say in a line
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # Ray prints a page about it, our display one line
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a sweep's own log says it all
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a sweep has a log of its own
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the first Ctrl-C saves
-    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # Tune's own record of all trials, which no resume reads
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # a resume does not read Tune's own record of the trials
     "TUNE_RESULT_BUFFER_LENGTH": "1",
 }
-"""Name and value of each."""
+"""Ray's switches by name."""
 
 
 def set_ray_switches() -> None:
-    """Set them in this process, whose environment its workers inherit; what the user has set stays."""
+    """Set Ray's switches in this process; local workers inherit them. Values that the user has set stay."""
     for name, value in SWITCHES.items():
         os.environ.setdefault(name, value)
 
 
 def environment_of_nodes() -> dict[str, dict[str, str]] | None:
-    """Return Ray's runtime environment with what this process was told about stores; None when that is nothing.
+    """Return a runtime environment for Ray with this process's variables about stores; None when none is set.
 
-    Nodes that run already have an environment of their own.
+    The processes of a cluster that runs already do not inherit the environment of this process.
     """
-    by_ray = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")  # a job's own variables; Ray refuses one twice
-    told = {name: os.environ[name] for name in (PATIENCE, COPIES) if os.environ.get(name) and name not in by_ray}
-    if COPIES in told:
-        told[COPIES] = str(cache_folder())  # relative to nobody's working folder
-    return {"env_vars": told} if told else None
+    by_ray = os.environ.get(
+        "RAY_JOB_CONFIG_JSON_ENV_VAR", ""
+    )  # variables of a submitted job: Ray refuses a variable that is set twice
+    variables = {name: os.environ[name] for name in (PATIENCE, COPIES) if os.environ.get(name) and name not in by_ray}
+    if COPIES in variables:
+        variables[COPIES] = str(cache_folder())  # absolute: nodes have other working folders
+    return {"env_vars": variables} if variables else None

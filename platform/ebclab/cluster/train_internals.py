@@ -1,4 +1,4 @@
-"""What elastic runs need of Ray Train 2.60 that it does not promise to keep, so that one room knows such names."""
+"""Private names of Ray Train 2.60 that elastic runs need. They may change with any version of Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would stop ``ray up``, read from its file alone. Ray itself answers a typo with a traceback and the file."""
+"""Finds mistakes in a configuration for ``ray up`` before it starts; Ray answers a typo with a traceback."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SOURCES = {
 
 
 def check_cluster_file(path: Path) -> list[str]:
-    """Return what the machines of a file for ``ray up`` are at most, a line each.
+    """Check a configuration for ``ray up`` and return its machines, with their largest numbers, one line each.
 
     Args:
-        path: The file; what it mounts is looked for from the current folder, as Ray does.
+        path: The file; relative paths in its ``file_mounts`` start at the current folder, as for Ray.
 
     Raises:
-        ConfigError: Something in it would stop ``ray up`` or open it to others; all of it is named.
+        ConfigError: Some settings would stop ``ray up`` or open the cluster to others; the message names all of them.
         UserError: The file cannot be read, or Ray is not installed.
     """
     try:
@@ -36,44 +36,46 @@ def check_cluster_file(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no text"
         raise UserError(f"{path}: cannot be read, got {reason}; name a file such as cluster/cluster.yaml") from error
-    is_for_kubernetes = any(line.startswith("apiVersion:") for line in text.splitlines())  # of several documents
+    is_for_kubernetes = any(
+        line.startswith("apiVersion:") for line in text.splitlines()
+    )  # it may hold several documents
     config = None if is_for_kubernetes else from_yaml(text, str(path))
     if not isinstance(config, dict) or "provider" not in config:
         raise UserError(
             f"{path}: not a file for `ray up`, it has no provider; Kubernetes' files are for `kubectl apply`"
         )
-    found, unreadable = _against_schema(config)
+    problems, unreadable = _against_schema(config)
     if not unreadable:
-        found += [*_not_chosen(config), *_missing_files(config), *_open_doors(config)]
-    if found:
-        raise ConfigError([f"{path}: {problem}" for problem in found])
+        problems += [*_not_chosen(config), *_missing_files(config), *_open_doors(config)]
+    if problems:
+        raise ConfigError([f"{path}: {problem}" for problem in problems])
     return [*_machines(config), f"{path}: ready for `ray up {path}`"]
 
 
 def _against_schema(config: dict[str, Any]) -> tuple[list[str], bool]:
-    """Return what the installed Ray does not know or wants otherwise, and whether values are of the wrong kind."""
+    """Return the problems that the schema of the installed Ray finds, and whether some values have the wrong type."""
     spec = find_spec("ray")
     if spec is None or not spec.submodule_search_locations:
         raise UserError("Ray is not installed here; install ray[default] to check a file for it")
     import jsonschema
 
     schema = json.loads((Path(spec.submodule_search_locations[0]) / "autoscaler" / "ray-schema.json").read_text())
-    found, unreadable = [], False
+    problems, unreadable = [], False
     for error in jsonschema.Draft7Validator(schema).iter_errors(config):
         place = ".".join(map(str, error.absolute_path))
         if error.validator != "additionalProperties":
-            found.append(f"{place or 'the file'}: {error.message}")
+            problems.append(f"{place or 'the file'}: {error.message}")
             unreadable = True
             continue
         known = list(error.schema.get("properties", {}))
         for key in sorted(set(error.instance) - set(known)):
             hint = f"did you mean {close}?" if (close := nearest(key, known)) else did_you_mean(key, known)
-            found.append(f"{place + '.' if place else ''}{key}: Ray knows no such key; {hint}")
-    return found, unreadable
+            problems.append(f"{place + '.' if place else ''}{key}: Ray knows no such key; {hint}")
+    return problems, unreadable
 
 
 def _not_chosen(config: dict[str, Any]) -> Iterator[str]:
-    """Yield each value that still waits for the user, once where it is used several times."""
+    """Yield each value that the user must still choose, once even where it is used several times."""
     seen: set[str] = set()
     for place, value in _texts(config):
         if _OPEN in value and value not in seen:
@@ -94,12 +96,12 @@ def _missing_files(config: dict[str, Any]) -> Iterator[str]:
     for local in config.get("file_mounts") or {}:
         source = str(config["file_mounts"][local])
         if not Path(source).expanduser().exists():
-            way_out = next((way for end, way in _SOURCES.items() if source.endswith(end)), "correct the path")
-            yield f"file_mounts: no such file, got {source}; {way_out}"
+            remedy = next((advice for end, advice in _SOURCES.items() if source.endswith(end)), "correct the path")
+            yield f"file_mounts: no such file, got {source}; {remedy}"
 
 
 def _open_doors(config: dict[str, Any]) -> Iterator[str]:
-    """Yield what would let strangers in although Ray allows it."""
+    """Yield each setting that would let strangers in; Ray allows all of them."""
     for name in ("head_start_ray_commands", "worker_start_ray_commands"):
         for command in config.get(name) or []:
             if "ray start" not in command:

@@ -1,4 +1,4 @@
-"""Which versions a process runs, and whether a node of a cluster runs the same ones."""
+"""The versions that a process runs, compared between the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PACKAGES = ("ebclab", "energy_contrast")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run's or a sweep's orders come from; it travels with them.
+    """The process that started a run or a sweep; its workers get this object and compare their versions with it.
 
     Attributes:
         host: Name of the machine.
-        versions: What ``versions_here`` says there.
+        versions: The result of ``versions_here`` there.
     """
 
     host: str
@@ -30,33 +30,33 @@ class Origin:
 
     @classmethod
     def here(cls) -> Origin:
-        """Return this process."""
+        """Return the origin for work that this process starts."""
         return cls(socket.gethostname(), versions_here())
 
     def require_same_here(self) -> None:
-        """Refuse to work on a machine that runs other versions. On the origin's own nobody looks: it may be edited.
+        """Refuse to work on a machine with other versions. The origin's machine is not checked: its code may be edited.
 
         Raises:
-            VersionError: This machine runs something else.
+            VersionError: This machine runs other versions.
         """
         host = socket.gethostname()
-        if host != self.host and (found := mismatch(host, versions_here(), self.versions)):
-            raise VersionError(found)
+        if host != self.host and (problem := mismatch(host, versions_here(), self.versions)):
+            raise VersionError(problem)
 
 
 def versions_here() -> dict[str, str]:
     """Return the versions of Python, Ray, torch and ebclab that this process would import.
 
-    A build of torch for another device (``+cpu``, ``+cu130``) is the same version. ebclab's is followed by a digest of
-    its source, since wheels of one version are built anew while it is worked on. Nothing but the standard library is
-    used: this function travels by value to nodes that may have another ebclab, or none.
+    Builds of torch for different devices (``+cpu``, ``+cu130``) count as the same version. The version of ebclab is
+    followed by a digest of its source, since the code may change between two wheels of one version. This function uses
+    the standard library only: Ray sends it by value to nodes that may have another ebclab, or none.
     """
-    found = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     for name in ("ray", "torch", "ebclab"):
         try:
-            found[name] = metadata.version(name).split("+")[0]
+            versions[name] = metadata.version(name).split("+")[0]
         except metadata.PackageNotFoundError:
-            found[name] = MISSING
+            versions[name] = MISSING
     hasher = hashlib.sha256()
     for package in _PACKAGES:
         spec = util.find_spec(package)
@@ -64,19 +64,19 @@ def versions_here() -> dict[str, str]:
             for path in sorted(Path(folder).rglob("*.py")):
                 hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
         if spec is None:
-            found["ebclab"] = MISSING
-    if found["ebclab"] != MISSING:
-        found["ebclab"] += f" ({hasher.hexdigest()[:8]})"
-    return found
+            versions["ebclab"] = MISSING
+    if versions["ebclab"] != MISSING:
+        versions["ebclab"] += f" ({hasher.hexdigest()[:8]})"
+    return versions
 
 
 def mismatch(node: str, theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
-    """Return in one sentence what a node runs otherwise than the process that gives the orders; None if nothing.
+    """Return a sentence about the versions in which a node differs from the starting process; None when it does not.
 
     Args:
-        node: What the user knows the node by.
-        theirs: The node's versions by name.
-        ours: Those of the process that gives the orders.
+        node: Name of the node as the user knows it.
+        theirs: Versions of the node by name.
+        ours: Versions of the process that started the work.
     """
     wrong = [
         f"{name} {theirs.get(name, MISSING)}, got {version} where the command runs"

@@ -1,4 +1,4 @@
-"""What a run is: typed settings, every mistake reported at once, and named recipes.
+"""The settings of a run: typed, with every mistake reported at once, and named recipes.
 
 Start reading at ``sections.py`` and ``experiment.py``; ``recipes.compose`` is the way from a command line to settings.
 """

@@ -1,6 +1,6 @@
-"""How addresses of stores and locations of datasets are written, and what may not stand in them.
+"""How addresses of stores and locations of datasets are written, and the check that they hold no password.
 
-Settings are written into run folders and shown, so no secret may stand in them.
+Settings are written into run folders and shown, so they may hold no secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_address(path: str) -> bool:
 
 
 def folder_problem(path: str) -> str | None:
-    """Return what is wrong with a path as the folder that holds datasets; None when it is one on a disk.
+    """Return why ``path`` cannot be the folder that holds datasets; None when it is a path on a disk.
 
     Args:
         path: What the user wrote.
@@ -36,7 +36,7 @@ def folder_problem(path: str) -> str | None:
 
 
 def credentials_problem(address: str) -> str | None:
-    """Return what is wrong with an address that holds a name and a password, without them; None when it holds none.
+    """Return a problem when an address holds a name and a password, which it does not repeat; else None.
 
     Args:
         address: What the user wrote, perhaps after ``parquet:`` or ``folder:``.

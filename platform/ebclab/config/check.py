@@ -1,4 +1,4 @@
-"""Checks of one value and of one section; what they find is collected, never raised."""
+"""Checks of one value and of one section; problems are collected and not raised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problems:
     """Problems found so far.
 
     Attributes:
-        problems: One line each, in the order found.
+        lines: The problems, one line each, in the order in which they were added.
         wrong: Dotted keys whose value cannot be used.
     """
 

@@ -1,4 +1,4 @@
-"""What a run is: a method and its settings, data, views, encoder and its start, optimizer, training and the rest."""
+"""All settings of a run: the method's, and the sections data, views, encoder, init, optimizer, training and so on."""
 
 from __future__ import annotations
 
@@ -62,23 +62,23 @@ class ExperimentConfig:
 
     def problems(self) -> list[str]:
         """Return what is wrong across sections, one line each with dotted keys, empty when all is well."""
-        found = []
+        problems = []
         if self.optimizer.warmup_epochs > self.training.epochs:
-            found.append(
+            problems.append(
                 "optimizer.warmup_epochs: must not exceed training.epochs, "
                 f"got {self.optimizer.warmup_epochs:g} > {self.training.epochs}; shorten one or lengthen the other"
             )
         if 0 < self.data.train_limit < self.training.batch_size:
-            found.append(
+            problems.append(
                 "training.batch_size: must not exceed data.train_limit, "
                 f"got {self.training.batch_size} > {self.data.train_limit}; no batch would ever be full"
             )
         if self.views.shared_by == "batch" and self.data.views_on == "pipeline":
-            found.append(
+            problems.append(
                 "views.shared_by: the pipeline makes views before batches exist, got batch with "
                 "data.views_on=pipeline; set data.views_on=worker"
             )
-        return found
+        return problems
 
 
 def settings_of(config_type: type) -> dict[str, Field[Any]]:

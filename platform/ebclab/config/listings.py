@@ -1,4 +1,4 @@
-"""What can be named on a command line, with a line about each."""
+"""Lists of the names that a command line accepts, with a line about each."""
 
 from __future__ import annotations
 

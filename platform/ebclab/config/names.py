@@ -1,4 +1,4 @@
-"""The right name for a wrong one, and what may be the name of a folder."""
+"""Suggestions for a misspelt name, and the check of a folder's name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> st
         cutoff: Smallest likeness, from 0 (anything) to 1 (equal).
     """
     by_lower = {known.lower(): known for known in names}
-    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
+    close = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[close[0]] if close else None
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -46,8 +46,8 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
         otherwise: What to say when no folder in it or like it beside it holds such a file.
     """
     path = Path(named)
-    inside = sorted(found.parent for found in path.glob(f"*/{holds}"))
-    beside = {found.parent.name for found in path.parent.glob(f"*/{holds}")} - {path.name}
+    inside = sorted(file.parent for file in path.glob(f"*/{holds}"))
+    beside = {file.parent.name for file in path.parent.glob(f"*/{holds}")} - {path.name}
     if inside:
         return f"name one of those in it, such as {inside[0]}"
     close = nearest(path.name, beside)

@@ -1,4 +1,4 @@
-"""What a run is made of: one frozen dataclass a section, every field with its meaning, unit and range."""
+"""The settings of a run: one frozen dataclass for each section, every field with its meaning, unit and range."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class DataConfig:
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
-        found = []
+        problems = []
         if problem := credentials_problem(self.name):
-            found.append(f"name: {problem}")
+            problems.append(f"name: {problem}")
         if self.name.startswith(LOCATIONS) and self.root is not None:
-            found.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
+            problems.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
         if self.resize and not self.name.startswith(LOCATIONS):
-            found.append(
+            problems.append(
                 f"resize: {self.name} is read as it is stored, got {self.resize}; leave it out, and set "
                 "views.image_size to train on another size"
             )
-        return found
+        return problems
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,19 @@ class ViewsConfig:
             ("crop_ratio_min", "crop_ratio_max"),
             ("blur_sigma_min", "blur_sigma_max"),
         ]
-        found = [
+        problems = [
             f"{low}: must not exceed {high}, got {getattr(self, low)} > {getattr(self, high)}"
             for low, high in pairs
             if getattr(self, low) > getattr(self, high)
         ]
         if self.blur_kernel_size % 2 == 0:
-            found.append(f"blur_kernel_size: must be odd, got {self.blur_kernel_size}")
+            problems.append(f"blur_kernel_size: must be odd, got {self.blur_kernel_size}")
         if self.blur_rate > 0 and 0 < 2 * self.image_size <= self.blur_kernel_size:
-            found.append(
+            problems.append(
                 "blur_kernel_size: must be below twice image_size, "
                 f"got {self.blur_kernel_size} for {self.image_size} pixels; shrink it, or set blur_rate to 0"
             )
-        return found
+        return problems
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What to say about a setting that does not exist: the papers' symbols, the field's jargon, the nearest name."""
+"""The message about a setting that does not exist, with a hint: a paper's symbol, jargon, or the nearest name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML in and out: ``1e-4`` is a number, and a key that stands twice is a mistake."""
+"""Reads and writes YAML: ``1e-4`` is a number, and a key that stands twice is a mistake."""
 
 from __future__ import annotations
 

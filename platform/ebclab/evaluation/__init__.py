@@ -1,1 +1,1 @@
-"""Is an encoder any good: tensors in, numbers out. Imports settings and data, never training and never Ray."""
+"""Measures the quality of an encoder's embeddings. Imports settings and data, never training and never Ray."""

@@ -1,4 +1,4 @@
-"""A picture of chains: a row for each, with columns for its start, its middle and its end and the energy under each."""
+"""A picture of chains: one row for each, with its image and energy at the start, in the middle and at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probes together: an encoder, labelled training and test images in; scores out."""
+"""Scores an encoder by all probes on labelled training and test images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ebclab.evaluation.protocols import PROTOCOLS, LbfgsProtocol, look_up
 
 @dataclass(frozen=True)
 class FeatureSplit:
-    """What every probe works on, all on one device.
+    """Features and labels of both sets, all on one device.
 
     Attributes:
         train_x: (n, D) float32.

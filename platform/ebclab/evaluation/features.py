@@ -1,4 +1,4 @@
-"""Images through a frozen encoder, once."""
+"""Embeddings of images, computed once by a frozen encoder."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def frozen(encoder: Encoder) -> Iterator[None]:
 
 
 def require_labels(images: ImageSet) -> None:
-    """Refuse sets that no probe can work on.
+    """Refuse an image set that no probe can use.
 
     Raises:
         DataError: There are no images, or some have no label.

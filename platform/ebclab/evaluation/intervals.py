@@ -1,4 +1,4 @@
-"""How sure a measured accuracy is: over test images, and over seeds."""
+"""Accuracies with their uncertainty: an interval over test images, a spread over seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import NormalDist, fmean, stdev
 
 @dataclass(frozen=True)
 class Score:
-    """An accuracy with what is needed to judge it.
+    """An accuracy with its interval, its spread and the protocol that measured it.
 
     Attributes:
         name: Probe that measured it ("knn", "linear").

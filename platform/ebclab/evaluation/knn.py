@@ -1,4 +1,4 @@
-"""k-nearest-neighbour accuracy of features: no training, no free choice but the neighbours and how they vote.
+"""k-nearest-neighbour accuracy of features: no training; the number of neighbours and their votes are the only choices.
 
 Two rules. ``cosine``: Wu, Xiong, Yu & Lin (2018), "Unsupervised Feature Learning via Non-Parametric Instance
 Discrimination", section 3.4. ``inverse distance``: the one in the code that was released with EBCLR.

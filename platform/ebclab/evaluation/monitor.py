@@ -1,4 +1,4 @@
-"""The scores that are watched during training, on held-out training images and never on the test set."""
+"""Scores during training, on held-out training images and never on the test set."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def holdout_scores(
     *,
     device: torch.device | str,
 ) -> dict[str, float]:
-    """Return what held-out images say of an encoder: the objective by its name, and the kNN accuracy where labels are.
+    """Return the scores of an encoder on held-out images: the objective, and the kNN accuracy where there are labels.
 
     ``holdout_knn`` and ``holdout_linear`` are accuracies in [0, 1] of held-out images against (a part of) the images
-    trained on. A limited bank makes them a watch, not a measurement: they lie below what the whole training set would
-    give, but the same bank serves all epochs and trials. ``effective_rank`` is that of the held-out embeddings, as
-    RankMe (arXiv:2210.02885) selects by. ``alignment_uniformity`` is minus the sum of both (arXiv:2005.10242) for two
+    trained on. With a limited bank they are lower than with the whole training set, but they can be compared: all
+    epochs and trials have the same bank. ``effective_rank`` is that of the held-out embeddings, as in
+    RankMe (arXiv:2210.02885). ``alignment_uniformity`` is minus the sum of both (arXiv:2005.10242) for two
     fixed views of at most 2,048 held-out images, so that more is better.
 
     Args:

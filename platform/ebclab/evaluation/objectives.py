@@ -1,4 +1,4 @@
-"""What the best checkpoint and sweeps may be chosen by, in words. Higher is better for all."""
+"""The objectives by which checkpoints and sweeps are chosen, in words. Higher is better for all."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ NEED_LABELS = ("holdout_knn", "holdout_linear")
 
 
 def shown_score(objective: str, value: float) -> str:
-    """Return a value of an objective as a person reads it: accuracies in per cent."""
+    """Return a value of an objective as text: accuracies in per cent."""
     return f"{value:.1%}" if objective in NEED_LABELS else f"{value:.3f}"

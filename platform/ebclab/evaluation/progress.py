@@ -1,4 +1,4 @@
-"""How long work tells the caller where it stands."""
+"""The callback through which long work reports its progress."""
 
 from __future__ import annotations
 

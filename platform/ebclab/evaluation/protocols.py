@@ -1,4 +1,4 @@
-"""The linear probes by name: what is trained on frozen features, how, from where, and what we do otherwise.
+"""The linear probes by name: how each is trained on frozen features, its source, and how ours differs from it.
 
 All of them see features of images without augmentation, computed once with the encoder in eval mode, and report the
 last epoch. Choosing the best epoch by test accuracy, as some released code does, would be peeking.

@@ -1,4 +1,4 @@
-"""Weights that open elsewhere, with a card."""
+"""Exports of encoders: weights in open formats, with a card."""
 
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts

@@ -1,4 +1,4 @@
-"""The README.md of an exported encoder: what it is, how good, made from what, and how to load it."""
+"""The README.md of an exported encoder: its scores, its origin, and the code that loads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card tells beyond the encoder itself. All text is shown as written: markup in it has no effect.
+    """The facts on a card beside the encoder's description. Text is shown as written: markup in it has no effect.
 
     Attributes:
         title: Heading of the card.
@@ -24,7 +24,7 @@ class CardFacts:
         settings_yaml: Resolved settings of the run.
         data_lines: One line a fact about the training images.
         scores: Measured scores, in the order to show; baselines are rows like the others.
-        notes: What a reader must be told first ("exported from an unfinished run at epoch 3").
+        notes: Warnings that come first ("exported from an unfinished run at epoch 3").
         sweep_lines: One line a fact about the sweep that found these settings; empty where there was none.
     """
 
@@ -77,7 +77,7 @@ def escape_markdown(text: str) -> str:
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_~\[\]|])", r"\\\1", line)
-    return re.sub(r"^(\d*)([-+#.)])(?=[-+#\s]|$)", r"\1\\\2", line)  # what would open a list or a heading
+    return re.sub(r"^(\d*)([-+#.)])(?=[-+#\s]|$)", r"\1\\\2", line)  # characters that would start a list or a heading
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`encoder.json`: all that must be known about exported weights to use them."""
+"""`encoder.json`: the description that exported weights need to be used."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class EncoderDescription:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What images go through before the encoder."""
+        """The preprocessing of images for this encoder."""
         return Preprocessing(self.input_size, self.normalisation.mean, self.normalisation.std)
 
     def build(self) -> nn.Module:

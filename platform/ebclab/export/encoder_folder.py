@@ -1,4 +1,4 @@
-"""An exported encoder: a folder that says all that is needed to use its weights.
+"""An exported encoder: a folder with its weights, their description and a card.
 
 model.safetensors  encoder.json  README.md, and where asked for model.onnx  model.pt2
 """
@@ -56,11 +56,11 @@ def save_encoder(
 
     Args:
         folder: New or empty folder, or an earlier export when ``overwrite``.
-        encoder: What ``new_encoder`` made from ``architecture`` and ``in_channels``, trained.
+        encoder: A trained encoder from ``new_encoder(architecture, in_channels)``.
         architecture: The run's ``encoder`` section.
         in_channels: Channels of the images.
-        preprocessing: What images went through at evaluation.
-        facts: What the card tells.
+        preprocessing: The preprocessing of images at evaluation.
+        facts: Further facts for the card.
         formats: What to write beside the weights.
         comparison: Images on which those are compared with ``encoder``; None means noise.
         overwrite: Replace an earlier export. Any other folder with files in it is always left alone.
@@ -114,16 +114,16 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS}: is damaged ({error}); export the encoder again") from error
-    if found := differences(encoder.state_dict(), weights):
-        raise UserError(f"{folder / WEIGHTS}: weights do not match {DESCRIPTION}, got {found[0]}")
+    if wrong := differences(encoder.state_dict(), weights):
+        raise UserError(f"{folder / WEIGHTS}: weights do not match {DESCRIPTION}, got {wrong[0]}")
     encoder.load_state_dict(weights)
     return LoadedEncoder(encoder.to(place).eval(), description.preprocessing, info)
 
 
 def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-    if found := differences(description.build().state_dict(), weights):
-        raise ValueError(f"encoder: is not what its architecture describes, got {found[0]}")
+    if wrong := differences(description.build().state_dict(), weights):
+        raise ValueError(f"encoder: is not what its architecture describes, got {wrong[0]}")
     return weights
 
 

@@ -1,4 +1,4 @@
-"""Encoders in files that open without their Python class, each compared with the module before it is kept."""
+"""Writes encoders as files that need no Python class, and compares each file with the module."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Converted:
 
 
 def formats_named(names: Sequence[str]) -> list[Format]:
-    """Return what the user asked for beside safetensors, each once.
+    """Return the formats beside safetensors that the user asked for, each once.
 
     Raises:
         UserError: A format is unknown, or its packages are not installed.
@@ -78,14 +78,14 @@ def formats_named(names: Sequence[str]) -> list[Format]:
 
 
 def stand_in(in_channels: int, image_size: int) -> Comparison:
-    """Return noise to compare on where the images of the run are not at hand."""
+    """Return noise images for a comparison when the images of the run are not available."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (32, in_channels, image_size, image_size), dtype=torch.uint8, generator=generator)
     return Comparison(images, "32 images of uniform noise, as the run's own were not at hand")
 
 
 def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, source: str) -> Converted:
-    """Write ``encoder`` into ``folder``, read the file back and compare what both make of ``pixels``.
+    """Write ``encoder`` into ``folder``, read the file back and compare the features of both on ``pixels``.
 
     Args:
         encoder: In eval mode, on the CPU.

@@ -1,4 +1,4 @@
-"""Where exports go: folders that appear whole or not at all, and never in place of anything but an earlier export."""
+"""Puts exports in place: a folder appears whole or not at all, and replaces nothing but an earlier export."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterator[Path]:
-    """Yield the folder on this disk to export to; what is made there goes to ``to`` when that is an address.
+    """Yield a folder on this disk for the export; its files are uploaded to ``to`` when that is an address.
 
-    What describes a folder is deleted first and arrives last, so that an export that is broken off is taken for none.
+    A folder's description is deleted first and uploaded last, so that a broken-off export does not count as an export.
 
     Args:
         to: Folder, or address in an object store.
@@ -72,12 +72,12 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
 
 
 def _replace_stored(store: Store, present: set[str], made: Path) -> None:
-    """Put what was made in the place of an earlier export.
+    """Replace the files of an earlier export by those that were made.
 
     Args:
         store: Where it goes.
         present: Files of the earlier export.
-        made: What was made.
+        made: Folder with the new files.
     """
     names = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
     for name in sorted((name for name in present if _describes(name)), key=_describes, reverse=True):
@@ -176,9 +176,9 @@ def _describes_encoder(path: Path) -> bool:
 
 
 def _is_description(content: bytes) -> bool:
-    """Return whether a file is what this package writes beside weights."""
+    """Return whether a file is a description that this package writes beside weights."""
     try:
-        found = json.loads(content)
+        description = json.loads(content)
     except ValueError:
         return False
-    return isinstance(found, dict) and "format_version" in found
+    return isinstance(description, dict) and "format_version" in description

@@ -1,4 +1,4 @@
-"""Images of a run's own dataset, to compare an encoder with what was made of it."""
+"""Images of a run's own dataset, on which an encoder is compared with its exported file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("ebclab.export")
 
 
 def comparison_for(config: ExperimentConfig, in_channels: int) -> Comparison | None:
-    """Return images of the dataset that ``config`` names, or None where it is not at hand or does not fit.
+    """Return images of the dataset that ``config`` names, or None where it is not available or does not fit.
 
     Held-out images of a dataset of the catalogue; of one that is named by its place, training images chosen by hash.
 

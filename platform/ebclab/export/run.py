@@ -1,4 +1,4 @@
-"""The encoder of a run as a folder that opens elsewhere, with a card that says where it comes from."""
+"""Exports the encoder of a run as a folder, with a card about its origin."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def export_run(
         formats: What to write beside the weights; compared on images of the run where they are at hand.
         overwrite: Replace an earlier export there.
         title: Heading of the card; empty means the run's name.
-        sweep_lines: What the card tells of the sweep that the run belongs to.
-        remarks: What the card tells a reader first, beside what the run itself gives reason for.
+        sweep_lines: Lines of the card about the sweep to which the run belongs.
+        remarks: Further warnings that come first on the card.
 
     Returns:
         The folder, and what the user should know about the encoder (an unfinished run, no scores).
@@ -87,14 +87,14 @@ def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
 
 
 def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
-    """Return what ``ebclab evaluate`` found for this very checkpoint, or nothing."""
+    """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty when there are none."""
     path = run.path / "evaluation.json"
     if not path.exists():
         return []
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if found["step"] != trained.step:
+    saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if saved["step"] != trained.step:
         return []
-    return [Score(**score) for score in found["rows"][trained.config.method_name].values()]
+    return [Score(**score) for score in saved["rows"][trained.config.method_name].values()]
 
 
 def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:

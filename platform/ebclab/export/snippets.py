@@ -1,4 +1,4 @@
-"""The lines of Python that a card shows; each block runs as it stands, inside the exported folder."""
+"""The Python code on a card; each block runs as it stands, inside the exported folder."""
 
 from __future__ import annotations
 

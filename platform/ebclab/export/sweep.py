@@ -1,4 +1,4 @@
-"""The winners of a sweep as encoder folders, with a leaderboard beside them."""
+"""Exports the winners of a sweep as encoder folders, with a leaderboard."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _UNCONFIRMED = (
 
 @dataclass(frozen=True)
 class SweepExport:
-    """What was written.
+    """The files of an exported sweep.
 
     Attributes:
-        folder: Where.
+        folder: Path of the export.
         places: The exported places of the leaderboard, best first.
-        notes: What the user should know, one line a place and reason.
+        notes: Warnings for the user, one line for each place and reason.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ def export_sweep(
     try:
         with replaced_folder(target) as aside:
             for place in chosen:
-                _, found = export_run(
+                _, warnings = export_run(
                     sweep.run(place.run),
                     aside / place.folder,
                     formats=formats,
@@ -92,7 +92,7 @@ def export_sweep(
                     sweep_lines=lines_for(board, place),
                     remarks=[] if board.is_confirmed else [_UNCONFIRMED],
                 )
-                notes += [f"{place.folder}: {note}" for note in found]
+                notes += [f"{place.folder}: {note}" for note in warnings]
             write_leaderboard(aside, board, chosen)
     except OSError as error:
         reason = error.strerror or error

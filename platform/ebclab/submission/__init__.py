@@ -1,1 +1,1 @@
-"""Command lines that run on a cluster, through Ray Jobs: what is sent, how it is watched, how it is stopped."""
+"""Prepares a command line and its code for a cluster's job server, and follows the job's log."""

@@ -1,8 +1,8 @@
 """The code that a job runs: the packages that are installed here, or those of a wheel, as folders to upload.
 
-Ray can install a wheel by itself, but does so with pip and all that the wheel depends on (torch on every node, again),
-and knows it by its file name alone, so that changed code of the same version would never arrive. Folders are known by
-the hash of their content, come before everything that is installed on head and workers, and need no network there.
+Ray can install a wheel by itself, but it does so with pip and all dependencies (torch on every node, again), and it
+recognises a wheel by its file name, so that changed code of the same version would not arrive. It recognises folders by
+the hash of their content. They come first on the import path of head and workers, and need no network there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[co]", ".*")
 
 
 def stage_code(folder: Path, wheel: Path | None = None) -> list[Path]:
-    """Put the packages and what is known about them (version, requirements) into ``folder``; return what to upload.
+    """Put the packages and their metadata (version, requirements) into ``folder``; return the paths to upload.
 
     Args:
         folder: An empty folder.

@@ -1,4 +1,4 @@
-"""A command line on its way to a cluster: which verbs go, which files go along, what the head node is told to run."""
+"""A command line for a cluster: which verbs may run there, which files are sent, which command the head node runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ebclab.errors import UserError
 from ebclab.sweeps.space.space import list_spaces
 
 FILES = "ebclab_submitted"
-"""Folder of the files that were sent along; on the cluster it lies on the import path of the job."""
+"""Folder of the files that are sent with a command line; on the cluster it lies on the job's import path."""
 
 ON_ARRIVAL = "ebclab.cli.arrival"
-"""Module that the head node starts; see there."""
+"""Module that the head node starts."""
 
 _SENT = "submitted:"
 _VERBS: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "data": (),
     "runs": (),
 }
-"""Verbs that may be submitted, each with its options that name a file of the user's."""
+"""Verbs that may be submitted, each with the options whose value is a file to send."""
 
 _SHOWN_HERE = ("show", "submit")
 
@@ -42,7 +42,7 @@ def require_verb(arguments: Sequence[str]) -> str:
         arguments: What would stand after ``ebclab``.
 
     Raises:
-        UserError: There is none, or it makes no sense on a cluster, or a secret stands in an argument.
+        UserError: There is no verb, or it does not run on a cluster, or an argument holds a password.
     """
     if not arguments:
         raise UserError(f"submit: nothing to submit; write `ebclab submit -- VERB ...` with one of {', '.join(_VERBS)}")
@@ -58,11 +58,11 @@ def require_verb(arguments: Sequence[str]) -> str:
 
 
 def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Copy the files that a command line names into ``folder`` and return the command line with their places there.
+    """Copy the files that a command line names into ``folder``; return the command line with their new names.
 
     Args:
-        arguments: A command line that ``require_verb`` has let pass.
-        folder: Is made when there is something to copy.
+        arguments: A command line that ``require_verb`` has accepted.
+        folder: Is made when there is a file to copy.
 
     Raises:
         UserError: A file cannot be read.
@@ -94,32 +94,32 @@ def _sent(file: str, option: str, folder: Path) -> str:
     return _SENT + name
 
 
-def found_again(arguments: Sequence[str], places: Sequence[Path]) -> list[str]:
-    """Return a command line with the paths that sent files have on this machine.
+def with_sent_files(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Return a command line with the paths of the sent files on this machine.
 
     Args:
-        arguments: What ``stage_files`` returned.
-        places: Folders of this machine that may hold the folder of sent files.
+        arguments: A command line from ``stage_files``.
+        folders: Folders of this machine, one of which holds the folder of sent files.
     """
-    folder = next((place / FILES for place in places if (place / FILES).is_dir()), Path(FILES))
+    folder = next((parent / FILES for parent in folders if (parent / FILES).is_dir()), Path(FILES))
     return [re.sub(rf"^(--[a-z-]+=)?{_SENT}(?=\d+-)", rf"\g<1>{folder}/", text) for text in arguments]
 
 
 def entrypoint(arguments: Sequence[str]) -> str:
     """Return the shell command that the head node runs.
 
-    The home folder is where relative paths begin. ``exec`` leaves one process, which hears the signal to stop.
+    Relative paths start at the home folder. ``exec`` leaves a single process, which gets the signal to stop.
     """
     return f"cd ~ && exec python -m {ON_ARRIVAL} {shlex.join(arguments)}"
 
 
 def submitted_part(command: str) -> str:
-    """Return what a person submitted, from what the head node was told to run."""
+    """Return the command line that the user submitted, from the shell command of its job."""
     return command.partition(f" -m {ON_ARRIVAL} ")[2] or command
 
 
 def new_id(verb: str) -> str:
-    """Return a name for a job that was given none."""
+    """Return a random name for a job to which the user gave none."""
     return f"{verb}-{secrets.token_hex(4)}"
 
 
@@ -127,7 +127,7 @@ def require_id(name: str) -> str:
     """Return ``name`` when it can name a job.
 
     Raises:
-        UserError: It holds something else than letters, digits, dots, dashes and underscores.
+        UserError: It has characters other than letters, digits, dots, dashes and underscores.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, flags=re.ASCII):
         raise UserError(f"--name: cannot name a job, got {name!r}; use letters, digits, dots, dashes and underscores")

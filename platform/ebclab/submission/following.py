@@ -1,4 +1,4 @@
-"""A job's log as it grows, over a connection that may break; the job never notices."""
+"""Follows the log of a job over a connection that may break; the job does not depend on it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from collections.abc import Callable, Sequence
 from ebclab.cluster.jobs import Jobs, JobState
 from ebclab.errors import EbclabError, UnreachableError
 
-_QUIET_SECONDS = 20.0  # without a line for so long, the cluster is asked whether it is still there
-_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each new try; a laptop that wakes up finds its network in between
+_QUIET_SECONDS = 20.0  # after so long without output, the job server is asked for a sign of life
+_PAUSES = (
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    15.0,
+)  # seconds before each new try; long enough for a laptop to wake up and find its network
 
 
 def follow(
@@ -22,15 +28,15 @@ def follow(
     pauses: Sequence[float] = _PAUSES,
     quiet_seconds: float = _QUIET_SECONDS,
 ) -> JobState:
-    """Write a job's log as it grows, from its beginning, and return how the job ended.
+    """Write a job's log from its beginning as it grows; return the job's last state.
 
     Args:
         jobs: The cluster's jobs.
-        job_id: Which.
-        write: Takes pieces of text.
-        note: Takes a line about the connection.
-        pauses: Seconds before each try to connect again; after a try that brought something they begin anew.
-        quiet_seconds: How long the log may be silent before the cluster is asked whether it is still there.
+        job_id: Name of the job.
+        write: Called with pieces of the log.
+        note: Called with a line about the connection.
+        pauses: Seconds before each try to connect again; they start from the first after a try that brought text.
+        quiet_seconds: Seconds without output after which the job server is asked for a sign of life.
 
     Raises:
         EbclabError: The connection is lost for good; the job may go on.
@@ -56,27 +62,27 @@ def follow(
 
 
 async def _copy(jobs: Jobs, job_id: str, log: JobLog, quiet_seconds: float) -> JobState:
-    """Copy the log until it ends; return what the cluster says of the job then."""
+    """Copy the log until it ends; return the state of the job at that time."""
     pieces = jobs.log(job_id)
     log.start_over()
-    coming = asyncio.ensure_future(anext(pieces, None))
+    next_piece = asyncio.ensure_future(anext(pieces, None))
     while True:
-        done, _ = await asyncio.wait({coming}, timeout=quiet_seconds)
+        done, _ = await asyncio.wait({next_piece}, timeout=quiet_seconds)
         if not done:
             await asyncio.to_thread(jobs.state, job_id)
             continue
-        if (piece := coming.result()) is None:
+        if (piece := next_piece.result()) is None:
             return await asyncio.to_thread(jobs.state, job_id)
         log.add(piece)
-        coming = asyncio.ensure_future(anext(pieces, None))
+        next_piece = asyncio.ensure_future(anext(pieces, None))
 
 
 class JobLog:
-    """Passes a job's log on, each character once, without the lines that Ray puts before the job's own.
+    """Passes a job's log on: each character once, without the lines that Ray writes before those of the job.
 
     Args:
-        job_id: Which job.
-        write: Takes what is new.
+        job_id: Name of the job.
+        write: Called with text that was not seen before.
 
     Attributes:
         seen: Characters received so far, over all connections.
@@ -91,7 +97,7 @@ class JobLog:
         self.seen = 0
 
     def start_over(self) -> None:
-        """Expect the log from its beginning, as every connection brings it."""
+        """Expect the log from its beginning, as after each new connection."""
         self._position = 0
 
     def add(self, text: str) -> None:
@@ -105,7 +111,7 @@ class JobLog:
             self._write(new)
 
     def _past_opening(self, text: str) -> str:
-        """Return what follows the line with which Ray starts the job's process; nothing as long as it has not come."""
+        """Return the text after the line with which Ray starts the job's process; empty until that line has come."""
         self._held += text
         _, opening, rest = self._held.partition(self._opening)
         _, newline, rest = rest.partition("\n")

@@ -63,7 +63,7 @@ import time
 from ebclab.cluster import join as head
 from ebclab.training.display import LineDisplay
 import sys
-head._LOOK, head._PATIENCE = 0.01, 0.0
+head._POLL_SECONDS, head._PATIENCE = 0.01, 0.0
 head.Head.loss.__kwdefaults__["patience"] = 0.0
 with head.watched_head("127.0.0.1:9", LineDisplay(sys.stderr)):
     while True:

@@ -13,12 +13,12 @@ from ebclab.errors import UserError
 from ebclab.submission.command import (
     FILES,
     entrypoint,
-    found_again,
     new_id,
     require_id,
     require_verb,
     stage_files,
     submitted_part,
+    with_sent_files,
 )
 
 
@@ -44,13 +44,13 @@ def test_a_password_in_a_command_line_goes_nowhere() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_files_go_along_and_are_found_again_under_any_folder(tmp_path: Path) -> None:
+def test_files_go_along_and_are_with_sent_files_under_any_folder(tmp_path: Path) -> None:
     space, config = tmp_path / "space.yaml", tmp_path / "with blank.yaml"
     space.write_text("the space")
     config.write_text("the config")
     sent = tmp_path / "sent" / FILES
     line = ["sweep", "simclr", "--space", str(space), f"--config={config}", "--set", "seed=1", "--name", "space"]
-    there = found_again(stage_files(line, sent), [tmp_path / "elsewhere", tmp_path / "sent"])
+    there = with_sent_files(stage_files(line, sent), [tmp_path / "elsewhere", tmp_path / "sent"])
     assert [*there[:2], *there[5:]] == ["sweep", "simclr", "--set", "seed=1", "--name", "space"]
     assert Path(there[3]).read_text() == "the space"
     assert there[4].startswith("--config=")
@@ -68,7 +68,7 @@ def test_only_options_that_name_files_are_rewritten(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     line = ["evaluate", str(tmp_path / "a.yaml"), "--only", "knn"]
     assert stage_files(line, tmp_path / FILES) == line
-    assert found_again(["pretrain", "--name", "submitted:x"], [tmp_path]) == ["pretrain", "--name", "submitted:x"]
+    assert with_sent_files(["pretrain", "--name", "submitted:x"], [tmp_path]) == ["pretrain", "--name", "submitted:x"]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

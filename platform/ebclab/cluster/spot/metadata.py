@@ -1,6 +1,6 @@
-"""What a cloud tells a machine before it takes it away: the metadata services of Amazon and Google.
+"""Preemption notices of spot machines, from the metadata services of Amazon and Google.
 
-They are asked directly, whatever proxy is set: no proxy could reach a machine's own service.
+Requests go directly, whatever proxy is set: a proxy cannot reach a machine's own service.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from urllib.parse import urlsplit
 from ebclab.errors import MetadataError, UserError
 
 AMAZONS_ADDRESS = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
-"""Variable of Amazon's own tools with the URL of another service, such as http://127.0.0.1:1338/."""
+"""Environment variable, known to Amazon's own tools, with the URL of a substitute such as http://127.0.0.1:1338/."""
 GOOGLES_ADDRESS = "GCE_METADATA_HOST"
-"""Variable of Google's own tools with another HOST or HOST:PORT."""
+"""Environment variable, known to Google's own tools, with the HOST or HOST:PORT of a substitute."""
 
-_USUAL = "169.254.169.254"  # of both
+_USUAL = "169.254.169.254"  # both clouds have their service there
 _ANSWER_SECONDS = 2.0
 _MOST_BYTES = 1 << 16
-_PAUSE = 2.0  # seconds between looks; Google's notice comes 30 seconds before the end
+_PAUSE = 2.0  # seconds between polls; Google's notice comes 30 seconds before the end
 _TRIES = 3
 _AMAZONS_SECONDS, _GOOGLES_SECONDS = 120.0, 30.0  # from a notice to the end
 _AMAZONS_ACTIONS = ("terminate", "stop", "hibernate")
-_TOKEN_SECONDS = "21600"  # the most
+_TOKEN_SECONDS = "21600"  # the longest that Amazon allows
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A machine will be taken away.
+    """The announcement that a machine will be taken away.
 
     Attributes:
-        what: In words.
-        deadline: When, in seconds since 1970.
+        what: The event in words.
+        deadline: Its time, in seconds since 1970.
     """
 
     what: str
@@ -45,25 +45,25 @@ class Notice:
 
 
 class Cloud(Protocol):
-    """A cloud, as a machine of its own sees it. Every question raises a MetadataError when it is not answered."""
+    """The metadata service of a cloud. Each method raises a MetadataError when the service does not answer properly."""
 
     name: str
 
     def is_spot(self) -> bool:
-        """Return False when the cloud says that it will not take this machine away for others."""
+        """Return False when the service says that this is not a spot machine."""
 
     def notice(self) -> Notice | None:
-        """Return what the cloud has announced."""
+        """Return the announcement, or None when there is none."""
 
 
 class Amazon:
-    """Amazon's service, in its second version: every question shows a token that was asked for before.
+    """Amazon's service in its second version, in which each request carries a token.
 
     Args:
         environment: Environment variables.
 
     Raises:
-        UserError: The variable holds no http address.
+        UserError: The variable does not hold an http address.
     """
 
     name = "Amazon"
@@ -76,17 +76,17 @@ class Amazon:
         self._host, self._base, self._token = url.netloc, url.path.rstrip("/"), ""
 
     def is_spot(self) -> bool:
-        """As ``Cloud`` says."""
+        """See ``Cloud``."""
         return self._get("instance-life-cycle") != "on-demand"
 
     def notice(self) -> Notice | None:
-        """As ``Cloud`` says."""
+        """See ``Cloud``."""
         text = self._get("spot/instance-action")
         if text is None:
             return None
         try:
-            told = json.loads(text)
-            action, at = told["action"], told.get("time")
+            announced = json.loads(text)
+            action, at = announced["action"], announced.get("time")
         except (ValueError, KeyError, TypeError):
             action = at = None
         if action not in _AMAZONS_ACTIONS:
@@ -94,7 +94,7 @@ class Amazon:
         return Notice(f"Amazon will {action} this machine", _seconds(at, time.time() + _AMAZONS_SECONDS))
 
     def _get(self, name: str) -> str | None:
-        """Return what the service knows under a name, or None when there is nothing."""
+        """Return the entry of the service with this name, or None when there is none."""
         status = 401
         for _ in range(2):  # a token that has expired is refused with 401
             self._token = self._token or self._new_token()
@@ -129,11 +129,11 @@ class Google:
         self._host = environment.get(GOOGLES_ADDRESS) or _USUAL
 
     def is_spot(self) -> bool:
-        """As ``Cloud`` says."""
+        """See ``Cloud``."""
         return self._get("scheduling/preemptible") != "FALSE"
 
     def notice(self) -> Notice | None:
-        """As ``Cloud`` says."""
+        """See ``Cloud``."""
         text = self._get("preempted")
         if text not in ("TRUE", "FALSE"):
             raise MetadataError(f"{self._host}: neither TRUE nor FALSE, as Google's documentation says, got {text!r}")
@@ -148,57 +148,57 @@ class Google:
 
 
 def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tuple[Cloud, bool]:
-    """Return the cloud whose machine this is, and whether it may take the machine away.
+    """Return the cloud to which this machine belongs, and whether this is a spot machine.
 
     Args:
         environment: Environment variables.
-        pause: Seconds before nobody's answer is asked for again.
+        pause: Seconds before the next try when no cloud answers.
 
     Raises:
-        UserError: Neither answers.
+        UserError: No cloud answers.
     """
-    found: list[str] = []
+    failures: list[str] = []
     for number in range(_TRIES):
         time.sleep(pause if number else 0)
-        found = []
+        failures = []
         for cloud in (Amazon(environment), Google(environment)):
             try:
                 return cloud, cloud.is_spot()
             except MetadataError as error:
-                found.append(f"{cloud.name}: {error}")
-    raise UserError(f"no machine of Amazon or Google, got {'; '.join(found)}; there is nothing to watch here")
+                failures.append(f"{cloud.name}: {error}")
+    raise UserError(f"no machine of Amazon or Google, got {'; '.join(failures)}; there is nothing to watch here")
 
 
 def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PAUSE) -> Notice:
-    """Return the cloud's notice when it comes.
+    """Wait for the cloud's notice and return it.
 
     Args:
-        cloud: Whose machine this is.
-        say: Told once when the cloud does not answer as it should, and once when it does again.
-        pause: Seconds between looks.
+        cloud: The cloud to which this machine belongs.
+        say: Called with a sentence when the cloud stops answering properly, and when it answers again.
+        pause: Seconds between polls.
     """
-    well = True
+    answered = True
     while True:
         try:
             notice = cloud.notice()
         except MetadataError as error:
-            if well:
+            if answered:
                 say(f"{error}; asking on")
-            well = False
+            answered = False
         else:
-            if not well:
+            if not answered:
                 say(f"{cloud.name}'s metadata service answers again")
-            well = True
+            answered = True
             if notice is not None:
                 return notice
         time.sleep(pause)
 
 
 def _ask(host: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
-    """Return the status and the text of an answer, and whose service it says that it is.
+    """Return the status of an answer, its text and its header Metadata-Flavor, by which Google's service is known.
 
     Raises:
-        MetadataError: There is none.
+        MetadataError: There is no answer.
     """
     try:
         connection = HTTPConnection(host, timeout=_ANSWER_SECONDS)
@@ -214,9 +214,9 @@ def _ask(host: str, method: str, path: str, headers: dict[str, str]) -> tuple[in
 
 
 def _seconds(text: object, otherwise: float) -> float:
-    """Return a time such as 2026-01-31T08:22:00Z in seconds since 1970; ``otherwise`` when it is no time."""
+    """Return a time such as 2026-01-31T08:22:00Z in seconds since 1970, or ``otherwise`` if ``text`` is not a time."""
     try:
-        time_told = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(str(text))
     except ValueError:
         return otherwise
-    return (time_told if time_told.tzinfo else time_told.replace(tzinfo=UTC)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

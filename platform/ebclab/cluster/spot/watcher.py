@@ -1,4 +1,4 @@
-"""A spot machine that will be taken away tells the head, so that what trains on it saves first."""
+"""Waits on a spot machine for its preemption notice and drains its nodes, so that runs on them save first."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ebclab.errors import EbclabError, UnreachableError, UserError
 from ebclab.storage.remote import cache_folder
 
 _ANSWER_SECONDS = 5.0
-_START_SECONDS = 30.0  # for a node that has just been started to be known to its head
-_END_SECONDS = 10.0  # for an older watcher to end
-_LEAST_SECONDS = 5.0  # a notice that comes late still gives what trains this long
+_START_SECONDS = 30.0  # until the head knows a node that has just been started
+_END_SECONDS = 10.0  # until an older watcher has ended
+_LEAST_SECONDS = 5.0  # even after a late notice, runs get this long to save
 T = TypeVar("T")
 
 
@@ -35,32 +35,32 @@ def watch(say: Callable[[str], None], node_address: str = "") -> None:
     """Wait until the cloud announces that it takes this machine away, and drain the nodes that run on it.
 
     Args:
-        say: Told what happens, in sentences.
-        node_address: The node's, as ``ray start --node-ip-address`` was given; found out when empty.
+        say: Called with a sentence about each event.
+        node_address: Address of the node, as given to ``ray start --node-ip-address``; empty: Ray finds it.
 
     Raises:
-        UserError: This is no machine of a cloud, no node runs here, or the head does not let this process in.
-        EbclabError: The head did not answer before the machine's end.
+        UserError: This machine belongs to no cloud, no node runs here, or the head does not admit this process.
+        EbclabError: The head did not answer before the machine ended.
     """
     head = head_of_this_machine("call this after `ray start`")
-    found = node_address or services.get_node_ip_address(head)  # type: ignore[no-untyped-call]
-    address = str(services.resolve_ip_for_localhost(found))  # as `ray start` does
+    named = node_address or services.get_node_ip_address(head)  # type: ignore[no-untyped-call]
+    address = str(services.resolve_ip_for_localhost(named))  # as `ray start` does
     cloud, is_spot = find_cloud(os.environ)
-    with _instead_of_others():
+    with _sole_watcher():
         if not is_spot:
             say(f"{cloud.name} does not take this machine away for others; there is nothing to watch")
             return
-        _patiently(lambda: _nodes_here(head, address), time.time() + _START_SECONDS, say)
+        _retried(lambda: _nodes_here(head, address), time.time() + _START_SECONDS, say)
         say(f"watching for {cloud.name}'s notice to take {address} away")
         notice = await_notice(cloud, say)
         until = max(notice.deadline, time.time() + _LEAST_SECONDS)
-        nodes = _patiently(lambda: _drain(head, address, notice, until), until, say)
+        nodes = _retried(lambda: _drain(head, address, notice, until), until, say)
     when = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
     say(f"{notice.what} at {when}: node {', '.join(node[:6] for node in nodes)} drains, what trains there saves")
 
 
 def _drain(head: str, address: str, notice: Notice, until: float) -> list[str]:
-    """Tell the head that the nodes at ``address`` end at ``until``; return their ids."""
+    """Tell the head that the nodes at ``address`` will end at ``until``; return their ids."""
     nodes = _nodes_here(head, address)
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]
     client = GcsClient(address=head)
@@ -75,26 +75,26 @@ def _nodes_here(head: str, address: str) -> list[str]:
     """Return the ids of the living nodes at ``address``.
 
     Raises:
-        UserError: There is none, or the head does not let this process in.
+        UserError: There is none, or the head does not admit this process.
     """
-    require_answer(head, discovered=True)  # Ray's client would wait, and end the process
+    require_answer(head, discovered=True)  # without this, Ray's client would wait and then end the process
     nodes = GcsClient(address=head).get_all_node_info(timeout=_ANSWER_SECONDS)
     alive = gcs_pb2.GcsNodeInfo.ALIVE  # type: ignore[attr-defined]
-    found = {node.hex(): info.node_manager_address for node, info in nodes.items() if info.state == alive}
-    here = [node for node, place in found.items() if place == address]
+    addresses = {node.hex(): info.node_manager_address for node, info in nodes.items() if info.state == alive}
+    here = [node for node, where in addresses.items() if where == address]
     if not here:
-        others = ", ".join(sorted(set(found.values()))) or "no nodes"
+        others = ", ".join(sorted(set(addresses.values()))) or "no nodes"
         raise UserError(f"no node at {address}, the cluster at {head} has {others}; name this one's: --node-ip-address")
     return here
 
 
-def _patiently(work: Callable[[], T], until: float, say: Callable[[str], None]) -> T:
-    """Return what ``work`` returns, trying again until a time; say once why it is tried again.
+def _retried(work: Callable[[], T], until: float, say: Callable[[str], None]) -> T:
+    """Return the result of ``work``, which is repeated after a failure until ``until``; the first failure is said.
 
     Raises:
-        EbclabError: It has failed to the end; the text is that of the last failure.
+        EbclabError: The last failure, when ``until`` has passed.
     """
-    told = False
+    is_said = False
     while True:
         try:
             return work()
@@ -104,40 +104,40 @@ def _patiently(work: Callable[[], T], until: float, say: Callable[[str], None]) 
             failure = error
         if time.time() > until:
             raise failure
-        if not told:
+        if not is_said:
             say(f"{failure}; trying again")
-        told = True
+        is_said = True
         time.sleep(1.0)
 
 
 @contextmanager
-def _instead_of_others() -> Iterator[None]:
-    """End an older watcher of this user on this machine, and keep its place.
+def _sole_watcher() -> Iterator[None]:
+    """End an older watcher of this user on this machine, and hold the lock that only one watcher can hold.
 
     Raises:
-        UserError: It does not end, or the place cannot be written.
+        UserError: The older watcher does not end, or the lock file cannot be written.
     """
     path = cache_folder() / f"watch-{socket.gethostname()}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        place = path.open("a+", encoding="utf-8")
+        lock_file = path.open("a+", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be written, got {error.strerror}; set EBCLAB_COPIES to a folder") from error
-    with place:
+    with lock_file:
         give_up = time.monotonic() + _END_SECONDS
         while True:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            place.seek(0)
-            older = place.read()
+            lock_file.seek(0)
+            older = lock_file.read()
             if time.monotonic() > give_up:
                 raise UserError(f"another `ebclab cluster watch` does not end, got process {older}; end it first")
             if older.isdigit():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(older), signal.SIGTERM)
             time.sleep(0.1)
-        place.truncate(0)
-        place.write(str(os.getpid()))
-        place.flush()
+        lock_file.truncate(0)
+        lock_file.write(str(os.getpid()))
+        lock_file.flush()
         yield

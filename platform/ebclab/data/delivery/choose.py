@@ -1,4 +1,4 @@
-"""How images reach the training loop, resident or streamed: pure decisions on plain values."""
+"""Chooses how images reach the training loop, resident or streamed; pure functions of plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESIDENT_SHARE = 0.5
 
 
 class Choice(NamedTuple):
-    """A delivery and, in one sentence, why."""
+    """A delivery and the reason for it, in one sentence."""
 
     delivery: Delivery
     reason: str

@@ -1,4 +1,4 @@
-"""Files as they lie on disk, plain or compressed: found, identified and read, with one clear sentence when damaged."""
+"""Finds, identifies and reads files that may be compressed; a damaged file is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_stored(folder: Path, name: str) -> Path | None:
 
 
 def md5_of(path: Path) -> str:
-    """Return the md5 of the file as stored, in hex; it identifies a file and protects nothing.
+    """Return the md5 of the file as stored, in hex; it identifies a file and is no protection against tampering.
 
     Raises:
         DataError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""The datasets that ebclab can read: what each is, which files it needs and which copies of them are known."""
+"""The datasets that ebclab knows by name: their shape, their files, and the known copies of these files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader for CIFAR batches, of 10 or 100 classes: pickles of labels and an array of bytes, opened without trust.
+"""Reader for CIFAR batches, of 10 or 100 classes: pickles of labels and bytes, read without running their code.
 
 A pickle may name any function and have it called. Here the few names that a batch needs are bound to stand-ins
 that only keep plain bytes, and every other name is refused; numpy itself never sees the file.
@@ -39,8 +39,8 @@ def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Te
         raise DataError(f"{path}: not a CIFAR batch, got {kind}; expected a dictionary with 'data' and {labels_key!r}")
     array, labels = batch["data"], batch[labels_key]
     if not isinstance(array, _ByteArray) or len(array.shape) != 2 or array.shape[1] != _ROW:
-        found = array.shape if isinstance(array, _ByteArray) else type(array).__name__
-        raise DataError(f"{path}: 'data' does not hold images, got {found}; expected bytes of shape (n, {_ROW})")
+        content = array.shape if isinstance(array, _ByteArray) else type(array).__name__
+        raise DataError(f"{path}: 'data' does not hold images, got {content}; expected bytes of shape (n, {_ROW})")
     if not isinstance(labels, list) or not all(type(label) is int and abs(label) < 2**31 for label in labels):
         raise DataError(f"{path}: {labels_key!r} is not a list of class numbers, got a {type(labels).__name__}")
     if not len(labels) == array.shape[0] > 0:
@@ -64,7 +64,7 @@ def read_cifar_split(paths: Sequence[Path], labels_key: str = "labels") -> tuple
 
 
 class _Refused(Exception):  # noqa: N818  (a verdict, turned into a DataError at once)
-    """The pickle asks for something that a batch of numbers does not need; the text says for what."""
+    """The pickle asks for a name that a batch of numbers does not need; the text is that name."""
 
 
 class _ByteType:

@@ -1,4 +1,4 @@
-"""From encoded images (PNG, JPEG and so on) to bytes of one shape; damaged ones are named."""
+"""Decodes images (PNG, JPEG and so on) to bytes of one shape; damaged images are named."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reading:
 
     @classmethod
     def of(cls, data: DataConfig) -> Reading:
-        """Return what the ``data`` section says about reading."""
+        """Return how images are read according to the ``data`` section."""
         return cls(data.resize, data.colour, data.skip_corrupt, data.image_column, data.label_column)
 
 

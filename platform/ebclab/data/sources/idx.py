@@ -33,9 +33,9 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     content = bytearray(read_stored(path))
     magic = bytes((0, 0, _UNSIGNED_BYTE, num_dimensions))
     if content[:4] != magic:
-        found = content[:4].hex(" ") or "an empty file"
+        start = content[:4].hex(" ") or "an empty file"
         raise DataError(
-            f"{path}: not an IDX file of unsigned bytes with {num_dimensions} dimensions, got {found}; "
+            f"{path}: not an IDX file of unsigned bytes with {num_dimensions} dimensions, got {start}; "
             f"it must start with {magic.hex(' ')}"
         )
     header_size = 4 + 4 * num_dimensions

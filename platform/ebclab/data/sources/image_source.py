@@ -1,4 +1,4 @@
-"""Sources that can be read in parts: what every row is called is known before any image is decoded.
+"""Datasets that can be read in parts: keys and labels of all rows are known before any image is decoded.
 
 Shapes: n rows of the source, k rows that are read, C channels, H x W pixels.
 """
@@ -67,7 +67,7 @@ class ImageSource(Protocol):
         reading: How images are read.
         example: One of its images; all have its shape.
         index: Its rows.
-        statistics: What the set says of itself, or None.
+        statistics: Statistics that are stored with the set, or None.
     """
 
     name: str
@@ -113,7 +113,7 @@ def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) ->
 
 
 def training_statistics(training: ImageSource) -> Statistics:
-    """Return what a training split says of its channels, else the statistics of ``statistics_rows``."""
+    """Return the statistics that are stored with a training split, else those of its ``statistics_rows``."""
     if training.statistics is not None:
         return training.statistics
     chosen = training.index.at(statistics_rows(training.index.keys))

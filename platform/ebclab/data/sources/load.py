@@ -1,4 +1,4 @@
-"""From a dataset's name to its images: find the files, say which copy they are, read and check them."""
+"""Loads a dataset by its name: finds its files, recognises which copy they are, reads and checks them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
 
 
 def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
-    """Return one split of a dataset that is named by its place, with its index but no image read.
+    """Return one split of a dataset that is named by its location; the index is read, images are not.
 
     Args:
         name: ``folder:PATH`` or ``parquet:PATH``.
@@ -78,7 +78,7 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
         reading: How images are read.
 
     Raises:
-        DataError: ``name`` gives no place, or the files there are no such dataset.
+        DataError: ``name`` gives no location, or the files there are no such dataset.
     """
     location = location_of(name)
     if location is None:
@@ -94,7 +94,7 @@ def splits_of(name: str) -> tuple[Split, ...]:
     """Return which splits the dataset ``name`` has.
 
     Raises:
-        DataError: ``name`` gives a place without images.
+        DataError: ``name`` gives a location without images.
     """
     location = location_of(name)
     if location is None:
@@ -122,10 +122,10 @@ def data_root(root: str | None) -> Path:
     Raises:
         DataError: It is no folder on a disk.
     """
-    found = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
-    if problem := folder_problem(found):
+    folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
+    if problem := folder_problem(folder):
         raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
-    return Path(found).expanduser().absolute()
+    return Path(folder).expanduser().absolute()
 
 
 def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:
@@ -136,14 +136,14 @@ def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]
 
 def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Path]:
     folder = data_root(root) / dataset.folder
-    found = {name: find_stored(folder, name) for name in dataset.files[split]}
-    missing = [name for name, path in found.items() if path is None]
+    paths = {name: find_stored(folder, name) for name in dataset.files[split]}
+    missing = [name for name, path in paths.items() if path is None]
     if missing:
         raise DataError(
             f"data.root: {dataset.name} is not complete in {folder}, got no {', '.join(missing)} (plain, .gz or .xz); "
             f"run `ebclab data fetch {dataset.name} --data-root {data_root(root)}`"
         )
-    return [path for path in found.values() if path is not None]
+    return [path for path in paths.values() if path is not None]
 
 
 def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:
@@ -171,7 +171,7 @@ def _plain_name(path: Path) -> str:
 
 
 def _report(dataset: Dataset, split: Split, paths: list[Path], release: Release | None) -> None:
-    """Say in one line which copy was read; an embedded dataset has no files to speak of."""
+    """Log which copy was read, unless the dataset is embedded and has no files."""
     if release is not None:
         _log.info("%s %s: known checksums, copy: %s", dataset.name, split, release.name)
     elif paths:

@@ -1,4 +1,4 @@
-"""Datasets named by where they lie, ``folder:PATH`` and ``parquet:PATH``, and which of their files are which split."""
+"""Datasets named by their location, ``folder:PATH`` and ``parquet:PATH``, and the splits of their files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "v
 
 
 class DatasetLocation(NamedTuple):
-    """A dataset that is named by its place."""
+    """The location of a dataset that is named by it."""
 
     kind: Literal["folder", "parquet"]
     path: str
 
 
 def location_of(name: str) -> DatasetLocation | None:
-    """Return the place that a dataset's name gives, or None when it is the name of the catalogue.
+    """Return the location in a dataset's name, or None when the name is one of the catalogue.
 
     Args:
         name: What the setting ``data.name`` says.
@@ -54,7 +54,7 @@ def files_of_split(files: list[str], split: Split, name: str, *, by_file_name: b
     test splits the first in the order above is taken.
 
     Args:
-        files: Paths relative to the dataset's place.
+        files: Paths relative to the dataset's location.
         split: Which part.
         name: Dataset name, for the message.
         by_file_name: Whether the names of files tell, too.

@@ -33,7 +33,7 @@ _INDEX_THREADS = 8  # they wait for storage
 
 
 class _File(NamedTuple):
-    """What is known of one file without reading its images."""
+    """One file, as far as it is known without reading its images."""
 
     name: str
     rows_of_group: list[int]
@@ -172,7 +172,7 @@ class ParquetSource:
                 raise DataError(f"{self._where(name)}: the set is not complete, the file {state}; copy it again")
 
     def _describe(self) -> tuple[tuple[str, ...], Statistics | None]:
-        """Return class names and statistics that a prepared set tells of itself."""
+        """Return the class names and statistics that are stored with a prepared set."""
         if self._place.size(DESCRIPTION) is None:
             return (), None
         told = json.loads(self._place.read(DESCRIPTION))

@@ -1,8 +1,8 @@
-"""What is random about a view, drawn per image and per view.
+"""The random parameters of views, drawn per image and per view.
 
-Every number is a hash of (seed, epoch, sample key, view number, slot): the same image gets the same view in
-whatever batch, order, process or device it is made. Where images share a draw, a word of theirs takes the place of the
-sample key; the pixel noise is each image's own all the same.
+Every number is a hash of (seed, epoch, sample key, view number, slot), so an image gets the same view in any batch,
+order, process or device. Images that share a draw have a common word in place of the sample key; each image still has
+pixel noise of its own.
 
 Shapes: V views, B images.
 """
@@ -33,7 +33,7 @@ _JITTER_ORDERS = tuple(itertools.permutations((BRIGHTNESS, CONTRAST, SATURATION,
 
 
 class ViewParameters(NamedTuple):
-    """All that is random about views; every tensor is (V, B) unless said otherwise.
+    """The random parameters of views; every tensor is (V, B) unless said otherwise.
 
     Attributes:
         top: int64; first row of the crop box, pixels.
@@ -141,13 +141,13 @@ def _draw_boxes(
     widths, heights = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()  # round half to even, like Python
     fits = (widths >= 1) & (widths <= width) & (heights >= 1) & (heights <= height)
     first = fits.int().argmax(-1, keepdim=True)
-    found = fits.any(-1)
+    has_fit = fits.any(-1)
     central_height, central_width = _central_box(config, height, width)
-    box_height = torch.where(found, heights.gather(-1, first)[..., 0], central_height)
-    box_width = torch.where(found, widths.gather(-1, first)[..., 0], central_width)
+    box_height = torch.where(has_fit, heights.gather(-1, first)[..., 0], central_height)
+    box_width = torch.where(has_fit, widths.gather(-1, first)[..., 0], central_width)
     room_down, room_right = height - box_height, width - box_width
-    top = torch.where(found, place_top * (room_down + 1), room_down / 2)
-    left = torch.where(found, place_left * (room_right + 1), room_right / 2)
+    top = torch.where(has_fit, place_top * (room_down + 1), room_down / 2)
+    left = torch.where(has_fit, place_left * (room_right + 1), room_right / 2)
     return top.long(), left.long(), box_height.long(), box_width.long()
 
 

@@ -1,4 +1,4 @@
-"""A picture of what training sees: images of a dataset, each with some of its views beside it."""
+"""A picture of a dataset's images, each with some of its training views beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which images share the random numbers of their views, where they do not each have their own.
+"""Groups of images that share the random numbers of their views.
 
 Shapes: B images.
 """
@@ -13,13 +13,13 @@ from ebclab.data.hashing import hash_words
 
 _BATCH_SALT = 0x6261746368  # sets the words of batches and of chunks apart
 _CHUNK_SALT = 0x6368756E6B
-_DRAWN_TOGETHER = 256  # images of a fresh draw that share one, as where EBCLR's released code fills its buffer
+_DRAWN_TOGETHER = 256  # images of a fresh draw that share a word, as when EBCLR's released code fills its buffer
 
 
 def words_of_batch(config: ViewsConfig, rows: Tensor, *, position: int, batch_size: int) -> Tensor | None:
     """Return a word (B,) int64 for each image of a batch; images of the same word share the parameters of their views.
 
-    The words know nothing of ranks: the same image gets the same one whichever rank it falls to.
+    The words do not depend on ranks: an image gets the same word on any rank.
 
     Args:
         config: Final view settings.

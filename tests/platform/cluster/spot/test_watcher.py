@@ -31,10 +31,10 @@ NODES = {
 }
 OLDER = """
 import signal, sys, time
-from ebclab.cluster.spot.watcher import _instead_of_others
+from ebclab.cluster.spot.watcher import _sole_watcher
 if sys.argv[1:]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-with _instead_of_others():
+with _sole_watcher():
     print("in place", flush=True)
     time.sleep(600)
 """
@@ -68,7 +68,7 @@ def gcs(metadata: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gcs:
     made = Gcs()
     monkeypatch.setattr(cluster_watch, "GcsClient", made)
     monkeypatch.setattr(cluster_watch, "require_answer", lambda address, found: None)
-    monkeypatch.setattr(cluster_watch, "head_of_this_machine", lambda way_out: HEAD)
+    monkeypatch.setattr(cluster_watch, "head_of_this_machine", lambda remedy: HEAD)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setenv(COPIES, str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))  # without a token
@@ -170,7 +170,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_second_watcher_takes_the_place_of_the_first(older: Callable[..., Any], tmp_path: Path) -> None:
     first = older()
-    with cluster_watch._instead_of_others():
+    with cluster_watch._sole_watcher():
         assert first.wait(timeout=10) == -signal.SIGTERM
         (place,) = tmp_path.glob("watch-*")
         assert place.read_text() == str(os.getpid())
@@ -181,7 +181,7 @@ def test_a_first_watcher_that_does_not_end_is_named(older: Callable[..., Any], m
     monkeypatch.setattr(cluster_watch, "_END_SECONDS", 0.5)
     with (
         pytest.raises(UserError, match=f"does not end, got process {first.pid}; end it first"),
-        cluster_watch._instead_of_others(),
+        cluster_watch._sole_watcher(),
     ):
         pytest.fail("two watchers")
     assert first.poll() is None

@@ -1,4 +1,4 @@
-"""What the driver does before a stream starts: choose the rows, look at the images where it must, keep some of them.
+"""Prepares a stream on the driver: chooses the rows, reads the images that selection needs, finds damaged ones.
 
 The work on images is done by tasks on the cluster; the driver opens the index alone.
 """
@@ -54,7 +54,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     """Return the stream that ``config`` describes; Ray must be running.
 
     The rows trained on and held out are those of resident delivery. Images are decoded here only for the statistics
-    (where the set does not tell its own), for the bank and the held-out images and, with ``data.skip_corrupt``, to
+    (where none are stored with the set), for the bank and the held-out images and, with ``data.skip_corrupt``, to
     find the damaged ones: then all of them, once.
 
     Args:

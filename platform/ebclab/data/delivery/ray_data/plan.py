@@ -1,4 +1,4 @@
-"""What a stream delivers, known before it runs: which rows, in which blocks, in which order of each epoch.
+"""The plan of a stream: its rows, its blocks, and the order of both in each epoch.
 
 Shapes: n training images, G groups of rows that are read together, R rows of a block.
 """
@@ -27,7 +27,7 @@ _FEWEST_BLOCKS = 12
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """What the views of a stream depend on.
+    """The settings on which the views of a stream depend.
 
     Attributes:
         views: How views are drawn.

@@ -1,4 +1,4 @@
-"""The worker's side of a stream: blocks become batches, in order, and every batch is checked.
+"""Turns the blocks of a stream into a worker's batches, in order, and checks every batch.
 
 Shapes: V views, B images of this rank, C channels, H x W stored pixels, h x w view pixels.
 """
@@ -134,10 +134,10 @@ class StreamedData:
                 f"epoch {epoch}: the stream ended early, got {position} of {self.num_batches} batches; "
                 "the files have changed since the run began"
             )
-        found = pa.compute.min_max(table.column(EPOCH)).as_py()
-        if found != {"min": epoch, "max": epoch}:
+        epochs = pa.compute.min_max(table.column(EPOCH)).as_py()
+        if epochs != {"min": epoch, "max": epoch}:
             raise DataError(
-                f"epoch {epoch}: the stream delivered views of another epoch, got {found['min']} to {found['max']}; "
+                f"epoch {epoch}: the stream delivered views of another epoch, got {epochs['min']} to {epochs['max']}; "
                 "each launch needs a dataset of its own"
             )
         return table
@@ -163,16 +163,15 @@ class StreamedData:
 
 
 def user_error_in(error: RayError) -> EbclabError | None:
-    """Return the error of ebclab that made a task of the stream fail, or None when it was another.
+    """Return the error of ebclab that made a task of the stream fail, or None when another error did.
 
-    Ray Data puts an exception of its own around that of a task and loses the inner one on the way to the worker; what
-    arrives is the text of both.
+    Ray Data wraps the exception of a task in one of its own, and only the text of both reaches the worker.
     """
-    found = re.search(rf"^{errors.__name__}\.(\w+): (.*)$", str(error), re.MULTILINE)
-    if found is None:
+    line = re.search(rf"^{errors.__name__}\.(\w+): (.*)$", str(error), re.MULTILINE)
+    if line is None:
         return None
-    kind: type[EbclabError] = getattr(errors, found[1])
-    return kind(found[2])
+    kind: type[EbclabError] = getattr(errors, line[1])
+    return kind(line[2])
 
 
 def _views(by_image: np.ndarray, channels_last: bool) -> Tensor:
