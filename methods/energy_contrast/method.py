@@ -25,14 +25,29 @@ class Batch:
         labels: (B,) int64; -1 where unknown. Self-supervised methods do not read them.
         index: (B,) int64 row numbers of the training set, the same on every rank and device.
         proposals: (P, C, H, W) float, fresh views of images outside the global batch; of
-            ``Method.num_proposals(global batch size)`` in all, this rank's part as ``torch.tensor_split`` cuts them:
-            the first ranks may have one more than the last. Empty for most methods.
+            ``Requirements.num_proposals`` in all, this rank's part as ``torch.tensor_split`` cuts them: the first ranks
+            may have one more than the last. Empty for most methods.
     """
 
     views: Tensor
     labels: Tensor
     index: Tensor
     proposals: Tensor
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a method needs for training, known from its settings before anything is built.
+
+    Attributes:
+        num_views: Views of each image in a batch.
+        num_proposals: Fresh views of other training images that come with each global batch.
+        batch_norm_groups: Groups of the global batch that the encoder's batch norms, if it has any, normalise apart.
+    """
+
+    num_views: int
+    num_proposals: int = 0
+    batch_norm_groups: int = 1
 
 
 class StepOutput(NamedTuple):
@@ -96,13 +111,29 @@ class Method(nn.Module, ABC):
         self.memories: dict[str, Memory] = {}
         self.pixel_range: PixelRange | None = None
 
-    def num_proposals(self, batch_size: int) -> int:
-        """Return how many fresh views of other training images a global batch of ``batch_size`` needs.
+    @classmethod
+    def requirements(cls, config: Any, batch_size: int) -> Requirements:
+        """Return what the method needs for training, without building it.
+
+        A method with another number of views sets ``num_views``. One that needs proposals or groups of batch norm
+        overrides this: ``return replace(super().requirements(config, batch_size), num_proposals=...)``.
+
+        Args:
+            config: The method's config.
+            batch_size: Images of a global batch.
 
         Raises:
             ValueError: If the settings do not allow such a batch.
         """
-        return 0
+        return Requirements(cls.num_views)
+
+    def num_proposals(self, batch_size: int) -> int:
+        """Return the number of proposals in ``requirements`` for a global batch of ``batch_size`` images.
+
+        Raises:
+            ValueError: If the settings do not allow such a batch.
+        """
+        return self.requirements(self.config, batch_size).num_proposals
 
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:
         """Return how many bytes ``memories`` take on each rank for views of ``shape`` (C, H, W).

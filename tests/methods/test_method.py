@@ -1,12 +1,12 @@
 """The contract, exercised by a toy method that uses every part of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.method import Batch, Method, Progress, Requirements, StepOutput
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,10 @@ class Toy(Method):
         self.memories = {"pool": self.pool}
         self.seen: list[Progress] = []
 
-    def num_proposals(self, batch_size: int) -> int:
-        return int(batch_size * self.config.proposal_rate)
+    @classmethod
+    def requirements(cls, config: ToyConfig, batch_size: int) -> Requirements:
+        needed = super().requirements(config, batch_size)
+        return replace(needed, num_proposals=int(batch_size * config.proposal_rate))
 
     def start(self, draw) -> None:
         self.pool.images = draw(6, torch.Generator().manual_seed(0))
@@ -78,6 +80,7 @@ def test_a_method_can_ask_for_views_proposals_and_a_start() -> None:
     assert toy.pool.images.shape == (6, 1, 2, 2)
     size = 5
     assert toy.num_proposals(size) == 2
+    assert Toy.requirements(ToyConfig(), size) == Requirements(num_views=3, num_proposals=2, batch_norm_groups=1)
     proposals = torch.full((2, 1, 2, 2), 7.0)
     batch = Batch(torch.rand(toy.num_views, size, 1, 2, 2), torch.zeros(size), torch.arange(size), proposals)
     output = toy(batch, torch.Generator().manual_seed(0))
@@ -105,6 +108,19 @@ def test_a_method_that_says_nothing_has_two_views_no_proposals_no_memories_and_q
     torch.testing.assert_close(method.state_dict(), before, rtol=0, atol=0)
     assert (method.num_views, method.num_proposals(64), method.memories) == (2, 0, {})
     assert method.diagnosing
+    assert Minimal.requirements(None, 64) == Requirements(num_views=2, num_proposals=0, batch_norm_groups=1)
+
+
+def test_a_method_may_override_what_a_built_one_is_asked() -> None:
+    class Eager(Minimal):
+        num_views = 4
+
+        def num_proposals(self, batch_size: int) -> int:
+            return 3 * batch_size
+
+    eager = Eager(None, build_encoder())
+    assert (eager.num_views, eager.num_proposals(2)) == (4, 6)
+    assert Eager.requirements(None, 2).num_views == 4
 
 
 def test_embed_returns_what_the_encoder_returns() -> None:

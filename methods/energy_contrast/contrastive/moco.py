@@ -5,7 +5,7 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce
-from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.method import Batch, Method, Progress, Requirements, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
@@ -93,6 +93,11 @@ class Moco(Method):
         self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, config.projection_size), dim=1))
         self.register_buffer("pointer", torch.tensor(0))  # row of the oldest key
         self._new_keys: list[Tensor] = []
+
+    @classmethod
+    def requirements(cls, config: MocoConfig, batch_size: int) -> Requirements:
+        """Return what all methods need, and the groups of batch norm."""
+        return replace(super().requirements(config, batch_size), batch_norm_groups=config.batch_norm_groups)
 
     def compile_parts(self, **options: Any) -> None:
         """Compile both encoders."""

@@ -5,7 +5,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -18,7 +18,7 @@ from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Progress, StepOutput
+from energy_contrast.method import Batch, Draw, Progress, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
@@ -122,7 +122,7 @@ class Ebclr(SamplingMethod):
         self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size, activation="leaky_relu")
         self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
         self.memories = {"buffer": self.buffer}
-        self._restarts = Restarts(config.reinit_rate, config.uniform_rate, first_count=config.noise_decay_count + 2)
+        self._restarts = _restarts(config)
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
         self._moved: Chains | None = None
         self._energy = ChainEnergy(
@@ -138,14 +138,17 @@ class Ebclr(SamplingMethod):
             "and running statistics mix images with chains; set encoder.batch_norm=none",
         )
 
-    def num_proposals(self, batch_size: int) -> int:
-        """Return how many views of other training images a global batch needs for chains that start anew."""
-        if batch_size > self.config.buffer_size:
+    @classmethod
+    def requirements(cls, config: EbclrConfig, batch_size: int) -> Requirements:
+        """Return what all methods need, and a proposal for every chain that starts anew from a view."""
+        if batch_size > config.buffer_size:
             raise ValueError(
-                f"buffer_size: must hold the global batch of {batch_size} images, got {self.config.buffer_size}; "
+                f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
                 f"use at least {batch_size}"
             )
-        return self._restarts.num_proposals(batch_size)
+        return replace(
+            super().requirements(config, batch_size), num_proposals=_restarts(config).num_proposals(batch_size)
+        )
 
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:
         """Return the bytes of the replay buffer, if they fit where it shall live."""
@@ -244,3 +247,7 @@ class Ebclr(SamplingMethod):
 
     def _buffer_device(self) -> torch.device:
         return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")
+
+
+def _restarts(config: EbclrConfig) -> Restarts:
+    return Restarts(config.reinit_rate, config.uniform_rate, first_count=config.noise_decay_count + 2)

@@ -5,7 +5,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -17,7 +17,7 @@ from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Progress
+from energy_contrast.method import Batch, Draw, Progress, Requirements
 from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
@@ -70,8 +70,7 @@ class VemImage(Vem):
         super().__init__(config, encoder)
         self.bank = ReplayBuffer(config.bank_size)
         self.memories = {"bank": self.bank}
-        uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
-        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=0)
+        self._restarts = _restarts(config)
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
         self._moved: Chains | None = None
         if config.key_encoder == "shared":
@@ -81,9 +80,12 @@ class VemImage(Vem):
                 "mix images with chains; set key_encoder=momentum or encoder.batch_norm=none",
             )
 
-    def num_proposals(self, batch_size: int) -> int:
-        """Return how many views of other training images a global batch needs for chains that start anew."""
-        return self._restarts.num_proposals(batch_size)
+    @classmethod
+    def requirements(cls, config: VemImageConfig, batch_size: int) -> Requirements:
+        """Return what all methods need, and a proposal for every chain that starts anew from a view."""
+        return replace(
+            super().requirements(config, batch_size), num_proposals=_restarts(config).num_proposals(batch_size)
+        )
 
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:
         """Return the bytes of the bank, if they fit where the network is."""
@@ -149,3 +151,7 @@ class VemImage(Vem):
             gradient_clamp=self.config.gradient_clamp,
             noise_std=self.config.noise_std,
         )
+
+
+def _restarts(config: VemImageConfig) -> Restarts:
+    return Restarts(config.reinit_rate, 1.0 if config.bank_init == "uniform" else 0.0, first_count=0)

@@ -108,6 +108,30 @@ def set_groups(network: nn.Module, groups: int) -> None:
             module.groups = groups
 
 
+def groups_in(network: nn.Module) -> set[int]:
+    """Return the numbers of groups that the batch norms of ``network`` use; empty when it has none.
+
+    >>> groups_in(nn.Sequential(GlobalBatchNorm2d(3), nn.Linear(3, 1)))
+    {1}
+    """
+    return {module.groups for module in network.modules() if isinstance(module, GlobalBatchNorm)}
+
+
+def require_groups(network: nn.Module, batch_size: int, num_ranks: int) -> None:
+    """Refuse a global batch that the batch norms of ``network`` cannot cut into their groups.
+
+    Args:
+        network: A network, or a whole method.
+        batch_size: Images of the global batch.
+        num_ranks: W.
+
+    Raises:
+        ValueError: As ``check_groups``.
+    """
+    for groups in groups_in(network):
+        check_groups(groups, batch_size, num_ranks)
+
+
 def check_groups(groups: int, batch_size: int, num_ranks: int) -> None:
     """Refuse a global batch of ``batch_size`` images on ``num_ranks`` ranks that cannot be cut into ``groups``.
 

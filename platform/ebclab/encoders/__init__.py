@@ -1,6 +1,6 @@
 """Encoders by their settings, ours and timm's, and the names and shapes of their weights."""
 
-from ebclab.encoders.build import new_encoder
+from ebclab.encoders.build import has_batch_norm, new_encoder, seeded_encoder
 from ebclab.encoders.weights import differences, digest_of
 
-__all__ = ["differences", "digest_of", "new_encoder"]
+__all__ = ["differences", "digest_of", "has_batch_norm", "new_encoder", "seeded_encoder"]

@@ -1,11 +1,15 @@
-"""From the ``encoder`` section to a network."""
+"""From the ``encoder`` section of the settings to a network."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import nn
 
 from ebclab.config.encoder import EncoderConfig
-from ebclab.encoders.timm_encoder import build_timm
+from ebclab.encoders.timm_encoder import build_timm, timm_has_batch_norm
 from ebclab.errors import ConfigError
 from energy_contrast.networks import build_encoder
 
@@ -32,5 +36,40 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
             batch_norm=config.batch_norm,
             activation=config.activation,
         )
+    except ValueError as error:
+        raise ConfigError([f"encoder: {error}"]) from error
+
+
+@contextmanager
+def seeded_encoder(config: EncoderConfig, seed: int, in_channels: int, image_size: int = 0) -> Iterator[nn.Module]:
+    """Yield the untrained encoder of a run with ``seed``: the first numbers that the run draws are its weights.
+
+    What the body draws from torch's global generator continues the run's numbers. Afterwards that generator is as it
+    was before.
+
+    Args:
+        config: Which network.
+        seed: The run's seed.
+        in_channels: Channels of the images.
+        image_size: Side of the images, pixels; 0 where it is not known yet.
+
+    Raises:
+        ConfigError: As ``new_encoder``.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield new_encoder(config, in_channels, image_size)
+
+
+def has_batch_norm(config: EncoderConfig) -> bool:
+    """Return whether the network that ``config`` describes has batch norm; of timm's, only the network itself says.
+
+    Raises:
+        ConfigError: timm is missing, or has no such network.
+    """
+    if config.batch_norm == "none" or not config.timm_name:
+        return config.batch_norm == "global"
+    try:
+        return timm_has_batch_norm(config.timm_name)
     except ValueError as error:
         raise ConfigError([f"encoder: {error}"]) from error

@@ -83,6 +83,20 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
     return network.train()
 
 
+def timm_has_batch_norm(name: str) -> bool:
+    """Return whether timm's network ``name`` has batch norm.
+
+    Raises:
+        ValueError: timm is missing, or cannot build the network.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            network = create(name, 3, 0)  # RGB, timm's default
+    except _BUILD_ERRORS as error:
+        raise ValueError(f"{TIMM}{name} cannot be built, got {_first_line(error)}; take another network") from error
+    return any(_is_batch_norm(module) for module in network.modules())
+
+
 def pretrained(name: str) -> dict[str, Tensor]:
     """Return the weights that timm has for ``name``, without the classifier, fetched from the network or its cache.
 
@@ -187,7 +201,7 @@ def _share_batch_norms(name: str, network: nn.Module, batch_norm: str) -> None:
     replaced: dict[nn.Module, GlobalBatchNorm] = {}
     for parent in list(network.modules()):
         for key, child in list(parent.named_children()):
-            if not isinstance(child, _BatchNorm) and "running_var" not in dict(child.named_buffers(recurse=False)):
+            if not _is_batch_norm(child):
                 continue
             if batch_norm == "none":
                 raise ValueError(
@@ -197,6 +211,10 @@ def _share_batch_norms(name: str, network: nn.Module, batch_norm: str) -> None:
             if child not in replaced:
                 replaced[child] = _shared(name, child)
             setattr(parent, key, replaced[child])
+
+
+def _is_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, _BatchNorm) or "running_var" in dict(module.named_buffers(recurse=False))
 
 
 def _shared(name: str, norm: nn.Module) -> GlobalBatchNorm:

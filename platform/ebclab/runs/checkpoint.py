@@ -1,7 +1,7 @@
-"""Checkpoints: folders that are whole or absent, checked byte for byte before they are trusted.
+"""Checkpoints: folders that are whole or absent, and checked byte for byte before they are used.
 
-``last-<step>`` holds everything a resume needs, and two of them are kept so that a damaged newest one costs one
-interval, not the run; beside them stays the newest of a healthy run, to which an ill one goes back. ``best-<step>`` and
+``last-<step>`` holds everything that a resume needs. Two of them are kept, so that a damaged newest one costs one
+interval and not the run. The newest healthy one stays too: an unhealthy run goes back to it. ``best-<step>`` and
 ``kept-<step>`` hold the model alone.
 
     manifest.json        format, step, what the weights expect as input, and the SHA-256 of every file below
@@ -42,11 +42,11 @@ _log = logging.getLogger("ebclab.training")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What one checkpoint holds.
+    """The content of one checkpoint.
 
     Attributes:
         step: Optimizer steps done.
-        facts: Plain values that describe the model (epoch, input size, normalisation, scores).
+        facts: Plain values that describe the model: epoch, input size, normalisation, scores.
         model: The method's state_dict.
         state: Optimizer, generator and counters; None in ``best`` and ``kept``.
         memories: State of each of the method's memories by name.
@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
-    """Write ``checkpoint`` into ``folder`` and remove what it replaces.
+    """Write ``checkpoint`` into ``folder`` and remove the older ones that it replaces.
 
     Raises:
         RunError: The disk is full or the folder cannot be written; older checkpoints are untouched.
@@ -88,9 +88,9 @@ def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | Non
     A damaged one is skipped with a warning that names it.
 
     Args:
-        folder: Where checkpoints lie.
-        kind: Which.
-        where: What messages call ``folder``; itself when empty.
+        folder: The folder with the checkpoints.
+        kind: The kind.
+        where: The name of ``folder`` in messages; empty means ``folder`` itself.
 
     Raises:
         RunError: The newest one was written by a newer version, or all of them are damaged.
@@ -99,7 +99,7 @@ def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | Non
 
 
 def load_healthy(folder: Path, where: str = "") -> Checkpoint | None:
-    """Return the newest sound ``last`` checkpoint whose facts do not say that the run was ill, or None.
+    """Return the newest sound ``last`` checkpoint of a healthy run, or None when there is none.
 
     A damaged one is skipped with a warning that names it. Arguments are those of ``load``.
     """
@@ -112,7 +112,7 @@ def load_healthy(folder: Path, where: str = "") -> Checkpoint | None:
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Remove ``last`` and ``best`` checkpoints of later steps than ``step``: the run has gone back."""
+    """Remove ``last`` and ``best`` checkpoints of later steps than ``step``, because the run has gone back."""
     for kind in ("last", "best"):
         for path in _of_kind(folder, kind):
             if int(path.name.rpartition("-")[2]) > step:
@@ -122,8 +122,8 @@ def forget_after(folder: Path, step: int) -> None:
 def newest_step(folder: Path, where: str = "") -> int:
     """Return the step from which a resume goes on, 0 when there is no checkpoint.
 
-    It is the step that ``load``, with its arguments, would find. Every file is compared with its checksum, no tensor is
-    loaded.
+    It is the step of the checkpoint that ``load`` returns for the same arguments. Every file is compared with its
+    checksum; no tensor is loaded.
 
     Raises:
         RunError: As ``load``.
@@ -133,7 +133,7 @@ def newest_step(folder: Path, where: str = "") -> int:
 
 
 def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path, str], T], where: str) -> T | None:
-    """Return what ``read`` makes of the newest checkpoint that it can read."""
+    """Return ``read`` of the newest checkpoint that it can read, or None when there is no checkpoint."""
     paths = _of_kind(folder, kind)
     for path in paths:
         try:
@@ -159,7 +159,7 @@ def _newest_healthy(folder: Path) -> Path | None:
 
 
 def _healthy(path: Path) -> bool:
-    """Return whether a checkpoint can be read and does not say that its run was ill."""
+    """Return whether a checkpoint can be read and its run was healthy; without a word on health, it was."""
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -173,7 +173,7 @@ def _of_kind(folder: Path, kind: Kind) -> list[Path]:
 
 
 def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
-    """Fill ``aside``. Plain writes of bytes, so that a full disk shows itself as an OSError."""
+    """Write the files of a checkpoint into ``aside`` as plain bytes, so that a full disk raises OSError."""
     (aside / "model.safetensors").write_bytes(to_bytes(_packed(checkpoint.model)))
     if kind == "last":
         state = io.BytesIO()
@@ -187,7 +187,7 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
 
 
 def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint whose files are what it says."""
+    """Return the manifest of a checkpoint after comparing every file with its checksum."""
     manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
     if manifest["format"] > FORMAT:
         raise RunError(
@@ -222,7 +222,7 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous copies of tensors that share memory or are strided: safetensors wants neither."""
+    """Return contiguous copies on the CPU, because safetensors refuses shared memory and strides."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
 
 

@@ -1,4 +1,4 @@
-"""Where and with what a run was made, and whether a resume happens in the same place."""
+"""Describes the machine and the versions behind a run, and compares them when a run is resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
-"""Environment variable by which code that was sent to a cluster knows its commit."""
+"""Environment variable with the commit of code that was sent to a cluster."""
 
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
 _MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "ranks")
@@ -23,10 +23,10 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
     """Return versions, machine, device, threads, ranks and source commit as plain values.
 
     Args:
-        device: Where this rank trains.
+        device: The device of this rank.
         threads: CPU threads of each rank.
-        ranks: How many processes train together.
-        command: What the user ran.
+        ranks: Number of processes that train together.
+        command: The command line that the user ran.
     """
     versions = {name: _version(name) for name in _PACKAGES}
     return {
@@ -44,7 +44,12 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return one line for each fact that can change a result's bits and has changed since it was last written down."""
+    """Return one line for each fact that differs and can change the bits of a result.
+
+    Args:
+        before: The environment of the last launch.
+        now: The environment of this launch.
+    """
     return [
         f"{key}: {before[key]} before, {now.get(key)} now"
         for key in _MATTERS_FOR_BITS
@@ -67,7 +72,7 @@ def _processor() -> str:
 
 
 def source_commit() -> str | None:
-    """Return the commit of the source tree this package runs or was sent from; None for a wheel or without git."""
+    """Return the commit of the source tree that this package runs or was sent from; None for a wheel or without git."""
     if sent := os.environ.get(SENT_COMMIT):
         return sent
     root = Path(__file__).parents[3]

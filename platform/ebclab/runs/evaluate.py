@@ -1,4 +1,4 @@
-"""How good the encoder of a run is: its probes on the test set, kept beside the run."""
+"""Measures the encoder of a run with probes on the test set, and writes the scores into the run folder."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Evaluation:
     """Scores of a run's encoder, and of the references beside it.
 
     Attributes:
-        dataset: What was measured on.
-        checkpoint: Which checkpoint, "last" or "best".
+        dataset: The dataset of the probes.
+        checkpoint: The kind of checkpoint, "last" or "best".
         step: Optimizer steps behind it.
-        finished: Whether the run had finished.
-        num_train: Labelled training images behind the probes.
+        finished: The run had finished.
+        num_train: Labelled images that the probes train on.
         num_test: Test images.
-        rows: Probe scores by the features' name: the run's, "raw pixels", "untrained encoder".
+        rows: Probe scores by the name of the features: the run's method, "raw pixels", "untrained encoder".
     """
 
     dataset: str
@@ -50,7 +50,7 @@ class Evaluation:
 
     @property
     def title(self) -> str:
-        """One line that says what was measured."""
+        """One line about the measurement."""
         state = "" if self.finished else ", run not finished"
         return (
             f"{self.dataset} test set, {self.num_test:,} images ({self.checkpoint} checkpoint, step {self.step}{state})"
@@ -74,13 +74,13 @@ def evaluate_run(
     methods: Mapping[str, type[Method]] | None = None,
     on_progress: OnProgress = silent,
 ) -> Evaluation:
-    """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) beside it.
+    """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) into its folder.
 
-    The probes train on the whole training set, held-out images included: selection is over by now.
+    The probes train on the whole training set, held-out images included, because selection is over.
 
     Args:
         where: The run: its folder, or its address in an object store.
-        dataset: Dataset to measure on; None means the run's own.
+        dataset: Dataset of the probes; None means the run's own.
         data_root: Folder that holds datasets; None means the run's own.
         only: Probes by name.
         protocol: Linear probe protocol; None means the run's setting.
@@ -88,7 +88,7 @@ def evaluate_run(
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset.
         methods: Own methods by name, for runs that were made with one.
-        on_progress: Called with work done, work in all and what it is.
+        on_progress: Called with the work done, all work, and its name.
 
     Raises:
         UserError: No such run, checkpoint, dataset, probe or protocol.
@@ -114,15 +114,15 @@ def evaluate_run(
             untrained_encoder(config, trained.in_channels, trained.preprocessing.image_size)
         )
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
-    found = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
+    evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
     file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
-    atomic.write_json(run.path / file, found.to_mapping())
+    atomic.write_json(run.path / file, evaluation.to_mapping())
     run.send(file)
-    return found
+    return evaluation
 
 
 def checkpoint_name(name: str) -> checkpoint.Kind:
-    """Return ``name`` as a kind of checkpoint that holds an encoder worth measuring.
+    """Return ``name`` as a kind of checkpoint that an evaluation may measure.
 
     Raises:
         UserError: It is neither "last" nor "best".

@@ -1,7 +1,6 @@
-"""The weights that the encoder of a new run starts from: read once, recognised by their digest, loaded bit for bit.
+"""The weights that the encoder of a new run starts from: reads them once, checks their digest, loads them.
 
-They go in before a method copies its encoder, and only into a run without a checkpoint: whoever continues a run needs
-them no longer.
+They are loaded before a method copies its encoder, and only in a run without a checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ebclab.runs.trained_encoder import encoder_weights
 from ebclab.storage import atomic
 from ebclab.storage.remote import remote_at
 
-_LISTED = 3  # differences that a message shows
+_LISTED = 3  # number of differences that a message shows
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class InitialWeights:
     """Weights to start from.
 
     Attributes:
-        source: Where they came from: a folder, or timm/NAME.
-        tensors: By name.
+        source: A folder, or timm/NAME.
+        tensors: The weights by name.
     """
 
     source: str
@@ -51,10 +50,10 @@ def with_digest(
 
     Args:
         config: Settings of a launch.
-        recorded: What an earlier launch of the same run or sweep wrote down; None for a new one.
+        recorded: The section that an earlier launch of the same run or sweep saved; None for a new one.
 
     Raises:
-        UserError: The weights cannot be read, or are not those of the digest.
+        UserError: The weights cannot be read, or have another digest.
     """
     init = config.init
     if init.weights is None:
@@ -62,7 +61,7 @@ def with_digest(
     known = init.digest
     if not known and recorded is not None and recorded.weights == init.weights:
         known = recorded.digest
-        if known and not Path(init.weights).exists():  # gone, or never a folder: the record stands for them
+        if known and not Path(init.weights).exists():  # the folder is gone, or never was one: trust the record
             return _digested(config, known), None
     if init.digest and recorded is not None:
         return config, None
@@ -79,16 +78,16 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
 
     Args:
         source: Folder, or timm/NAME.
-        digest: What they must be; empty where that is not known.
+        digest: The digest that they must have; empty where it is not known.
 
     Raises:
-        UserError: There are none, or others.
+        UserError: There are no weights there, or others.
     """
     weights = InitialWeights(source, _tensors_of(source))
-    found = digest_of(weights.tensors)
-    if digest and found != digest:
+    got = digest_of(weights.tensors)
+    if digest and got != digest:
         raise UserError(
-            f"init.weights: other weights than those of init.digest lie in {source} now, got {found[:12]}..., "
+            f"init.weights: other weights than those of init.digest lie in {source} now, got {got[:12]}..., "
             f"expected {digest[:12]}...; restore them, or start another run (--resume goes on without them)"
         )
     return weights
@@ -109,10 +108,10 @@ def _tensors_of(source: str) -> dict[str, Tensor]:
         raise UserError(
             f"init.weights: the run has not finished, got {source}; finish it, or export it as it is and name that"
         )
-    found = run.load()
-    if found is None:
+    newest = run.load()
+    if newest is None:
         raise UserError(f"init.weights: the run's weights are gone, got no checkpoint in {run.address}")
-    return encoder_weights(found)
+    return encoder_weights(newest)
 
 
 def _of_timm(name: str) -> dict[str, Tensor]:
@@ -133,16 +132,16 @@ def _load(path: Path, advice: str, where: str = "") -> dict[str, Tensor]:
 
 
 def keep_weights(path: Path, weights: InitialWeights) -> None:
-    """Write initial weights beside what starts from them, unless they are there."""
+    """Write initial weights to ``path``, unless the file exists."""
     if not path.exists():
         atomic.write_bytes(path, serialise({name: tensor.contiguous() for name, tensor in weights.tensors.items()}))
 
 
 def kept_weights(path: Path, init: InitConfig) -> InitialWeights:
-    """Return what ``keep_weights`` wrote.
+    """Return the weights that ``keep_weights`` wrote.
 
     Raises:
-        UserError: The file is missing or damaged, or holds other weights than those of the digest.
+        UserError: The file is missing or damaged, or its weights have another digest.
     """
     tensors = _load(path, "restore it, or start anew")
     if init.digest and digest_of(tensors) != init.digest:
@@ -156,9 +155,9 @@ def start_from(
     """Load initial weights into a new encoder.
 
     Args:
-        encoder: What ``new_encoder`` made of ``config``, ``in_channels`` and ``image_size``.
-        config: Which network it is.
-        weights: Its start.
+        encoder: The network that ``new_encoder`` builds from ``config``, ``in_channels`` and ``image_size``.
+        config: The section that describes it.
+        weights: The weights.
         in_channels: Channels of the images.
         image_size: Side of the images, pixels; 0 where it is not known yet.
 
@@ -172,19 +171,19 @@ def start_from(
             tensors = adapted(config.timm_name, tensors, in_channels, image_size)
         except ValueError as error:
             raise ConfigError([f"init.weights: {source}: {error}"]) from error
-    if found := differences(encoder.state_dict(), tensors):
-        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    if differing := differences(encoder.state_dict(), tensors):
+        more = f" and {len(differing) - _LISTED} more" if len(differing) > _LISTED else ""
         raise ConfigError(
             [
                 f"init.weights: weights of {_named(source)} do not fit {config.name} for {in_channels} channels, got "
-                f"{'; '.join(found[:_LISTED])}{more}; set the encoder section to what the weights were made for"
+                f"{'; '.join(differing[:_LISTED])}{more}; set the encoder section to what the weights were made for"
             ]
         )
     encoder.load_state_dict(dict(tensors))
 
 
 def _named(source: str) -> str:
-    """Return ``source`` with the network that lies there, where an export tells."""
+    """Return ``source``, and the name of its network if it is an export."""
     try:
         content = json.loads((Path(source) / DESCRIPTION).read_text(encoding="utf-8"))
         return f"{source} ({content['architecture']['name']} for {content['in_channels']} channels)"

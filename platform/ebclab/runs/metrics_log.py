@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, the run's own record of everything measured or decided."""
+"""metrics.jsonl, the log of a run: every measurement and every decision, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class MetricsLog:
         self.path = path
 
     def append(self, kind: str, step: int, **values: Any) -> None:
-        """Write one record. Non-finite numbers are written as strings, since JSON has none."""
+        """Write one record. Numbers that are not finite become strings, because JSON has none."""
         record = {"kind": kind, "step": step} | {key: _plain(value) for key, value in values.items()}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every whole record; a last line cut short by a kill is left out."""
+        """Return every whole record, without a last line that a kill cut short."""
         if not self.path.exists():
             return []
-        found = []
+        records = []
         for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except json.JSONDecodeError:
                 continue
-        return found
+        return records
 
     def forget_after(self, step: int) -> int:
-        """Drop measurements made after ``step``, which a resume makes again; events stay.
+        """Drop the measurements after ``step``, which a resume makes again; events stay.
 
         Returns:
-            How many records were dropped.
+            The number of dropped records.
         """
         before = self.records()
         kept = [record for record in before if record["step"] <= step or record["kind"] == "event"]
@@ -56,11 +56,11 @@ class MetricsLog:
 
 
 class LogEvents(logging.Handler):
-    """While entered, ebclab's warnings become events of a run's log: on a cluster nobody reads a worker's console.
+    """Logs ebclab's warnings as events of a run while entered, because nobody reads a worker's console on a cluster.
 
     Args:
         log: The run's log.
-        active: False does nothing.
+        active: False means to do nothing.
     """
 
     def __init__(self, log: MetricsLog, *, active: bool = True) -> None:

@@ -1,16 +1,15 @@
-"""A run folder read back: the trained encoder and what is needed to use it."""
+"""Reads the trained encoder back from a run folder, with everything needed to use it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import new_encoder
+from ebclab.encoders import seeded_encoder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -21,15 +20,15 @@ _PREFIX = "encoder."
 
 @dataclass(frozen=True)
 class TrainedEncoder:
-    """An encoder as a run left it.
+    """The encoder of a run.
 
     Attributes:
-        encoder: In evaluation mode.
-        preprocessing: What it expects of images.
+        encoder: The network, in evaluation mode.
+        preprocessing: Prepares images for it.
         config: The run's settings.
         in_channels: Channels of its input.
-        step: Optimizer steps done.
-        epochs_done: Epochs done.
+        step: Optimizer steps behind its weights.
+        epochs_done: Epochs behind its weights.
         finished: The run has finished.
     """
 
@@ -50,36 +49,35 @@ def load_trained_encoder(
     Args:
         run: The run folder.
         kind: "last", "best" (by held-out kNN) or "kept".
-        methods: Own methods by name, when the run was not made with one of the catalogue.
+        methods: Own methods by name, for a run whose method is not in the catalogue.
 
     Raises:
         RunError: There is no run or no such checkpoint.
     """
     config = run.read_config(methods)
-    found = run.load(kind)
-    if found is None:
+    saved = run.load(kind)
+    if saved is None:
         raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
-    facts = found.facts
+    facts = saved.facts
     encoder = untrained_encoder(config, facts["in_channels"], facts["image_size"])
-    encoder.load_state_dict(encoder_weights(found))
+    encoder.load_state_dict(encoder_weights(saved))
     return TrainedEncoder(
         encoder=encoder.eval(),
         preprocessing=Preprocessing(facts["image_size"], tuple(facts["mean"]), tuple(facts["std"])),
         config=config,
         in_channels=facts["in_channels"],
-        step=found.step,
+        step=saved.step,
         epochs_done=facts["epochs_done"],
         finished=run.result_path.exists(),
     )
 
 
-def encoder_weights(found: checkpoint.Checkpoint) -> dict[str, Tensor]:
+def encoder_weights(saved: checkpoint.Checkpoint) -> dict[str, Tensor]:
     """Return the weights of the encoder alone, under its own names."""
-    return {key.removeprefix(_PREFIX): value for key, value in found.model.items() if key.startswith(_PREFIX)}
+    return {key.removeprefix(_PREFIX): value for key, value in saved.model.items() if key.startswith(_PREFIX)}
 
 
 def untrained_encoder(config: ExperimentConfig, in_channels: int, image_size: int) -> nn.Module:
-    """Return the run's encoder with random weights, those of its first step unless ``init`` named others."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return new_encoder(config.encoder, in_channels, image_size).eval()
+    """Return the run's encoder with the random weights of its seed: those before its first step without ``init``."""
+    with seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
+        return encoder.eval()

@@ -17,7 +17,7 @@ from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
 from ebclab.training.setup import build_method
 from energy_contrast.method import Method
-from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
+from energy_contrast.networks.batch_norm import require_groups
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
@@ -82,7 +82,7 @@ def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
 def _require_batches(
     config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
 ) -> None:
-    """Build the method and ask it for its batches, without any images."""
+    """Build the method as a trial would, and refuse batches that do not suit it or the images."""
     batch_size, images = config.training.batch_size, len(split.train)
     if batch_size > images:
         raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")
@@ -91,5 +91,4 @@ def _require_batches(
     if batch_size + method.num_proposals(batch_size) > images:
         raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
     workers = max(1, config.resources.workers)
-    for groups in {module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)}:
-        check_groups(groups, batch_size, workers)
+    require_groups(method, batch_size, workers)

@@ -1,4 +1,4 @@
-"""What the chains of a finished or unfinished run do: a picture beside the run."""
+"""Draws chains of images as the sampler of a trained run moves them: a picture in the run folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def picture_chains(
     images: ImageSet | None = None,
     methods: Mapping[str, type[Method]] | None = None,
 ) -> str:
-    """Draw chains from views of training images, moved by the run's own sampler, and return where the picture is.
+    """Draw chains that start at views of training images, and return the path or address of the picture.
 
     Args:
         where: The run: its folder, or its address in an object store.
@@ -52,14 +52,14 @@ def picture_chains(
     if not _moves_images(method_class):
         able = ", ".join(name for name, each in known.items() if _moves_images(each))
         raise UserError(f"--only: chains of images are drawn for {able}, got a run of {config.method_name}")
-    found = run.load(checkpoint_kind)
-    if found is None:
+    saved = run.load(checkpoint_kind)
+    if saved is None:
         raise RunError(f"{run.address}: the run has no {checkpoint_kind} checkpoint yet; train it first")
     device = resolve_device(config.resources.device)
     set_threads(config.resources.threads)
     training = prepare(config, device, images, method_class).training
     method = training.method
-    method.load_state_dict(found.model)
+    method.load_state_dict(saved.model)
     generator = torch.Generator(device=device).manual_seed(config.seed)
     pixels = method.pixel_range
     batch = training.data.batch(0, 0)

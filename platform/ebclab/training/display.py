@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a bar in a terminal, quiet lines elsewhere."""
+"""Shows the progress of a run: a bar in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCORE_LINE_SECONDS = 3.0
 
 
 class Display(Protocol):
-    """Told about a run as it goes."""
+    """Shows one run."""
 
     def start(self, step: int, num_steps: int, epochs: int) -> None: ...
 
@@ -80,7 +80,7 @@ class LineDisplay:
         print(text, file=self._stream, flush=True)
 
     def stop(self) -> None:
-        """Nothing: every line is already out."""
+        """Nothing: every line is printed already."""
 
 
 class BarDisplay:
@@ -127,14 +127,14 @@ class BarDisplay:
             self._progress.console.print(text, markup=False, highlight=False)
 
     def stop(self) -> None:
-        """Leave the bar as it stands."""
+        """Stop the bar where it is."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
 
 def describe(metrics: dict[str, float], knn: float | None) -> str:
-    """Return rate, InfoNCE and held-out kNN as short text, leaving out what is unknown."""
+    """Return rate, InfoNCE and held-out kNN as short text, without those that are unknown."""
     parts = []
     if "images_per_second" in metrics:
         parts.append(f"{metrics['images_per_second']:,.0f} img/s")

@@ -1,6 +1,6 @@
-"""The training loop: method-blind, without Ray, the same for one process and for many.
+"""The training loop. It knows neither methods nor Ray, and is the same for one process and for many.
 
-What happens between steps (logs, scores, checkpoints, bars) belongs to the observer that the caller passes in.
+The caller's observer does everything that happens between steps: logs, scores, checkpoints, progress.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from energy_contrast.method import Batch, Method, Progress
 
 
 class BatchSource(Protocol):
-    """Where batches come from: any step's batch can be had without those before it."""
+    """Gives the batch of any step without those before it."""
 
     num_batches: int
 
@@ -31,7 +31,7 @@ class BatchSource(Protocol):
 
 
 class Observer(Protocol):
-    """What the caller wants to know or do between steps."""
+    """The caller's part between steps."""
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
 
@@ -43,9 +43,9 @@ class Observer(Protocol):
 
 
 class RateMeter:
-    """Mean and spread of images per second over the intervals between log steps.
+    """Measures images per second over the intervals between log steps.
 
-    The first interval holds one-off costs (memory, compilation) and is left out once there is a second one.
+    The first interval has one-off costs (memory, compilation) and does not count once there is a second one.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class RateMeter:
         self._images = 0
 
     def count(self, images: int) -> None:
-        """Add images that were trained on."""
+        """Count images of a training step."""
         self._images += images
 
     def restart(self) -> None:
-        """Start an interval now, leaving out what went before (scores, checkpoints)."""
+        """Start an interval now, without the time before it (scores, checkpoints)."""
         self._start, self._images = time.perf_counter(), 0
 
     def lap(self) -> float:
@@ -70,7 +70,7 @@ class RateMeter:
         return rate
 
     def summary(self) -> dict[str, float] | None:
-        """Return mean and standard deviation, or None before the first interval has ended."""
+        """Return mean and standard deviation, images per second; None before the first interval has ended."""
         rates = torch.tensor(self._rates[1:] or self._rates, dtype=torch.float64)
         if len(rates) == 0:
             return None
@@ -83,10 +83,10 @@ class Training:
 
     Attributes:
         method: The module that is trained.
-        optimizer: Over the method's parameters.
+        optimizer: Updates the method's parameters.
         generator: The method's source of randomness.
-        data: Batches.
-        learning_rate: Learning rate of a step, a pure function.
+        data: Gives the batches.
+        learning_rate: Returns the learning rate of a step, a pure function.
         config: Training settings.
         ranks: The processes that train together, each with its share of every batch.
         shared: ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself.
@@ -111,7 +111,7 @@ class Training:
         return self.config.epochs * self.data.num_batches
 
     def state(self) -> dict[str, Any]:
-        """Return what a resume needs beside the model and its memories."""
+        """Return the state that a resume needs beside the model and its memories."""
         return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
     def load_state(self, state: dict[str, Any], step: int) -> None:
@@ -128,10 +128,10 @@ def train(training: Training, observer: Observer) -> bool:
     """Train from ``training.step`` to the end of the run.
 
     Returns:
-        True when the run is complete, False when the observer asked to stop before.
+        True when the run is complete, False when the observer asked to stop earlier.
 
     Raises:
-        DivergedError: A metric or a weight is no finite number.
+        DivergedError: A metric or a weight is not finite.
     """
     training.method.train()
     training.images_per_second.restart()
@@ -168,16 +168,16 @@ def train_step(training: Training) -> dict[str, Tensor]:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Return the autocast context of ``precision`` ("float32" means none)."""
+    """Return the autocast context of ``precision``; "float32" means none."""
     if precision == "bfloat16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
 
 
 def check_weights(method: Method, step: int) -> None:
-    """Raise DivergedError when a weight or buffer of ``method`` is no finite number.
+    """Raise DivergedError when a weight or buffer of ``method`` is not finite.
 
-    One pass over the weights, one transfer from the device.
+    It takes one pass over the weights and one transfer from the device.
     """
     state = {name: value for name, value in method.state_dict().items() if value.is_floating_point()}
     finite = torch.stack([torch.isfinite(value).all() for value in state.values()])
@@ -191,9 +191,9 @@ def _is_log_step(training: Training, step: int) -> bool:
 
 
 def _read(training: Training, metrics: dict[str, Tensor]) -> dict[str, float]:
-    """Move a log step's metrics to plain numbers, all in one transfer, and check them.
+    """Return a log step's metrics as plain numbers, moved in one transfer, and check that they are finite.
 
-    They are means over the ranks, so that all ranks find the same and stop for the same reason at the same step.
+    They are means over the ranks, so all ranks have the same numbers and stop for the same reason at the same step.
     """
     names = list(metrics)
     own = torch.stack([metrics[name].detach().float().reshape(()) for name in names])

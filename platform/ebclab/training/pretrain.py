@@ -1,4 +1,4 @@
-"""One pretraining run, from settings to a finished run folder, in this process or on workers."""
+"""Pretrains an encoder: one run from settings to a finished run folder, in this process or on Ray workers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig
@@ -27,7 +25,7 @@ from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.ray_train.streamed import delivery_of
-from ebclab.training.setup import build_method, prepare
+from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 
@@ -37,10 +35,10 @@ class RunResult:
     """A finished run.
 
     Attributes:
-        path: Its folder, or the copy of it on this machine.
-        result: What result.json says.
-        was_finished: The run had already finished before this call.
-        address: Where it lives: the same, or its address in an object store.
+        path: Its folder, or the copy of the folder on this machine.
+        result: The content of result.json.
+        was_finished: The run had finished before this call.
+        address: Its folder, or its address in an object store.
     """
 
     path: Path
@@ -50,7 +48,7 @@ class RunResult:
 
 
 def default_name(config: ExperimentConfig) -> str:
-    """Return the name of a run that was given none: method, dataset and seed."""
+    """Return the name of a run whose user chose none: method, dataset and seed."""
     return f"{config.method_name}-{short_name(config.data.name)}-seed{config.seed}"
 
 
@@ -64,16 +62,16 @@ def pretrain(
     method: type[Method] | None = None,
     display: Display | None = None,
 ) -> RunResult:
-    """Pretrain an encoder, or continue, or return what an equal run has already found.
+    """Pretrain an encoder, continue an unfinished run, or return the result of a finished one.
 
     Args:
-        config: Resolved settings. ``resources.workers`` chooses this process (0) or that many workers on Ray.
+        config: Resolved settings. ``resources.workers`` is 0 for this process, or the number of workers on Ray.
         runs: Folder that holds run folders, or its address in an object store (s3://, gs://).
         name: Name of the run; None makes one of method, dataset and seed.
-        resume: Insist on continuing: a missing run is then an error.
+        resume: Only continue: a missing run is an error.
         images: Own training images in place of the dataset named in ``config``.
         method: Own Method class in place of the catalogue's ``config.method_name``.
-        display: Where progress is shown; None chooses by the terminal.
+        display: Shows progress; None means a bar in a terminal and lines elsewhere.
 
     Raises:
         UserError: The run cannot be made as asked.
@@ -95,7 +93,7 @@ def pretrain(
         return RunResult(run.path, result, was_finished=True, address=run.address)
     if state == "unfinished":
         weights = None
-    elif config.init.weights and weights is None:  # begun before, and killed before its first checkpoint
+    elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
     spec = RunSpec(run, config, method_class, images, tuple(sys.argv), weights)
     train = _train_on_workers if config.resources.workers else _train_here
@@ -107,18 +105,14 @@ def _train_here(spec: RunSpec, display: Display) -> dict[str, Any]:
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     assignment = DeviceAssignment(device, set_threads(resources.threads))
-
-    def new_method() -> Method:  # what is asked of it needs no images
-        return build_method(spec.config, spec.method_class, 3, torch.device("cpu"))
-
-    display.note(delivery_of(spec.config, new_method, spec.images, device).reason)
+    display.note(delivery_of(spec.config, spec.method_class, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
     with claim(spec.run, spec.config), LogEvents(spec.run.metrics):
         return train_rank(spec, prepared, assignment, display, StopFlag())
 
 
 def _train_on_workers(spec: RunSpec, display: Display) -> dict[str, Any]:
-    """Train on workers that Ray starts; a run that was refused before it began leaves no folder behind."""
+    """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
         raise UserError(
             f"resources.workers: Ray is not installed here, got {spec.config.resources.workers}; "

@@ -1,4 +1,4 @@
-"""The ranks of a run and the few things they do together; one process is rank 0 of 1 and talks to nobody."""
+"""The ranks of a run and what they do together; a run in one process has rank 0 alone, which talks to nobody."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BY_EXIT_CODE: dict[int, type[EbclabError]] = {
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of how many equal processes this one is.
+    """This process among the equal processes of a run.
 
-    More than one need torch's default process group, with a backend for CPU tensors beside that of a GPU.
+    Several processes need torch's default process group, with a backend for CPU tensors beside that of a GPU.
 
     Attributes:
         rank: Number of this process, from 0. Rank 0 writes the run folder.
-        world_size: How many there are.
+        world_size: Number of processes.
     """
 
     rank: int = 0
@@ -35,12 +35,12 @@ class Ranks:
 
     @classmethod
     def of_process_group(cls) -> Ranks:
-        """Return what torch's default process group, which must exist, says about this process."""
+        """Return this process's place in torch's default process group, which must exist."""
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
     def alone(self) -> bool:
-        """There is one rank only."""
+        """The run has one rank."""
         return self.world_size == 1
 
     def mean(self, value: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class Ranks:
         return total / self.world_size
 
     def gather(self, value: T) -> list[T]:
-        """Return the plain value of every rank, in order; each rank waits for all others."""
+        """Return the plain values of all ranks, in order; every rank waits for the others."""
         if self.alone:
             return [value]
         values: list[T | None] = [None] * self.world_size
@@ -60,44 +60,44 @@ class Ranks:
         return values  # type: ignore[return-value]
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do ``work`` and wait until all ranks have done theirs; what ebclab refuses on one, all refuse.
+        """Do ``work`` and wait until all ranks have done theirs; an error of ebclab on one rank is raised on all.
 
         Without this, a rank that stops with a sentence for the user would leave the others waiting for it in their
-        next exchange. Errors that are not ebclab's pass at once: they end the process, which ends the others.
+        next exchange. Other errors pass at once: they end the process, which ends the others.
 
         Raises:
-            EbclabError: ``work`` raised one on some rank; it is the first such rank's.
+            EbclabError: ``work`` raised it on this rank; if not here, it is that of the first rank that raised one.
         """
-        found: tuple[int, str] | None = None
         own: EbclabError | None = None
         try:
             result = work()
         except EbclabError as error:
-            own, found = error, (error.exit_code, str(error))
-        wrong = [other for other in self.gather(found) if other is not None]
+            own = error
+        plain = None if own is None else (own.exit_code, str(own))
+        errors = [error for error in self.gather(plain) if error is not None]
         if own is not None:
             raise own
-        if wrong:
-            raise raised_elsewhere(*wrong[0])
+        if errors:
+            raise raised_elsewhere(*errors[0])
         return result
 
     def of_first(self, work: Callable[[], T]) -> T:
-        """Do ``work`` on rank 0 alone and return what it found there on every rank: plain values and CPU tensors.
+        """Do ``work`` on rank 0 alone and return its result on every rank: plain values and CPU tensors.
 
         Raises:
             EbclabError: ``work`` raised one.
         """
         if self.alone:
             return work()
-        found = [self.together(lambda: work() if self.rank == 0 else None)]
-        dist.broadcast_object_list(found, src=0)
-        return found[0]  # type: ignore[return-value]
+        result = [self.together(lambda: work() if self.rank == 0 else None)]
+        dist.broadcast_object_list(result, src=0)
+        return result[0]  # type: ignore[return-value]
 
     def shared(self, method: nn.Module) -> nn.Module:
-        """Return ``method`` as a module whose gradients are means over the ranks; itself when there is one rank.
+        """Return ``method`` as a module whose gradients are means over the ranks; with one rank, ``method`` itself.
 
-        Buffers are left alone: methods keep them equal by themselves, and copying rank 0's memories to all ranks
-        each step would cost more than the step.
+        Buffers are not copied from rank 0: methods keep them equal by themselves, and copying memories to all ranks
+        every step would take longer than the step.
         """
         if self.alone:
             return method
@@ -107,9 +107,9 @@ class Ranks:
 
 
 ALONE = Ranks()
-"""The only rank of a run in one process."""
+"""The one rank of a run in one process."""
 
 
 def raised_elsewhere(exit_code: int, text: str) -> EbclabError:
-    """Return an error of another process as an error of this one: the same sentence, the same exit code."""
+    """Return the error of another process as one of this process, with the same sentence and exit code."""
     return _BY_EXIT_CODE[exit_code](text)

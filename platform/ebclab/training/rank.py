@@ -1,7 +1,8 @@
-"""One rank's part of a run, the same in the user's own process and in a worker on a cluster."""
+"""Trains one rank of a run, in the user's own process or in a worker on a cluster."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.formatting import size
-from ebclab.runs import checkpoint, environment
+from ebclab.runs import checkpoint
+from ebclab.runs.environment import describe_environment
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer, synced
 from ebclab.training.display import Display
+from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
 from ebclab.training.restore import continue_or_start, write_start
@@ -36,14 +39,14 @@ from energy_contrast.sampling_method import SamplingMethod
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What is to be trained, and where it is written down.
+    """A run: its settings, its method, its images and its folder.
 
     Attributes:
-        run: The run folder, held by whoever launched the run.
+        run: The run folder, held by the process that launched the run.
         config: Resolved settings.
         method_class: The method to train.
         images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
-        command: What the user ran.
+        command: The command line that the user ran.
         weights: What the encoder of a new run starts from; None means random weights.
     """
 
@@ -57,10 +60,10 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """Where one rank trains.
+    """The device and the CPU threads of one rank.
 
     Attributes:
-        device: Where the network and the images live.
+        device: Holds the network and the images.
         threads: CPU threads of torch.
     """
 
@@ -76,15 +79,15 @@ def train_rank(
     Args:
         spec: The run.
         prepared: What ``prepare`` built for this rank.
-        assignment: Where it is.
-        display: Where progress is shown; only rank 0 shows any.
-        stop: Whether somebody asked the run to stop; only rank 0 looks.
+        assignment: This rank's device and threads.
+        display: Shows progress; only rank 0 uses it.
+        stop: Set when somebody asks the run to stop; only rank 0 reads it.
 
     Returns:
-        What result.json says; on ranks other than 0 nothing.
+        The content of result.json; on ranks other than 0 an empty dict.
 
     Raises:
-        UserError: The run cannot go on from what lies in its folder.
+        UserError: The run cannot go on from the content of its folder.
         DivergedError: Numbers stopped being finite.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
@@ -94,7 +97,8 @@ def train_rank(
         syncer = ranks.together(lambda: stack.enter_context(synced(remote, NEEDED)))
         if ranks.rank == 0:
             return _lead(spec, prepared, assignment, display, stop, syncer)
-        _train(spec, prepared, None, _rollback(spec, prepared, None, continue_or_start(spec.run, prepared)))
+        record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
+        _train(spec, prepared, None, _rollback(spec, prepared, record, None))
         return {}
 
 
@@ -102,21 +106,29 @@ def _lead(
     spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
 ) -> dict[str, Any]:
     """Train as rank 0, which writes the run folder."""
-    training = prepared.training
+    training, began = prepared.training, time.monotonic()
     with SummaryWriter(str(spec.run.path / "tensorboard")) as writer:
-        recorder = _recorder(spec, prepared, assignment, display, stop, writer)
-        recorder.syncer = syncer
-        recorder.save_now = spec.run.save_now
-        _note_memory(prepared, display)
-        found = continue_or_start(spec.run, prepared)
-        write_start(
-            recorder,
-            found,
-            environment.describe_environment(
-                assignment.device, assignment.threads, training.ranks.world_size, spec.command
-            ),
+        _show_memory(prepared, display)
+        resumed = continue_or_start(spec.run, prepared)
+        record = _health_record(spec, prepared, resumed)
+        recorder = Recorder(
+            run=spec.run,
+            config=spec.config,
+            training=training,
+            facts=prepared.facts,
+            score=_monitor(spec.config, prepared, assignment.device),
+            display=display,
+            stop=stop,
+            writer=writer,
+            syncer=syncer,
+            save_now=spec.run.save_now,
+            health=record,
+            began=began,
+            resumed=resumed,
         )
-        rollback = _rollback(spec, prepared, recorder, found)
+        ranks, threads = training.ranks.world_size, assignment.threads
+        write_start(recorder, resumed, describe_environment(assignment.device, threads, ranks, spec.command))
+        rollback = _rollback(spec, prepared, record, recorder)
         display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
             with stop_on_signals(stop):
@@ -128,33 +140,17 @@ def _lead(
         return result
 
 
-def _note_memory(prepared: Prepared, display: Display) -> None:
-    """Say how much the method keeps beside its network, before it takes it."""
+def _show_memory(prepared: Prepared, display: Display) -> None:
+    """Show how much memory the method will take beside its network."""
     needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
     if needed:
         display.note(f"the method keeps {size(needed)} of images on each worker")
 
 
-def _recorder(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, writer: SummaryWriter
-) -> Recorder:
-    return Recorder(
-        run=spec.run,
-        config=spec.config,
-        training=prepared.training,
-        facts=prepared.facts,
-        score=_monitor(spec.config, prepared, assignment.device),
-        display=display,
-        stop=stop,
-        writer=writer,
-        best={},
-    )
-
-
 def _monitor(
     config: ExperimentConfig, prepared: Prepared, device: torch.device
 ) -> Callable[[], dict[str, float]] | None:
-    """Return what scores the encoder on held-out images, or None when none are held out or their labels are missing."""
+    """Return a function that scores the encoder on held-out images; None without such images or their labels."""
     needs_labels = config.evaluation.objective in NEED_LABELS
     if len(prepared.holdout) == 0 or (needs_labels and bool((prepared.bank.labels < 0).any())):
         return None
@@ -173,20 +169,32 @@ def _monitor(
     return score
 
 
-def _rollback(
-    spec: RunSpec, prepared: Prepared, recorder: Recorder | None, found: checkpoint.Checkpoint | None
-) -> RollbackController | None:
-    """Return what looks after the run's health, or None when the method has no sampler or nobody shall look."""
-    training, mode = prepared.training, spec.config.training.health
-    if mode == "none" or not isinstance(training.method, SamplingMethod):
+def _health_record(spec: RunSpec, prepared: Prepared, resumed: checkpoint.Checkpoint | None) -> HealthRecord | None:
+    """Return the run's health so far; None when the method has no sampler or ``training.health`` is none."""
+    if spec.config.training.health == "none" or not isinstance(prepared.training.method, SamplingMethod):
         return None
-    rollback = RollbackController(spec.run, training, record_of(found), recorder, mode, replayable=prepared.replayable)
+    return record_of(resumed)
+
+
+def _rollback(
+    spec: RunSpec, prepared: Prepared, record: HealthRecord | None, recorder: Recorder | None
+) -> RollbackController | None:
+    """Return the controller of a run whose health is watched, else None; a new run's first state is saved."""
+    mode = spec.config.training.health
+    if record is None or mode == "none":
+        return None
+    rollback = RollbackController(spec.run, prepared.training, record, recorder, mode, replayable=prepared.replayable)
     rollback.begin()
     return rollback
 
 
 def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollback: RollbackController | None) -> None:
-    """Run the loop and give its end a sentence; rank 0 writes it into the log as well."""
+    """Run the loop; rank 0 logs when it fails or stops early.
+
+    Raises:
+        DivergedError: Numbers stopped being finite; the text names the settings that are likely to blame.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
     run, training = spec.run, prepared.training
     observer = RankObserver(training, recorder)
     try:
@@ -241,10 +249,10 @@ def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
 
 
 class RankObserver:
-    """The loop's observer.
+    """The loop's observer on one rank: rank 0 records, and all ranks wait for it and stop together.
 
-    Several ranks hear a wish to stop at log steps only: asking rank 0 is an exchange between all, too dear for each
-    step. One rank alone hears it after every step. A notice that a machine will be taken away is heard at log steps.
+    Several ranks stop at log steps only, because asking rank 0 is an exchange between all ranks, too slow for every
+    step. One rank alone can stop after every step. A notice about a machine takes effect at log steps.
 
     Args:
         training: This rank's training.
@@ -282,7 +290,7 @@ class RankObserver:
         self._training.ranks.together(save)
 
     def should_stop(self) -> bool:
-        """Return whether rank 0 was asked to stop, on every rank the same; save first when a machine is on notice.
+        """Return on every rank whether rank 0 was asked to stop; save first when a machine will be taken away.
 
         Raises:
             EbclabError: Rank 0 could not save.

@@ -1,11 +1,11 @@
-"""What happens between the steps of a run: logs, held-out scores, checkpoints, the progress display."""
+"""Writes the run folder between steps, on rank 0: logs, held-out scores, checkpoints; and updates the display."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
@@ -14,7 +14,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import FileRequest, Stop
-from ebclab.storage.sync import NoSync, Syncer
+from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord, in_words
 from ebclab.training.loop import Training, check_weights
@@ -22,22 +22,26 @@ from ebclab.training.loop import Training, check_weights
 
 @dataclass
 class Recorder:
-    """What rank 0 writes into one run folder.
+    """Rank 0's writer of one run folder.
 
     Attributes:
-        run: Where everything is written.
+        run: The run folder.
         config: Settings of the run.
         training: What is being trained; read when a checkpoint is due.
-        facts: What describes the model in every checkpoint (input size, normalisation, data).
-        score: Returns what held-out images say of the encoder, by name; None when the run has nothing to ask them.
-        display: What the user looks at.
+        facts: What every checkpoint says about the model: input size, normalisation, data.
+        score: Returns the scores of the encoder on held-out images, by name; None when the run has no such scores.
+        display: Shows progress to the user.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
-        best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty before it.
-        seconds_before: Training time of earlier launches of this run.
-        health: What is known of the run's health; None where nobody watches it.
-        syncer: Brings what is written to where the run lives.
-        save_now: Set when a machine will be taken away and a checkpoint is wanted at once; None where nobody asks.
+        syncer: Uploads what is written when the run lives in an object store.
+        save_now: Set when a machine will be taken away and a checkpoint is wanted at once.
+        health: The run's health so far; None where nobody watches it.
+        began: ``time.monotonic()`` at the start of this launch.
+        resumed: The checkpoint from which this launch goes on; None for a new run.
+        best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first.
+        last_metrics: Metrics of the newest log step.
+        last_scores: Scores of the newest epoch that was scored.
+        seconds_before: Training time of earlier launches, seconds.
     """
 
     run: RunFolder
@@ -48,21 +52,25 @@ class Recorder:
     display: Display
     stop: Stop
     writer: SummaryWriter
-    best: dict[str, Any]
-    seconds_before: float = 0.0
-    health: HealthRecord | None = None
-    syncer: Syncer = field(default_factory=NoSync)
-    save_now: FileRequest | None = None
-    last_metrics: dict[str, float] | None = None
-    last_scores: dict[str, float] = field(default_factory=dict)
+    syncer: Syncer
+    save_now: FileRequest
+    health: HealthRecord | None
+    began: float
+    resumed: InitVar[checkpoint.Checkpoint | None]
+    best: dict[str, Any] = field(init=False, default_factory=dict)
+    last_metrics: dict[str, float] | None = field(init=False, default=None)
+    last_scores: dict[str, float] = field(init=False, default_factory=dict)
+    seconds_before: float = field(init=False, default=0.0)
 
-    def __post_init__(self) -> None:
-        self._started = time.monotonic()
+    def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
+        if resumed is not None:
+            self.seconds_before = (resumed.state or {})["seconds"]
+            self._recall(resumed)
 
     @property
     def seconds(self) -> float:
-        """Training time of the run so far, over all launches."""
-        return self.seconds_before + time.monotonic() - self._started
+        """Training time of the run over all launches, seconds."""
+        return self.seconds_before + time.monotonic() - self.began
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Write one training record."""
@@ -75,17 +83,20 @@ class Recorder:
 
     @property
     def is_on_notice(self) -> bool:
-        """A machine will be taken away, and nothing has been saved since that was known."""
-        return self.save_now is not None and self.save_now.is_set
+        """A machine will be taken away, and the run has not been saved since the notice."""
+        return self.save_now.is_set
 
     def save_early(self) -> None:
-        """Save without waiting for the end of the epoch, since a machine will be taken away."""
+        """Save before the epoch's end, because a machine will be taken away."""
         step = self.training.step
         check_weights(self.training.method, step)
         self.save(step // self.training.data.num_batches, "last", on_notice=True)
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
-        """Score the epoch, write its record, then its checkpoints (in this order: see MetricsLog.forget_after)."""
+        """Score the epoch and write its record, then its checkpoints.
+
+        A checkpoint never comes before the records behind it: a resume keeps the records up to its checkpoint.
+        """
         check_weights(self.training.method, step)
         final = epochs_done == self.config.training.epochs
         every = self.config.evaluation.knn_every
@@ -101,12 +112,12 @@ class Recorder:
         if due or on_notice or self.stop.is_set:
             kinds.append("last")
         self.save(epochs_done, *kinds, on_notice=on_notice)
-        if scored:  # last, when all is on disk: whoever watches may end the run here
+        if scored:  # last, when all is on disk: the display of a sweep may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
             self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
 
     def on_stop(self, step: int) -> None:
-        """Save the step at which the run was asked to stop, unless the epoch's end has just saved it."""
+        """Save the step at which the run stops, unless the epoch's end has just saved it."""
         check_weights(self.training.method, step)
         newest = checkpoint.latest_path(self.run.checkpoints)
         if newest is None or not newest.name.endswith(f"{step:010d}"):
@@ -116,43 +127,32 @@ class Recorder:
         """Return whether somebody asked the run to stop."""
         return self.stop.is_set
 
-    def restore(self, found: checkpoint.Checkpoint) -> None:
-        """Continue the run's own counters from its checkpoint."""
-        self.seconds_before = (found.state or {})["seconds"]
-        self._recall(found)
-
     def write_health(self, event: dict[str, Any]) -> None:
-        """Write and show what was decided on the run's health."""
+        """Log and show a decision on the run's health."""
         self.run.metrics.append("event", event="health", **event)
         self.display.note(in_words(event))
 
-    def go_back(self, found: checkpoint.Checkpoint, event: dict[str, Any]) -> None:
-        """Forget what was written since ``found``, to which training has returned, and save where it goes on.
+    def return_to(self, saved: checkpoint.Checkpoint) -> None:
+        """Take the best value and the newest metrics and scores from ``saved``, to which training has gone back.
 
-        Args:
-            found: The checkpoint.
-            event: What was decided, with the step at which training goes on.
+        The best value counts only while its checkpoint exists: a later one may have replaced it.
         """
-        self._recall(found)
-        checkpoint.forget_after(self.run.checkpoints, event["to_step"])
+        self._recall(saved)
         if self.best and not any(self.run.checkpoints.glob(f"best-*{self.best['step']}")):
-            self.best = {}  # a later one had taken its place
-        self.run.metrics.forget_after(event["to_step"])
-        self.write_health(event)
-        self.save(event["to_step"] // self.training.data.num_batches, "last")
+            self.best = {}
 
-    def forget_after(self, step: int) -> None:
-        """Forget the checkpoints that were made after ``step``, wherever the run lives."""
+    def forget_checkpoints_after(self, step: int) -> None:
+        """Remove the checkpoints of later steps than ``step``, also from the store."""
         checkpoint.forget_after(self.run.checkpoints, step)
         self.syncer.push()
 
-    def _recall(self, found: checkpoint.Checkpoint) -> None:
-        state = found.state or {}
+    def _recall(self, saved: checkpoint.Checkpoint) -> None:
+        state = saved.state or {}
         self.best, self.last_metrics = state["best"], state["metrics"]
-        self.last_scores = found.facts["scores"]
+        self.last_scores = saved.facts["scores"]
 
     def _record_scores(self, step: int, epochs_done: int, scores: dict[str, float]) -> bool:
-        """Write down what held-out images say; return whether it is the best so far."""
+        """Log the scores on held-out images; return whether the objective is the best so far."""
         self.last_scores = scores
         self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores)
         for name, value in scores.items():
@@ -165,12 +165,12 @@ class Recorder:
         return is_best
 
     def save(self, epochs_done: int, *kinds: checkpoint.Kind, on_notice: bool = False) -> None:
-        """Save checkpoints of ``kinds`` after ``epochs_done`` epochs, and bring all of them home at once.
+        """Save checkpoints of ``kinds`` after ``epochs_done`` epochs, and upload them together.
 
         Args:
             epochs_done: Whole epochs behind the weights.
-            kinds: What to save, in this order; nothing is done for none.
-            on_notice: It is done because a machine will be taken away: the log says so, and the wish is granted.
+            kinds: Kinds to save, in this order; without any, nothing happens.
+            on_notice: A machine will be taken away: the log says so, and the request to save is cleared.
 
         Raises:
             RunError: The disk is full, or the store refuses.
@@ -184,7 +184,7 @@ class Recorder:
                 "event", self.training.step, event="saved_early", reason="a machine will be taken away"
             )
         self.syncer.push()
-        if on_notice and self.save_now is not None:
+        if on_notice:
             self.save_now.clear()
 
     def _checkpoint(self, kind: checkpoint.Kind, epochs_done: int) -> checkpoint.Checkpoint:

@@ -1,7 +1,9 @@
-"""From settings to something that can be trained: images, network, method, optimizer, batches."""
+"""From settings to everything that a training loop needs: images, method, optimizer, batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +16,15 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
-from ebclab.encoders import new_encoder
+from ebclab.encoders import seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
 from ebclab.runs.initial_weights import InitialWeights, start_from
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
-from energy_contrast.method import Draw, Method
-from energy_contrast.networks.batch_norm import GlobalBatchNorm, check_groups
+from energy_contrast.method import Draw, Method, Requirements
+from energy_contrast.networks.batch_norm import require_groups
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,11 @@ class Prepared:
     Attributes:
         training: The loop's state.
         draw: Draws views of training images, for ``Method.start``.
-        bank: Training images that held-out ones are scored against: all of them, or of a stream a part.
+        bank: Training images that held-out ones are scored against: all of them, or a part of a stream.
         holdout: Images held out for selection; may be empty.
         preprocessing: What the encoder expects of images without augmentation.
         facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
-        replayable: Batches that were given can be had again; a stream gives them once.
+        replayable: Earlier batches can be had again; a stream gives each batch once.
     """
 
     training: Training
@@ -56,14 +58,14 @@ def prepare(
     ranks: Ranks = ALONE,
     weights: InitialWeights | None = None,
 ) -> Prepared:
-    """Build everything a run with resident images needs on one rank, without a word to the other ranks.
+    """Build everything that one rank of a run with resident images needs, without talking to the other ranks.
 
     Args:
         config: Resolved settings.
         device: Where the network and the images live.
         images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
         method_class: The method to train.
-        ranks: Which share of every batch is wanted.
+        ranks: This rank, which gets its share of every batch.
         weights: What the encoder starts from; None means random weights.
 
     Raises:
@@ -75,6 +77,8 @@ def prepare(
     method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = preprocessing.pixel_range
     memory_of(method, channels, size)
+    with method_problems():
+        num_proposals = method.num_proposals(config.training.batch_size)
     data = ResidentData(
         split.train,
         config.views,
@@ -82,7 +86,7 @@ def prepare(
         seed=config.seed,
         batch_size=config.training.batch_size,
         num_views=method.num_views,
-        num_proposals=proposals_of(config, method),
+        num_proposals=num_proposals,
         device=device,
         channels_last=config.training.channels_last,
         rank=ranks.rank,
@@ -120,6 +124,25 @@ def describe_data(
     }
 
 
+@contextmanager
+def method_problems() -> Iterator[None]:
+    """Turn a ValueError of a method into a ConfigError that names the section ``method`` of the settings."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError([f"method.{error}"]) from error
+
+
+def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Requirements:
+    """Return what the method of a run needs for training, without building it.
+
+    Raises:
+        ConfigError: Its settings do not allow such a batch.
+    """
+    with method_problems():
+        return method_class.requirements(config.method, config.training.batch_size)
+
+
 def build_method(
     config: ExperimentConfig,
     method_class: type[Method],
@@ -141,15 +164,11 @@ def build_method(
     Raises:
         ConfigError: The encoder, its weights and the method's settings do not fit together.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        encoder = new_encoder(config.encoder, in_channels, image_size)
+    with seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         if weights is not None:
             start_from(encoder, config.encoder, weights, in_channels, image_size)
-        try:
+        with method_problems():
             method = method_class(config.method, encoder)
-        except ValueError as error:
-            raise ConfigError([f"method.{error}"]) from error
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
     if config.training.compile:
@@ -157,37 +176,19 @@ def build_method(
     return method
 
 
-def proposals_of(config: ExperimentConfig, method: Method) -> int:
-    """Return how many views of other images the method wants with each global batch.
-
-    Raises:
-        ConfigError: Its settings do not allow such a batch.
-    """
-    try:
-        return method.num_proposals(config.training.batch_size)
-    except ValueError as error:
-        raise ConfigError([f"method.{error}"]) from error
-
-
 def memory_of(method: Method, in_channels: int, image_size: int) -> int:
     """Return how many bytes the method keeps beside its network, on each rank.
+
+    Args:
+        method: The method, on its device.
+        in_channels: Channels of the views.
+        image_size: Side of the views, pixels.
 
     Raises:
         ConfigError: They do not fit on this machine.
     """
-    try:
+    with method_problems():
         return method.memory_bytes((in_channels, image_size, image_size))
-    except ValueError as error:
-        raise ConfigError([f"method.{error}"]) from error
-
-
-def _require_groups(method: Method, batch_size: int, world_size: int) -> None:
-    """Refuse a global batch that the method's batch norms cannot cut into their groups."""
-    for groups in {module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)}:
-        try:
-            check_groups(groups, batch_size, world_size)
-        except ValueError as error:
-            raise ConfigError([f"method.{error}"]) from error
 
 
 def build_training(
@@ -198,7 +199,8 @@ def build_training(
     Raises:
         ConfigError: The batch norms of the method cannot cut a global batch into their groups.
     """
-    _require_groups(method, config.training.batch_size, ranks.world_size)
+    with method_problems():
+        require_groups(method, config.training.batch_size, ranks.world_size)
     peak = peak_learning_rate(config.optimizer, config.training.batch_size)
     num_steps = config.training.epochs * data.num_batches
     warmup_steps = round(config.optimizer.warmup_epochs * data.num_batches)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ebclab.encoders import differences, timm_encoder
-from ebclab.encoders.timm_encoder import adapted, arguments_for, build_timm, pretrained
+from ebclab.encoders.timm_encoder import adapted, arguments_for, build_timm, pretrained, timm_has_batch_norm
 from energy_contrast.networks.batch_norm import GlobalBatchNorm, set_groups
 
 SIZES = {"test_resnet": 8, "test_efficientnet": 8, "test_nfnet": 8, "test_vit": 32, "test_convnext": 32}
@@ -43,6 +43,16 @@ def test_features_and_statistics_are_those_of_timms_own_network(name: str, size:
     torch.testing.assert_close(ours, theirs(x))
     assert ours.shape == (4, network.embedding_size)
     torch.testing.assert_close(network.state_dict(), theirs.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("test_resnet", True), ("test_efficientnet", True), ("test_vit", False), ("test_convnext", False)],
+)
+def test_whether_a_network_has_batch_norm_is_known_and_draws_nothing(name: str, expected: bool) -> None:
+    before = torch.get_rng_state()
+    assert timm_has_batch_norm(name) is expected
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_epsilon_and_momentum_are_timms(monkeypatch: pytest.MonkeyPatch) -> None:

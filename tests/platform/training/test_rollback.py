@@ -1,4 +1,4 @@
-"""Runs whose energies go wrong: they go back, go on with a smaller step, tell it, or stop for good."""
+"""Runs whose energies go wrong: they go back, go on with a smaller step, log it, or stop for good."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_
 
 def test_a_run_that_nothing_heals_stops_with_exit_code_1_and_keeps_its_healthy_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match="after going back 3 times") as caught:
-        run(tmp_path, "ill", *MUCH_NOISE, epochs=4)
+        run(tmp_path, "unhealthy", *MUCH_NOISE, epochs=4)
     assert caught.value.exit_code == 1
     assert "method.step_size" in str(caught.value)
-    assert [event["action"] for event in health_of(tmp_path / "ill")] == ["roll_back"] * 3 + ["stop"]
-    assert [path.name for path in (tmp_path / "ill" / "checkpoints").iterdir()] == ["last-0000000000"]
-    assert not (tmp_path / "ill" / "result.json").exists()
+    assert [event["action"] for event in health_of(tmp_path / "unhealthy")] == ["roll_back"] * 3 + ["stop"]
+    assert [path.name for path in (tmp_path / "unhealthy" / "checkpoints").iterdir()] == ["last-0000000000"]
+    assert not (tmp_path / "unhealthy" / "result.json").exists()
 
 
 def test_watching_says_what_it_would_do_and_changes_no_bit(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(t
 
 
 def test_a_run_that_was_interrupted_decides_as_one_that_was_not(tmp_path: Path) -> None:
-    ill = ["method.sigma_min=1.5", "method.sigma_max=1.5"]  # strange, not ill
-    straight = run(tmp_path, "straight", *ill, epochs=6)
-    run(tmp_path, "parts", *ill, epochs=1)
-    parts = run(tmp_path, "parts", *ill, epochs=6)
+    strange = ["method.sigma_min=1.5", "method.sigma_max=1.5"]  # but not unhealthy
+    straight = run(tmp_path, "straight", *strange, epochs=6)
+    run(tmp_path, "parts", *strange, epochs=1)
+    parts = run(tmp_path, "parts", *strange, epochs=6)
     assert [event["action"] for event in straight.result["health"]] == ["lower_step", "lower_step"]
     assert parts.result["health"] == straight.result["health"]
     torch.testing.assert_close(weights(parts), weights(straight), rtol=0, atol=0)
@@ -116,7 +116,7 @@ def test_a_method_that_samples_nothing_is_not_looked_after(tmp_path: Path) -> No
     assert not (result.path / "checkpoints" / "last-0000000000").exists()
 
 
-def test_the_newest_healthy_checkpoint_outlives_newer_ones_of_an_ill_run(tmp_path: Path) -> None:
+def test_the_newest_healthy_checkpoint_outlives_newer_ones_of_an_unhealthy_run(tmp_path: Path) -> None:
     for step, is_healthy in ((1, True), (2, True), (3, False), (4, False), (5, False)):
         facts = {"healthy": is_healthy}
         checkpoint.save(tmp_path, "last", checkpoint.Checkpoint(step, facts, {"w": torch.ones(1)}, {}, {}))
@@ -135,9 +135,9 @@ def test_a_best_checkpoint_of_a_time_that_was_undone_is_forgotten(tmp_path: Path
         original(recorder, *arguments)
         saved.append(recorder.best.get("step", 0))
 
-    original = Recorder.go_back
+    original = Recorder.return_to
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "go_back", remember)
+        patch.setattr(Recorder, "return_to", remember)
         healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", "evaluation.knn_every=1")
     assert saved == [0]
     assert healed.result["best"]["step"] in (2, 4)

@@ -80,7 +80,7 @@ def events(path: Path) -> list[dict[str, Any]]:
     return [record for record in records if record.get("event") == "health"]
 
 
-def make_rank_1_ill() -> None:
+def break_rank_1() -> None:
     """Let rank 1 alone measure what is no number, once, in the fourth step."""
     usual, calls = VemLangevin._measure_bank, itertools.count(1)
 
@@ -94,7 +94,7 @@ def make_rank_1_ill() -> None:
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
     """Train every run as one of ``num_ranks`` processes."""
     if rank == 1:
-        make_rank_1_ill()
+        break_rank_1()
     with tempfile.TemporaryDirectory() as own:
         place = [own]
         dist.broadcast_object_list(place)  # rank 0's
@@ -167,15 +167,15 @@ def test_where_batches_come_once_the_weights_go_back_and_the_step_does_not(
 ) -> None:
     weights: list[bool] = []
 
-    def look(recorder: Recorder, found: Checkpoint, event: dict[str, Any]) -> None:
+    def look(recorder: Recorder, saved: Checkpoint) -> None:
         now = recorder.training.method.state_dict()
         weights.append(
-            found.step == 0 and all(torch.equal(now[n], v) for n, v in found.model.items() if n != "step_scale")
+            saved.step == 0 and all(torch.equal(now[n], v) for n, v in saved.model.items() if n != "step_scale")
         )
-        usual(recorder, found, event)
+        usual(recorder, saved)
 
-    usual = Recorder.go_back
-    monkeypatch.setattr(Recorder, "go_back", look)
+    usual = Recorder.return_to
+    monkeypatch.setattr(Recorder, "return_to", look)
     ended = run("healed", tmp_path, ALONE, replayable=False)
     (event,) = ended["events"]
     assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 2, 2, 0.25)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from ebclab.config.addresses import LOCATIONS, PARQUET
@@ -29,7 +28,7 @@ def choose_delivery(
     needed_bytes: int,
     free_bytes: int,
     workers: int,
-    num_proposals: Callable[[], int] = lambda: 0,
+    num_proposals: int = 0,
 ) -> Choice:
     """Return how a dataset is delivered.
 
@@ -39,8 +38,7 @@ def choose_delivery(
         needed_bytes: Bytes of all images as they would lie in memory, of all copies that share the device.
         free_bytes: Bytes that are free on the device.
         workers: Ray Train workers; 0 means a run in one process without Ray.
-        num_proposals: Returns how many views of other images the method wants with each batch; called only when the
-            answer matters.
+        num_proposals: Views of other images that the method wants with each batch.
 
     Raises:
         DataError: Streaming was asked for and cannot be done.
@@ -59,16 +57,16 @@ def choose_delivery(
     return Choice("stream", f"delivery stream: the set is too large ({sizes})")
 
 
-def _obstacle(name: str, workers: int, num_proposals: Callable[[], int]) -> str:
+def _obstacle(name: str, workers: int, num_proposals: int) -> str:
     """Return why a dataset cannot be streamed; empty when it can."""
     if not name.startswith(LOCATIONS):
         return (
             f"a dataset of the catalogue is not streamed from its own files, got {name}; "
             f"run `ebclab data prepare {name} --to DIR` and set data.name={PARQUET}DIR"
         )
-    if wanted := num_proposals():
+    if num_proposals:
         return (
-            f"this method wants views of other images with each batch, got {wanted} a batch, and a stream "
+            f"this method wants views of other images with each batch, got {num_proposals} a batch, and a stream "
             "cannot look them up; set data.delivery=resident"
         )
     if workers == 0:

@@ -14,13 +14,21 @@ from statistics import median as middle
 from typing import Literal
 
 from ebclab.sweeps.trial import Trial
+from ebclab.training.health.thresholds import (
+    COLLAPSE_EPOCHS,
+    COLLAPSES,
+    ENERGIES,
+    FIRST_EPOCHS,
+    MAX_ENERGY_RATIO,
+    MIN_EFFECTIVE_RANK,
+    MIN_SPREAD,
+    energy_scale,
+)
 from energy_contrast.settings import setting
 
 Curve = Mapping[int, float]
 Metrics = Mapping[int, Mapping[str, float]]
 
-ENERGIES = ("energy_data", "energy_chains", "energy_gap")
-_SMALL_ENERGY = 1.0  # nats; the energies of a new network may be near zero, and any ratio to that is large
 _SHARES = {2: "half", 3: "third", 4: "quarter"}
 
 
@@ -45,21 +53,23 @@ class StopRules:
     )
     plateau_min_change: float = setting(0.0, "A gain of the objective up to this counts as none.", minimum=0.0)
     min_effective_rank: float = setting(
-        1.5,
+        MIN_EFFECTIVE_RANK,
         "Below it an encoder counts as collapsed: 128 dimensions that all vary by 0.5 % of their mean have 1.6, the "
         "untrained small encoder has 16. 0 means never.",
         unit="dimensions",
         minimum=0.0,
     )
     min_spread: float = setting(
-        0.005,
+        MIN_SPREAD,
         "Below it too: embedding_spread, the standard deviation of unit vectors over images, mean of the D dimensions "
         "times sqrt(D). 1 when spread evenly, 0 when all agree. 0 means never.",
         minimum=0.0,
     )
-    collapse_epochs: int = setting(3, "How long a collapse must last.", unit="epochs", minimum=1)
+    collapse_epochs: int = setting(COLLAPSE_EPOCHS, "How long a collapse must last.", unit="epochs", minimum=1)
     max_energy_ratio: float = setting(
-        100.0, "An energy so many times those of the trial's first epochs has diverged; 0 means never.", minimum=0.0
+        MAX_ENERGY_RATIO,
+        "An energy so many times those of the trial's first epochs has diverged; 0 means never.",
+        minimum=0.0,
     )
 
     def grace(self, epochs: int) -> int:
@@ -201,7 +211,7 @@ def collapsed(
         min_spread: Smallest healthy spread.
         patience_epochs: How long the metric must have been below.
     """
-    for name, least in (("effective_rank", min_effective_rank), ("embedding_spread", min_spread)):
+    for name, least in zip(COLLAPSES, (min_effective_rank, min_spread), strict=True):
         curve = {epoch: metrics[name] for epoch, metrics in metrics_by_epoch.items() if name in metrics}
         epoch = max(curve, default=0)
         healthy = max((at for at, value in curve.items() if not value < least), default=0)
@@ -210,7 +220,7 @@ def collapsed(
     return None
 
 
-def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs: int = 2) -> str | None:
+def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs: int = FIRST_EPOCHS) -> str | None:
     """Stop when a metric is no finite number or an energy has left the scale of the trial's own first epochs.
 
     Args:
@@ -226,7 +236,7 @@ def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs
             return f"diverged: {name} is {value} after epoch {epoch}"
     for name in ENERGIES if max_energy_ratio else ():
         curve = [abs(metrics_by_epoch[at][name]) for at in sorted(metrics_by_epoch) if name in metrics_by_epoch[at]]
-        scale = max([_SMALL_ENERGY, *_finite(curve[:first_epochs])])
+        scale = energy_scale(curve[:first_epochs])
         if name in newest and curve[-1] > max_energy_ratio * scale:
             return f"diverged: {name} {newest[name]:.3g}, over {max_energy_ratio:g} times the {scale:.3g} of the start"
     return None

@@ -1,9 +1,9 @@
-"""A phase of a sweep while it trains: search or confirmation, shown, timed, and stopped when somebody asks."""
+"""Trains one phase of a sweep, search or confirmation: shows it, times it, and stops it when somebody asks."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ebclab.background import logged
@@ -25,17 +25,17 @@ from ebclab.sweeps.scheduler import SweepScheduler
 
 @dataclass
 class Phase:
-    """Trials that are trained together.
+    """One phase of a sweep: trials that are trained together.
 
     Attributes:
         folder: The sweep's folder.
-        plan: What the sweep is.
-        log: Its log.
+        plan: The sweep's plan.
+        log: The sweep's log.
         setup: What all trials share.
-        resources: What each of them gets.
-        display: Where progress is shown.
-        proposals: Where the trials come from.
-        seconds: Time for the phase; None means no limit.
+        resources: What each trial gets.
+        display: Shows progress.
+        proposals: Proposes the trials.
+        seconds: Time limit of the phase from now on; None means no limit.
     """
 
     folder: SweepFolder
@@ -46,17 +46,15 @@ class Phase:
     display: SweepDisplay
     proposals: SearchProposals | ConfirmProposals
     seconds: float | None = None
+    _stop: StopFlag = field(init=False, default_factory=StopFlag)
+    _notices: Notices = field(init=False, default_factory=Notices)
+    _began: float = field(init=False, default_factory=time.monotonic)
+    _over_time: bool = field(init=False, default=False)
+    _asked: set[str] = field(init=False, default_factory=set)  # ids of trials that were asked to stop
+    _scheduler: SweepScheduler = field(init=False)
 
-    def run(self) -> None:
-        """Train all that is left to train.
-
-        Raises:
-            InterruptedRunError: Somebody asked to stop.
-            VersionError: A machine that came runs other versions; everything is saved.
-        """
-        self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
-        self._notices, self._asked = Notices(), set[str]()
-        self._scheduler = scheduler = SweepScheduler(
+    def __post_init__(self) -> None:
+        self._scheduler = SweepScheduler(
             self.log,
             self.proposals,
             self.plan.rules,
@@ -66,6 +64,15 @@ class Phase:
             stop=self._stop,
             clone=partial(clone_run, self.folder, self.plan),
         )
+
+    def run(self) -> None:
+        """Train all trials that are not over.
+
+        Raises:
+            InterruptedRunError: Somebody asked to stop.
+            VersionError: A machine that came runs other versions; everything is saved.
+        """
+        scheduler = self._scheduler
         if scheduler.is_over:
             return
         for trial in scheduler.trials:
@@ -100,7 +107,7 @@ class Phase:
             for trial_id in self._scheduler.active:
                 with logged():
                     self._run(trial_id).save_now.set()
-        elapsed = time.monotonic() - self._started
+        elapsed = time.monotonic() - self._began
         if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
             self._over_time = True
             self.display.note("the time for the search is over: trials that train now save and stop")

@@ -1,6 +1,6 @@
-"""Whether a run whose negatives are samples is well, and what to do when it is not: decisions on plain values.
+"""Decides on plain values whether a run with a sampler is healthy, and what to do when it is not.
 
-What is read is one mean an epoch of what a method logs. The numbers are the same on every rank, and so are decisions.
+Decisions read one mean per epoch of what a method logs. The numbers are the same on every rank, and so are decisions.
 """
 
 from __future__ import annotations
@@ -11,48 +11,56 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, NamedTuple
 
+from ebclab.training.health.thresholds import (
+    COLLAPSE_EPOCHS,
+    COLLAPSES,
+    ENERGIES,
+    FIRST_EPOCHS,
+    MAX_ENERGY_RATIO,
+    MIN_EFFECTIVE_RANK,
+    MIN_SPREAD,
+    energy_scale,
+)
+
 Kind = Literal["continue", "lower_step", "roll_back", "stop"]
 Series = Sequence[Mapping[str, float]]
 """Metrics of every epoch since the run began, oldest first; each may lack any of them."""
 
-_ENERGIES = ("energy_data", "energy_chains", "energy_gap")
 _MOVEMENTS = ("chain_movement", "bank_movement")
-_COLLAPSES = ("effective_rank", "embedding_spread")
-WATCHED = ("loss", *_ENERGIES, "chain_saturation", "chain_gradient_norm", *_MOVEMENTS, *_COLLAPSES)
+WATCHED = ("loss", *ENERGIES, "chain_saturation", "chain_gradient_norm", *_MOVEMENTS, *COLLAPSES)
 """The metrics that decisions read."""
 
-_SMALL_ENERGY = 1.0  # nats; the energies of a new network may be near zero, and any ratio to that is large
 _MIN_REFERENCE = 3  # epochs behind a median worth comparing with
 _MAX_REFERENCE = 10
 
 
 @dataclass(frozen=True)
 class HealthRules:
-    """What counts as ill. Above the first number of a pair a run is strange, above the second it is ill.
+    """When a run is unhealthy. Above the first number of a pair it is strange, above the second it is unhealthy.
 
     Attributes:
-        energy_ratios: Energies, as multiples of the largest of the first two epochs (of 1 nat when that is smaller).
-        saturations: Share of pixels of the chains that lie beyond black or white.
+        energy_ratios: Energies, as multiples of the largest in the first two epochs (of 1 nat when that is smaller).
+        saturations: Share of the chains' pixels beyond black or white.
         gradient_ratios: Norm of the chains' gradient, as a multiple of its median over the ten epochs before.
-        min_effective_rank: Below it, once it was above, all images are mapped to nearly one point.
-        min_spread: Below it too: ``embedding_spread``.
-        min_movement: Chains or bank whose step is below it are frozen, in pixel values or radians.
-        patience_epochs: How long a collapse or a frozen bank must last before anything is done.
-        strange_epochs: How long something strange must last before the step is lowered.
-        cool_down_epochs: No second decision in so many epochs after one.
-        max_lowered: So often the step is lowered without going back.
-        max_rolled_back: So often a run goes back before it stops.
-        lower_factor: What the step is multiplied by when it is lowered.
-        roll_back_factor: What it is multiplied by when the run goes back.
+        min_effective_rank: Below it, once it was above, the encoder maps all images to nearly one point; dimensions.
+        min_spread: The same for ``embedding_spread``.
+        min_movement: Chains or a bank that move less in a step are frozen; pixel values or radians.
+        patience_epochs: Epochs that a collapse or a standstill must last before the run goes back.
+        strange_epochs: Epochs that something strange must last before the step is lowered.
+        cool_down_epochs: Epochs without a decision after each decision.
+        max_lowered: How often the step may be lowered without going back.
+        max_rolled_back: How often a run may go back before it stops.
+        lower_factor: Factor of the step when it is lowered.
+        roll_back_factor: Factor of the step when the run goes back.
     """
 
-    energy_ratios: tuple[float, float] = (10.0, 100.0)
+    energy_ratios: tuple[float, float] = (10.0, MAX_ENERGY_RATIO)
     saturations: tuple[float, float] = (0.5, 0.9)
     gradient_ratios: tuple[float, float] = (30.0, 300.0)
-    min_effective_rank: float = 1.5
-    min_spread: float = 0.005
+    min_effective_rank: float = MIN_EFFECTIVE_RANK
+    min_spread: float = MIN_SPREAD
     min_movement: float = 1e-4
-    patience_epochs: int = 3
+    patience_epochs: int = COLLAPSE_EPOCHS
     strange_epochs: int = 2
     cool_down_epochs: int = 2
     max_lowered: int = 4
@@ -63,7 +71,7 @@ class HealthRules:
 
 @dataclass(frozen=True)
 class HealthState:
-    """What earlier decisions leave behind.
+    """What later decisions must know of earlier ones.
 
     Attributes:
         waiting: Epochs left of the cool-down.
@@ -90,9 +98,9 @@ class Decision(NamedTuple):
     """What to do after an epoch.
 
     Attributes:
-        kind: What.
+        kind: The action.
         reason: Why, with numbers; empty for ``continue``.
-        healthy: The epoch showed no sign of illness, so that a run may come back to its end.
+        healthy: The epoch showed no sign of trouble, so a run may go back to its end.
     """
 
     kind: Kind
@@ -101,9 +109,15 @@ class Decision(NamedTuple):
 
 
 class _Sign(NamedTuple):
-    """A sign of illness in the newest epoch; ``ill`` asks to go back, ``frozen`` to stop, ``early`` for patience."""
+    """A sign of trouble in the newest epoch.
 
-    severity: Literal["early", "strange", "ill", "frozen"]
+    Attributes:
+        severity: ``unhealthy``: go back; ``frozen``: stop; ``strange``: lower the step if it lasts; ``early``: wait.
+        name: The metric.
+        text: The sign with its numbers.
+    """
+
+    severity: Literal["early", "strange", "unhealthy", "frozen"]
     name: str
     text: str
 
@@ -111,46 +125,46 @@ class _Sign(NamedTuple):
 def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Decision:
     """Decide on the newest epoch of ``series``.
 
-    What is ill goes back to the last healthy checkpoint with a smaller step; what is strange for some epochs goes on
-    with a smaller step; a run that has gone back too often, or never moved, stops. Numbers that are not finite do not
-    wait for the end of the cool-down.
+    An unhealthy run goes back to its newest healthy checkpoint with a smaller step. A run that is strange for some
+    epochs goes on with a smaller step. A run that has gone back too often, or never moved, stops. Numbers that are not
+    finite are acted on during the cool-down too.
 
     Args:
-        series: What was logged, by epoch.
+        series: Means of the logged metrics, by epoch.
         rules: Thresholds.
-        state: What earlier decisions left behind.
+        state: What earlier decisions left for this one.
     """
     signs = list(_signs(series, rules))
     lost = [f"{name} is {value}" for name, value in (series[-1] if series else {}).items() if not math.isfinite(value)]
     if lost:
-        return give_up_or_go_back(", ".join(lost), rules, state)
+        return roll_back_or_stop(", ".join(lost), rules, state)
     if state.waiting or not signs:
         return Decision("continue", "", not signs)
     for sign in signs:
         if sign.severity == "frozen":
             return Decision("stop", sign.text, healthy=False)
-        if sign.severity == "ill":
-            return give_up_or_go_back(sign.text, rules, state)
+        if sign.severity == "unhealthy":
+            return roll_back_or_stop(sign.text, rules, state)
     strange = [sign for sign in signs if sign.severity == "strange" and _lasts(sign, series, rules)]
     if strange and state.lowered < rules.max_lowered:
         return Decision("lower_step", f"{strange[0].text} for {rules.strange_epochs} epochs", healthy=False)
     return Decision("continue", "", healthy=False)
 
 
-def give_up_or_go_back(reason: str, rules: HealthRules, state: HealthState) -> Decision:
-    """Return what to do about an illness that cannot wait: go back, or stop when that did not help often enough."""
+def roll_back_or_stop(reason: str, rules: HealthRules, state: HealthState) -> Decision:
+    """Return what to do at once about an unhealthy run: go back, or stop when it has gone back too often already."""
     if state.rolled_back < rules.max_rolled_back:
         return Decision("roll_back", reason, healthy=False)
     return Decision("stop", f"{reason}, after going back {state.rolled_back} times", healthy=False)
 
 
 def _signs(series: Series, rules: HealthRules) -> Iterator[_Sign]:
-    """Yield every sign of illness in the newest epoch, the gravest of each metric."""
+    """Yield every sign of trouble in the newest epoch, the most severe of each metric."""
     if not series:
         return
     newest = series[-1]
-    for name in _ENERGIES:
-        scale = max([_SMALL_ENERGY, *(abs(value) for value in _curve(series[:2], name))])
+    for name in ENERGIES:
+        scale = energy_scale(_curve(series[:FIRST_EPOCHS], name))
         if name in newest:
             ratio = abs(newest[name]) / scale
             yield from _above(name, ratio, rules.energy_ratios, f"{newest[name]:.3g}", f"times the start's {scale:.3g}")
@@ -167,30 +181,30 @@ def _signs(series: Series, rules: HealthRules) -> Iterator[_Sign]:
 
 
 def _above(name: str, value: float, bounds: tuple[float, float], shown: str, unit: str) -> Iterator[_Sign]:
-    strange, ill = bounds
-    if value > ill:
-        yield _Sign("ill", name, f"{name} {shown}, above {ill:g} {unit}")
+    strange, unhealthy = bounds
+    if value > unhealthy:
+        yield _Sign("unhealthy", name, f"{name} {shown}, above {unhealthy:g} {unit}")
     elif value > strange:
         yield _Sign("strange", name, f"{name} {shown}, above {strange:g} {unit}")
 
 
 def _collapse(series: Series, rules: HealthRules) -> Iterator[_Sign]:
-    """Yield a sign for a metric that has fallen below its bound; one that was never above is left alone."""
-    for name, least in zip(_COLLAPSES, (rules.min_effective_rank, rules.min_spread), strict=True):
+    """Yield a sign for a metric that has fallen below its bound; a metric that was never above it gives none."""
+    for name, least in zip(COLLAPSES, (rules.min_effective_rank, rules.min_spread), strict=True):
         curve = _curve(series, name)
         below = _epochs_below(curve, least)
         if 0 < below < len(curve):
-            severity: Literal["ill", "early"] = "ill" if below >= rules.patience_epochs else "early"
+            severity: Literal["unhealthy", "early"] = "unhealthy" if below >= rules.patience_epochs else "early"
             yield _Sign(severity, name, f"collapsed: {name} {curve[-1]:.3g}, below {least:g} for {below} epochs")
 
 
 def _standstill(series: Series, rules: HealthRules) -> Iterator[_Sign]:
-    """Yield a sign for chains or a bank that stand still; those that never moved need another step, not another try."""
+    """Yield a sign for chains or a bank that stand still; if they never moved, going back would not help."""
     for name in _MOVEMENTS:
         curve = _curve(series, name)
         below = _epochs_below(curve, rules.min_movement)
         if below:
-            severity: Literal["ill", "early", "frozen"] = "frozen" if below == len(curve) else "ill"
+            severity: Literal["unhealthy", "frozen"] = "frozen" if below == len(curve) else "unhealthy"
             text = f"frozen: {name} {curve[-1]:.3g}, below {rules.min_movement:g} for {below} epochs"
             yield _Sign(severity if below >= rules.patience_epochs else "early", name, text)
 
@@ -198,7 +212,7 @@ def _standstill(series: Series, rules: HealthRules) -> Iterator[_Sign]:
 def _lasts(sign: _Sign, series: Series, rules: HealthRules) -> bool:
     """Return whether the same metric was strange, or worse, in every one of the last epochs."""
     earlier = (series[: len(series) - back] for back in range(1, rules.strange_epochs))
-    return all(any(found.name == sign.name for found in _signs(part, rules)) for part in earlier)
+    return all(any(other.name == sign.name for other in _signs(part, rules)) for part in earlier)
 
 
 def _curve(series: Series, name: str) -> list[float]:

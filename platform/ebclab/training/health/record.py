@@ -1,4 +1,4 @@
-"""What a run knows of its health, as plain values that are saved with every checkpoint and told in the result."""
+"""The health of a run over time, as plain values that every checkpoint and result.json hold."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _WORDS = {"lower_step": "lowered the sampler's step", "roll_back": "went back", 
 
 @dataclass
 class HealthRecord:
-    """The past of a run, as far as decisions on its health depend on it.
+    """Everything that decisions on a run's health depend on.
 
     Attributes:
-        state: What earlier decisions left behind.
+        state: What earlier decisions left for the next one.
         series: Means of the metrics of every epoch.
         current: Log records of the epoch that has not ended.
         step_scale: Product of all factors that the sampler's step was multiplied by.
-        events: Every decision but to continue, oldest first; those before a roll-back too.
-        healthy: The last epoch showed no sign of illness.
+        events: Every decision but ``continue``, oldest first; a roll-back removes none.
+        healthy: The last epoch showed no sign of trouble.
     """
 
     state: HealthState = field(default_factory=HealthState)
@@ -34,19 +34,19 @@ class HealthRecord:
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> HealthRecord:
-        """Return what ``to_plain`` was called on."""
+        """Return the record of which ``to_plain`` made ``plain``."""
         return cls(**{**plain, "state": HealthState(**plain["state"])})
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything as plain values of its own."""
+        """Return a copy as plain values."""
         return asdict(self)
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """Remember what matters of one log record."""
+        """Remember the watched metrics of one log record."""
         self.current.append({name: metrics[name] for name in WATCHED if name in metrics})
 
     def close_epoch(self, rules: HealthRules) -> Decision:
-        """Take the epoch's mean into the series and decide on it."""
+        """Add the epoch's means to the series and decide on them."""
         names = [name for name in WATCHED if any(name in metrics for metrics in self.current)]
         self.series.append({name: fmean(m[name] for m in self.current if name in m) for name in names})
         self.current = []
@@ -54,18 +54,18 @@ class HealthRecord:
         self.healthy = decision.healthy
         return decision
 
-    def go_back(self, earlier: HealthRecord) -> None:
-        """Forget what was measured since ``earlier``; what was decided is remembered, the scale is ``earlier``'s."""
+    def forget_since(self, earlier: HealthRecord) -> None:
+        """Forget the measurements since ``earlier`` and take its step scale; decisions stay."""
         self.series, self.current, self.healthy = earlier.series, earlier.current, True
         self.step_scale = earlier.step_scale
 
-    def tell(self, decision: Decision, step: int, **consequences: Any) -> dict[str, Any]:
+    def add_event(self, decision: Decision, step: int, **consequences: Any) -> dict[str, Any]:
         """Add an event and return it.
 
         Args:
-            decision: What was decided.
-            step: At which optimizer step.
-            consequences: ``to_step`` and ``step_scale``, as far as something was done.
+            decision: The decision.
+            step: The optimizer step at which it was made.
+            consequences: ``acted``, and where something was done ``to_step`` and ``step_scale``.
         """
         event = {"step": step, "action": decision.kind, "reason": decision.reason, **consequences}
         self.events.append(event)

@@ -1,6 +1,6 @@
-"""How many workers an elastic run has, and when that may change: asked by Ray Train's controller every second.
+"""Decides how many workers an elastic run has and when that changes; Ray Train's controller asks every second.
 
-Ray Train's own policy knows neither batch sizes nor Ray Data's share of the CPUs.
+Ray Train's own policy knows neither batch sizes nor the CPUs that Ray Data needs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ebclab.cluster.train_internals import ElasticScalingPolicy, NoopDecision, S
 from ebclab.errors import StoreError
 from ebclab.runs.folder import RunFolder
 
-_LOOK = 5.0  # seconds between looks into a store
+_LOOK = 5.0  # seconds between two looks into a store
 
 
 class ElasticPolicy(ElasticScalingPolicy):
-    """Ray's elastic policy, kept to numbers that split a batch evenly, and to the moment after a checkpoint.
+    """Ray's elastic policy, limited to numbers of workers that split a batch evenly, right after a checkpoint.
 
     Args:
-        scaling_config: What Ray's own policy is made with.
-        placement: Which numbers of workers are allowed, and what each reserves.
-        run: The run, whose checkpoints are watched.
+        scaling_config: The configuration of Ray's own policy.
+        placement: The allowed numbers of workers, and what each worker reserves.
+        run: The run whose checkpoints set the moments for a change.
         streamed: Ray Data delivers the images and needs a CPU that no worker has reserved.
     """
 
@@ -46,13 +46,13 @@ class ElasticPolicy(ElasticScalingPolicy):
         self._looked = time.monotonic()
         try:
             return self._run.newest_checkpoint(seconds=0)
-        except StoreError:  # away; Ray's controller must not wait
+        except StoreError:  # the store does not answer, and Ray's controller must not wait
             return self._seen
 
     def make_decision_for_running_worker_group(
         self, worker_group_state: Any, worker_group_status: Any
     ) -> ScalingDecision:
-        """Resize only when a checkpoint has just been written, which loses next to nothing, or when workers starve."""
+        """Resize only right after a checkpoint, when little work is lost, or when CPUs for Ray Data are missing."""
         newest = self._newest()
         if newest == self._seen and worker_group_state.num_workers <= self._fed():
             return NoopDecision()

@@ -1,4 +1,4 @@
-"""A run that other processes train, watched through its log: the same display as in one process."""
+"""Shows a run that other processes train: follows its log and drives the same display as a run in one process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.3
 
 
 def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> Any:
-    """Do ``work`` in a thread while this one shows progress and hears Ctrl-C; return what it returns.
+    """Run ``work`` in a thread while this thread shows progress and catches Ctrl-C; return the result of ``work``.
 
     Args:
         work: Trains the run in other processes and waits for them.
@@ -28,7 +28,7 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
         stop: Set by the first Ctrl-C or SIGTERM; a second one aborts.
 
     Raises:
-        Exception: What ``work`` raised.
+        Exception: The exception that ``work`` raised.
     """
     stop.clear()
     ended: list[Any] = []
@@ -41,16 +41,16 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
             failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True, name="ebclab-workers")
-    asked, told = StopFlag(), False
+    asked, passed_on = StopFlag(), False
     try:
         with stop_on_signals(asked):
             thread.start()
             while thread.is_alive():
                 thread.join(_POLL_SECONDS)
-                if asked.is_set and not told:
-                    with logged():  # a store may be away: asked again in a moment
+                if asked.is_set and not passed_on:
+                    with logged():  # when a store does not answer, the next round tries again
                         stop.set()
-                        told = True
+                        passed_on = True
                 follower.poll(stopping=asked.is_set)
     finally:
         follower.close()
@@ -62,16 +62,16 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
 
 
 class RunFollower:
-    """Feeds a display with what a run's log tells from now on.
+    """Shows on a display every record that is added to a run's log from now on.
 
-    Workers that start anew rewrite the log without what came after their checkpoint (``MetricsLog.forget_after``).
-    Events are never dropped, so they are told apart by their number; measurements are new when they lie behind the
+    Restarted workers rewrite the log without the measurements after their checkpoint (``MetricsLog.forget_after``).
+    Events are never dropped, so counting them tells which are new; a measurement is new when its step lies behind the
     last one shown.
 
     Args:
         log: The run's log; it need not exist yet.
         epochs: Epochs of the run.
-        display: Where progress is shown.
+        display: Shows progress.
 
     Attributes:
         launches: How often workers have begun since this object was made.
@@ -90,7 +90,7 @@ class RunFollower:
             self._last_shown[record["kind"]] = record["step"]
 
     def poll(self, *, stopping: bool = False) -> None:
-        """Show what has been written since the last call, and once that the run is ``stopping``."""
+        """Show the records added since the last call, and once that the run is ``stopping``."""
         if stopping and not self._stopping:
             self._display.note("asked to stop: the workers save at their next log step; once more aborts")
         self._stopping = stopping
@@ -102,7 +102,7 @@ class RunFollower:
                 self._show(record)
 
     def close(self) -> None:
-        """Leave the display as it stands."""
+        """Stop the display; what it shows stays."""
         self._display.stop()
 
     def _is_new(self, record: dict[str, Any]) -> bool:
@@ -147,7 +147,7 @@ class RunFollower:
 
 
 class _Tail:
-    """Whole lines added to a file since they were last read; the file may be replaced by a shorter one."""
+    """Reads the whole lines added to a file since the last call; the file may be replaced by a shorter one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -155,7 +155,7 @@ class _Tail:
         self._offset = 0
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the new records, and whether the file was replaced and is told from its beginning."""
+        """Return the new records, and whether the file was replaced; they are then all of its records."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""A run on Ray Train: workers are found, started, watched and, when one dies, started again.
+"""Launches a run on Ray Train, which places workers, starts them, watches them and restarts them when one dies.
 
-Our run folder stays the only truth. Ray keeps what it wants to keep in ``<run>/.ray``; checkpoints, metrics and the
-result are written by rank 0 as in one process, and workers that start anew continue from the run's last checkpoint.
-``ray.train.report`` is never called: it makes all workers wait for each other, and all it would do here is to tell Ray
-what the run folder says already. Whether workers live, Ray sees by asking them every second.
+The run folder stays the only truth. Rank 0 writes checkpoints, metrics and the result as in one process, and restarted
+workers continue from the run's newest checkpoint. Ray's own files lie in ``<run>/.ray``. No worker calls
+``ray.train.report``: it makes all workers wait for each other, only to tell Ray what the run folder says already. Ray
+knows that workers live because it asks them every second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import ray
-import torch
 from ray.data import Dataset
 from ray.exceptions import RayError
 from ray.train import DataConfig
@@ -28,6 +27,7 @@ from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, 
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
+from ebclab.encoders import has_batch_norm
 from ebclab.errors import EbclabError, TrainingError
 from ebclab.hardware import resolve_device
 from ebclab.storage.sync import downloading
@@ -38,21 +38,20 @@ from ebclab.training.ray_train.elastic import ElasticPolicy
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.ray_train.worker import REFUSAL, StreamPart, train_on_worker
-from ebclab.training.setup import build_method
-from energy_contrast.method import Method
-from energy_contrast.networks.batch_norm import GlobalBatchNorm
+from ebclab.training.setup import requirements_of
+from energy_contrast.method import Requirements
 
-_RESIZE_SECONDS = 60.0  # an elastic run looks this often for CPUs or GPUs that came or went
+_RESIZE_SECONDS = 60.0  # between two looks of an elastic run for CPUs or GPUs that came or went
 
 
 def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
-    """Train ``spec`` on as many workers as its settings say and return what result.json says.
+    """Train ``spec`` on as many workers as its settings say and return the content of result.json.
 
     An instance of Ray that this process has joined already is used and left running.
 
     Args:
         spec: The run; its folder exists and is held by this process.
-        display: Where progress is shown.
+        display: Shows progress.
 
     Raises:
         UserError: The cluster cannot be reached or does not suit the run, or the run itself was refused.
@@ -60,10 +59,10 @@ def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     resources = spec.config.resources
-    method = build_method(spec.config, spec.method_class, 3, torch.device("cpu"))  # what is asked of it needs no images
-    sizes = _sizes(spec, method)
+    requirements = requirements_of(spec.config, spec.method_class)
+    sizes = _sizes(spec, requirements)
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
-    choice = delivery_of(spec.config, lambda: method, spec.images, here)
+    choice = delivery_of(spec.config, spec.method_class, spec.images, here)
     display.note(choice.reason)
     spec.run.note(REFUSAL).clear()
     spec.run.save_now.clear()
@@ -72,7 +71,7 @@ def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
         require_same_versions()
         streamed = choice.delivery == "stream"
         placement = _place(spec, sizes, streamed=streamed)
-        stream = plan_stream(spec.config, num_views=method.num_views) if streamed else None
+        stream = plan_stream(spec.config, num_views=requirements.num_views) if streamed else None
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(spec, placement, stream)
         try:
@@ -87,24 +86,26 @@ def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
 
 
 def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:
-    """Have the workers save before machines are taken away."""
+    """Ask the workers to save, because machines will be taken away."""
     display.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
     spec.run.save_now.set()
 
 
-def _sizes(spec: RunSpec, method: Method) -> tuple[int, ...]:
+def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
     """Return the numbers of workers that this run may have."""
-    config = spec.config
+    config, groups = spec.config, requirements.batch_norm_groups
+    if groups > 1 and not has_batch_norm(config.encoder):
+        groups = 1
     return allowed_sizes(
         config.resources.workers,
         config.resources.max_workers or config.resources.workers,
         batch_size=config.training.batch_size,
-        groups={module.groups for module in method.modules() if isinstance(module, GlobalBatchNorm)},
+        groups=(groups,),
     )
 
 
 def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
-    """Return what each worker reserves on the cluster that this process has joined.
+    """Return the numbers of workers and what each reserves on the cluster that this process has joined.
 
     Raises:
         UserError: The cluster can never hold the run.
@@ -124,15 +125,15 @@ def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placemen
 
 
 def _train_on_stream(spec: RunSpec, placement: Placement, origin: Origin, stream: Any) -> dict[str, Any]:
-    """Train in a worker that takes its shard of a stream; ``stream`` is a reference to it in the object store."""
+    """Train in a worker on its shard of a stream; ``stream`` is a reference to the stream in Ray's object store."""
     return train_on_worker(spec, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
 
 
 class _Trainer(TorchTrainer):
-    """A TorchTrainer whose elastic runs use only the allowed numbers of workers."""
+    """Ray's TorchTrainer for a run; when the run is elastic, it keeps to the allowed numbers of workers."""
 
     def __init__(self, spec: RunSpec, placement: Placement, stream: Stream | None) -> None:
-        self._job, self._placement = spec, placement
+        self._spec, self._placement = spec, placement
         sizes = placement.sizes
         origin = Origin.here()
         work = partial(train_on_worker, spec, placement, origin)
@@ -141,7 +142,9 @@ class _Trainer(TorchTrainer):
             work = partial(_train_on_stream, spec, placement, origin, ray.put(stream))
             num_batches = len(stream.plan.train) // spec.config.training.batch_size
 
-            def dataset() -> Dataset:  # called for every new group of workers, which begins at the newest checkpoint
+            def dataset() -> (
+                Dataset
+            ):  # Ray calls it for every new group of workers, which begins at the newest checkpoint
                 step = spec.run.of("controller").pull(("last",)).newest_step()
                 return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
 
@@ -167,12 +170,12 @@ class _Trainer(TorchTrainer):
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
         if self._placement.elastic:
             config = arguments["scaling_policy"].scaling_config
-            arguments["scaling_policy"] = ElasticPolicy(config, self._placement, self._job.run, bool(self.datasets))
+            arguments["scaling_policy"] = ElasticPolicy(config, self._placement, self._spec.run, bool(self.datasets))
         return super()._initialize_and_run_controller(**arguments)
 
 
 def _failure(spec: RunSpec, error: Exception) -> EbclabError:
-    """Return in one sentence why Ray gave up."""
+    """Return the error that says in one sentence why Ray gave up."""
     good = spec.run.newest_checkpoint()
     kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
     if not isinstance(error, WorkerGroupError):
@@ -185,7 +188,7 @@ def _failure(spec: RunSpec, error: Exception) -> EbclabError:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an exception says, without the pages that Ray adds."""
+    """Return the first line of an exception, without the pages that Ray adds."""
     inner = getattr(error, "health_check_failure", None)
     if isinstance(inner, RayError):
         return "its process died"

@@ -1,9 +1,8 @@
-"""Streamed delivery in a run: whether it is wanted, and what a worker builds around its shard of the stream."""
+"""Streamed delivery in a run: chooses it, and builds what a worker needs around its shard of the stream."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +16,19 @@ from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of
+from ebclab.errors import ConfigError
 from ebclab.hardware import free_bytes
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.training.process_group import Ranks
-from ebclab.training.setup import Prepared, build_method, build_training, describe_data, memory_of, proposals_of
+from ebclab.training.setup import (
+    Prepared,
+    build_method,
+    build_training,
+    describe_data,
+    memory_of,
+    method_problems,
+    requirements_of,
+)
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
@@ -28,15 +36,15 @@ if TYPE_CHECKING:
 
 
 def delivery_of(
-    config: ExperimentConfig, new_method: Callable[[], Method], images: ImageSet | Split | None, device: torch.device
+    config: ExperimentConfig, method_class: type[Method], images: ImageSet | Split | None, device: torch.device
 ) -> Choice:
     """Return how the images of a run reach its workers, and why.
 
     Args:
         config: Resolved settings.
-        new_method: Returns the method to train, which is asked how many proposals it wants when that matters.
+        method_class: The method to train.
         images: The user's own images, which are always resident.
-        device: Where images would stay.
+        device: Where resident images would lie.
 
     Raises:
         UserError: The images cannot be found, or cannot be delivered as asked.
@@ -50,7 +58,7 @@ def delivery_of(
         needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
         free_bytes=free_bytes(device),
         workers=workers,
-        num_proposals=lambda: proposals_of(config, new_method()),
+        num_proposals=requirements_of(config, method_class).num_proposals,
     )
 
 
@@ -64,17 +72,20 @@ def prepare_streamed(
     step: int,
     weights: InitialWeights | None = None,
 ) -> Prepared:
-    """Build everything a worker needs whose images come from a stream.
+    """Build everything that a worker needs to train on images from a stream.
 
     Args:
         config: Resolved settings.
-        device: Where the network lives and batches are wanted.
+        device: Where the network and the batches live.
         method_class: The method to train.
-        ranks: Which worker this is.
+        ranks: This worker's rank.
         stream: The plan, and the images that selection needs in memory.
         shard: This worker's part of the stream, a ``ray.data.DataIterator``.
         step: Optimizer steps done before this launch.
         weights: What the encoder starts from; None means random weights.
+
+    Raises:
+        UserError: Settings, data and machine do not fit together.
     """
     from ebclab.data.delivery.ray_data import StreamedData
 
@@ -84,6 +95,7 @@ def prepare_streamed(
     method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = settings.preprocessing.pixel_range
     memory_of(method, channels, size)
+    _require_streamable(method, settings.num_views, batch_size)
     data = StreamedData(
         shard,
         settings,
@@ -108,8 +120,22 @@ def prepare_streamed(
     return Prepared(training, bank.draw, stream.bank, stream.holdout, settings.preprocessing, facts, replayable=False)
 
 
+def _require_streamable(method: Method, num_views: int, batch_size: int) -> None:
+    """Refuse a method that needs other batches than its class announced when the stream was planned."""
+    with method_problems():
+        needed = method.num_views, method.num_proposals(batch_size)
+    if needed != (num_views, 0):
+        raise ConfigError(
+            [
+                f"data.delivery: a stream was planned for {num_views} views and no proposals, got a method that needs "
+                f"{needed[0]} views and {needed[1]} proposals; let its class say so in `requirements`, or set "
+                "data.delivery=resident"
+            ]
+        )
+
+
 def _bytes_of_images(config: ExperimentConfig) -> int:
-    """Return the bytes of the training images, as they would lie in memory."""
+    """Return the size of the training images in memory, bytes."""
     name = config.data.name
     if location_of(name) is None:
         entry = DATASETS.get(name)

@@ -1,4 +1,4 @@
-"""What a worker on a cluster runs: one rank of a run, whose end is told as a plain value."""
+"""Runs in every worker on a cluster: trains one rank of a run and returns its end as plain values."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 REFUSAL = ".refused"
-"""Note that tells workers which are started again why they must not go on."""
+"""File in the run folder with the reason why restarted workers must not go on."""
 
 
 @dataclass(frozen=True)
 class StreamPart:
-    """What a worker gets of a stream.
+    """A worker's part of a stream.
 
     Attributes:
         stream: The plan, and the images that selection needs in memory.
-        shard: The worker's own part, a ``ray.data.DataIterator``.
+        shard: The images of this worker, a ``ray.data.DataIterator``.
     """
 
     stream: Stream
@@ -45,7 +45,7 @@ class StreamPart:
 def train_on_worker(
     spec: RunSpec, placement: Placement, origin: Origin, part: StreamPart | None = None
 ) -> dict[str, Any]:
-    """Train the share of the rank that torch's process group says this process is.
+    """Train the rank that torch's process group gives to this process.
 
     Args:
         spec: The run.
@@ -54,19 +54,19 @@ def train_on_worker(
         part: This worker's part of the stream; None where images are resident.
 
     Returns:
-        An exit code with a result, or with a sentence for the user. What ebclab refuses is returned, not raised:
-        whoever starts workers again when one fails would not change it.
+        An exit code with a result, or with a sentence for the user. Errors of ebclab are returned, not raised, because
+        Ray would restart the workers and they would fail again.
 
     Raises:
-        RuntimeError: This worker's part of the stream cannot be read, while other workers wait for it. They are
-            started again, find the sentence in the run folder, and return it.
+        RuntimeError: This worker's part of the stream cannot be read, while other workers wait for it. Ray restarts
+            all of them; they read the sentence in the run folder and return it.
     """
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))
     refusal = spec.run.note(REFUSAL)
-    if said := refusal.read():
-        told: dict[str, Any] = json.loads(said)
-        return told
+    if text := refusal.read():
+        refused: dict[str, Any] = json.loads(text)
+        return refused
     try:
         assignment, prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
         who = {

@@ -27,7 +27,7 @@ def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
     [
         ({"workers": 0}, "a stream needs Ray, got resources.workers=0"),
         ({"name": "cifar10"}, "run `ebclab data prepare cifar10 --to DIR` and set data.name=parquet:DIR"),
-        ({"num_proposals": lambda: 8}, "wants views of other images with each batch, got 8 a batch"),
+        ({"num_proposals": 8}, "wants views of other images with each batch, got 8 a batch"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused_and_auto_keeps_it(changes: dict, reason: str) -> None:

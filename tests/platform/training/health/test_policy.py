@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ebclab.training.health.policy import Decision, HealthRules, HealthState, make_decision
+from ebclab.training.health.thresholds import energy_scale
 
 RULES = HealthRules()
 
@@ -127,8 +128,8 @@ def test_a_bank_that_freezes_goes_back_and_one_that_never_moved_stops(name: str)
 
 
 def test_no_second_decision_comes_within_the_cool_down() -> None:
-    ill = changed(healthy(12), chain_saturation=[0.95] * 8)
-    assert [epochs for epochs, _ in replay(ill)] == [5, 8, 11]
+    unhealthy = changed(healthy(12), chain_saturation=[0.95] * 8)
+    assert [epochs for epochs, _ in replay(unhealthy)] == [5, 8, 11]
 
 
 def test_numbers_that_are_not_finite_do_not_wait_for_the_cool_down() -> None:
@@ -138,10 +139,10 @@ def test_numbers_that_are_not_finite_do_not_wait_for_the_cool_down() -> None:
 
 
 def test_a_run_that_went_back_often_enough_stops() -> None:
-    ill = changed(healthy(5), chain_saturation=[0.95])
+    unhealthy = changed(healthy(5), chain_saturation=[0.95])
     often = HealthState(rolled_back=RULES.max_rolled_back)
-    assert make_decision(ill, RULES, replace(often, rolled_back=2)).kind == "roll_back"
-    assert make_decision(ill, RULES, often) == Decision(
+    assert make_decision(unhealthy, RULES, replace(often, rolled_back=2)).kind == "roll_back"
+    assert make_decision(unhealthy, RULES, often) == Decision(
         "stop", "chain_saturation 0.95, above 0.9 of all pixels, after going back 3 times", healthy=False
     )
 
@@ -154,3 +155,9 @@ def test_the_step_is_lowered_a_limited_number_of_times() -> None:
 def test_a_method_without_chains_has_nothing_to_decide_but_its_collapse() -> None:
     assert replay([{"loss": 1.0, "effective_rank": 20.0}] * 5) == []
     assert make_decision([], RULES, HealthState()) == Decision("continue", "", healthy=True)
+
+
+def test_the_scale_of_an_energy_is_its_largest_size_and_at_least_a_nat() -> None:
+    assert energy_scale([-3.0, 2.0]) == 3.0
+    assert energy_scale([0.1, -0.2]) == energy_scale([]) == 1.0
+    assert energy_scale([math.inf, math.nan, -2.0]) == 2.0

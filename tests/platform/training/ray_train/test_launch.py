@@ -12,6 +12,7 @@ import ebclab
 from ebclab.cli import main
 from ebclab.errors import UserError
 from ebclab.training import pretrain as pretrain_module
+from energy_contrast.contrastive.simclr import Simclr
 
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1"]
 
@@ -65,6 +66,32 @@ def test_workers_that_do_not_split_a_batch_or_its_groups_are_refused(tmp_path: P
     assert "a batch of 32, got 3 workers; use 1, 2, 4, 8 or change" in _refusal(tmp_path, "resources.workers=3")
     refusal = _refusal(tmp_path, "resources.workers=8", "method.batch_norm_groups=4", method="moco")
     assert "a batch of 32 and of 4 batch norm groups, got 8 workers; use 1, 2, 4" in refusal
+
+
+@pytest.mark.parametrize(
+    ("encoder", "limited"),
+    [
+        (["encoder.batch_norm=none"], False),
+        (["encoder.name=timm/test_vit"], False),
+        (["encoder.name=timm/test_resnet"], True),
+    ],
+)
+def test_groups_limit_the_workers_only_where_the_encoder_has_batch_norm(
+    encoder: list[str], limited: bool, tmp_path: Path
+) -> None:
+    groups = ["resources.workers=8", "method.batch_norm_groups=4", "resources.address=nowhere"]
+    refusal = _refusal(tmp_path, *groups, *encoder, method="moco")
+    assert refusal.startswith("resources.workers: " if limited else "resources.address: not an address")
+
+
+def test_no_method_is_built_before_the_workers_start(tmp_path: Path) -> None:
+    class Unbuildable(Simclr):
+        def __init__(self, *_: Any) -> None:
+            raise AssertionError("a method was built")
+
+    config = ebclab.compose("simclr", overrides=[*TINY, "resources.workers=1", "resources.address=nowhere"])
+    with pytest.raises(UserError, match="not an address"):
+        ebclab.pretrain(config, runs=tmp_path, name="run", method=Unbuildable)
 
 
 def test_groups_that_do_not_split_a_batch_are_refused_in_one_process_too(tmp_path: Path) -> None:

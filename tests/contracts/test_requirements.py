@@ -1,0 +1,100 @@
+"""What a method says that it needs, before it is built, is what the built method uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Batch, Method, PixelRange, Requirements
+from energy_contrast.networks import build_encoder
+from energy_contrast.networks.batch_norm import groups_in
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in METHODS},
+    "moco, whole batch": ("moco", {"batch_norm_groups": 1}),
+    "moco, two groups": ("moco", {"batch_norm_groups": 2}),
+    "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "ebclr, many new starts": ("ebclr", {"reinit_rate": 0.6}),
+    "ebclr, uniform starts": ("ebclr", {"uniform_rate": 1.0}),
+    "vem-image, new starts": ("vem-image", {"reinit_rate": 0.35}),
+    "vem-image, uniform starts": ("vem-image", {"reinit_rate": 0.35, "bank_init": "uniform"}),
+}
+SMALL = {
+    "ebclr": {"buffer_size": 64, "num_steps": 2, "sigma_max": 0.01},
+    "vem-image": {"bank_size": 64, "num_steps": 2},
+}
+BATCH_SIZE = 16
+
+
+def config_of(case: str) -> Any:
+    name, settings = CASES[case]
+    return METHODS[name].Config(**{**SMALL.get(name, {}), **settings})
+
+
+def build(case: str, batch_norm: str = "global") -> Method:
+    torch.manual_seed(0)
+    encoder = build_encoder("small", in_channels=1, width=4, batch_norm=batch_norm)
+    return METHODS[CASES[case][0]](config_of(case), encoder)
+
+
+def requirements(case: str, batch_size: int = BATCH_SIZE) -> Requirements:
+    return METHODS[CASES[case][0]].requirements(config_of(case), batch_size)
+
+
+def draw(count: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(count, 1, 8, 8, generator=generator) * 2 - 1
+
+
+def info_nce_of(case: str, views: Tensor, num_proposals: int) -> float:
+    """Return what the first step of a new method measures with as many proposals, all else being equal."""
+    method = build(case)
+    method.pixel_range = PixelRange((-1.0,), (1.0,))
+    method.start(draw)
+    generator = torch.Generator().manual_seed(1)
+    batch = Batch(views, torch.zeros(BATCH_SIZE), torch.arange(BATCH_SIZE), draw(num_proposals, generator))
+    return method(batch, generator).metrics["info_nce"].item()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("batch_size", [1, 7, 16, 63])
+def test_a_built_method_says_the_same(case: str, batch_size: int) -> None:
+    method, needed = build(case), requirements(case, batch_size)
+    assert (method.num_views, method.num_proposals(batch_size)) == (needed.num_views, needed.num_proposals)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_groups_are_those_of_the_encoders_batch_norms(case: str) -> None:
+    method, groups = build(case), requirements(case).batch_norm_groups
+    assert groups_in(method.encoder) == {groups}
+    assert groups_in(method) <= {1, groups}  # of heads too
+    assert groups_in(build(case, batch_norm="none").encoder) == set()
+
+
+@pytest.mark.filterwarnings("ignore:.*batch norm")
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_uses_every_view_and_exactly_those_proposals(case: str) -> None:
+    needed = requirements(case)
+    views = draw(needed.num_views * BATCH_SIZE, torch.Generator().manual_seed(0)).unflatten(0, (-1, BATCH_SIZE))
+
+    usual = info_nce_of(case, views, needed.num_proposals)
+    for view in range(needed.num_views):
+        changed = views.clone()
+        changed[view] = changed[view].flip(0)  # the images of this view in another order
+        assert info_nce_of(case, changed, needed.num_proposals) != usual
+    if needed.num_proposals:
+        for other in (needed.num_proposals - 1, needed.num_proposals + 1):
+            with pytest.raises(ValueError, match="rows"):
+                info_nce_of(case, views, other)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_built_to_say_so(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a module was built")
+
+    monkeypatch.setattr(nn.Module, "__init__", refuse)
+    assert requirements(case).num_views >= 1

@@ -1,0 +1,105 @@
+"""What streamed delivery refuses, decided by what a method's class says before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ebclab.config import ExperimentConfig, compose
+from ebclab.data.delivery.ray_data.plan import ViewSettings
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.errors import ConfigError, DataError
+from ebclab.training.process_group import ALONE
+from ebclab.training.ray_train.streamed import delivery_of, prepare_streamed
+from energy_contrast.catalog import METHODS
+from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.method import Method, Requirements
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of Ray's own imports
+CPU = torch.device("cpu")
+SETTINGS = [
+    *("training.batch_size=10", "encoder.width=4", "resources.workers=1"),
+    *("data.delivery=stream", "views.recipe=fashion-mnist"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A folder of twelve images."""
+    for number in range(12):
+        Image.fromarray(np.full((8, 8, 3), number, dtype=np.uint8)).save(tmp_path / f"{number}.png")
+    return f"data.name=folder:{tmp_path}"
+
+
+def refusal(method: str, *settings: str, method_class: type[Method] | None = None) -> str:
+    config = compose(method, overrides=[*SETTINGS, *settings])
+    with pytest.raises(DataError) as caught:
+        delivery_of(config, method_class or METHODS[method], None, CPU)
+    return str(caught.value)
+
+
+def test_a_method_that_needs_proposals_is_not_streamed(folder: str) -> None:
+    assert "wants views of other images with each batch, got 4 a batch" in refusal(  # floor(10 * 0.4)
+        "ebclr", folder, "method.reinit_rate=0.4"
+    )
+    config = compose("ebclr", overrides=[*SETTINGS, folder, "method.uniform_rate=1.0"])
+    assert delivery_of(config, METHODS["ebclr"], None, CPU).delivery == "stream"
+
+
+def test_settings_that_do_not_allow_the_batch_are_refused_before_anything_is_built(folder: str) -> None:
+    config = compose("ebclr", overrides=[*SETTINGS, folder, "method.buffer_size=9"])
+    with pytest.raises(ConfigError) as caught:
+        delivery_of(config, METHODS["ebclr"], None, CPU)
+    assert caught.value.problems == [
+        "method.buffer_size: must hold the global batch of 10 images, got 9; use at least 10"
+    ]
+
+
+def stream_of(config: ExperimentConfig, num_views: int) -> Any:
+    """As much of a stream as is read before its shard."""
+    images = torch.zeros(12, 3, 8, 8, dtype=torch.uint8)
+    bank = ImageSet("mine", images, torch.zeros(12), torch.arange(12), ("a",), (0.5,) * 3, (0.5,) * 3)
+    settings = ViewSettings(config.views, preprocessing_for(config.views, bank), 0, 10, num_views)
+    return SimpleNamespace(plan=SimpleNamespace(settings=settings, train=range(12)), bank=bank, holdout=bank)
+
+
+class Proposing(Simclr):
+    """It asks for proposals where only a built method is asked."""
+
+    def num_proposals(self, batch_size: int) -> int:
+        return 3
+
+
+class ThreeViews(Simclr):
+    """It gets another number of views where only a built method is asked."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.num_views = 3
+
+
+@pytest.mark.parametrize(("method_class", "needs"), [(Proposing, "2 views and 3"), (ThreeViews, "3 views and 0")])
+def test_a_built_method_that_needs_more_than_its_class_said_is_refused(method_class: type[Method], needs: str) -> None:
+    config = compose("simclr", overrides=[*SETTINGS, "data.name=folder:unused"])
+    with pytest.raises(ConfigError, match=rf"planned for 2 views and no proposals, got a method that needs {needs}"):
+        prepare_streamed(config, CPU, method_class, ALONE, stream_of(config, num_views=2), None, 0)
+
+
+class Announcing(Simclr):
+    """It says in time that it needs proposals."""
+
+    @classmethod
+    def requirements(cls, config: Any, batch_size: int) -> Requirements:
+        return replace(super().requirements(config, batch_size), num_proposals=3)
+
+
+def test_a_method_of_the_users_own_that_says_what_it_needs_is_not_streamed(folder: str) -> None:
+    assert "got 3 a batch" in refusal("simclr", folder, method_class=Announcing)

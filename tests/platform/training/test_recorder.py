@@ -1,0 +1,89 @@
+"""The recorder's counters: what a resume takes over, what a roll-back takes back, and which score is the best."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.config import compose
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.stop_request import StopFlag
+from ebclab.storage.sync import NoSync
+from ebclab.training.display import SilentDisplay
+from ebclab.training.recorder import Recorder
+from ebclab.training.setup import prepare
+from energy_contrast.catalog import METHODS
+
+TINY = ["data.train_limit=72", "training.batch_size=32", "training.epochs=4", "encoder.width=4"]
+BEST = {"objective": "holdout_knn", "value": 0.75, "epoch": 2, "step": 4}
+WRITER: Any = SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None)
+
+
+def recorder(
+    path: Path, *scores: float, began: float | None = None, resumed: checkpoint.Checkpoint | None = None
+) -> Recorder:
+    """A recorder of a tiny run whose epochs get ``scores``."""
+    config = compose("simclr", overrides=[*TINY, "evaluation.objective=holdout_knn"])
+    prepared = prepare(config, torch.device("cpu"), None, METHODS["simclr"])
+    left = iter(scores)
+    run = RunFolder(path)
+    return Recorder(
+        run=run,
+        config=config,
+        training=prepared.training,
+        facts=prepared.facts,
+        score=lambda: {"holdout_knn": next(left)},
+        display=SilentDisplay(),
+        stop=StopFlag(),
+        writer=WRITER,
+        syncer=NoSync(),
+        save_now=run.save_now,
+        health=None,
+        began=time.monotonic() if began is None else began,
+        resumed=resumed,
+    )
+
+
+def saved(best: dict[str, Any]) -> checkpoint.Checkpoint:
+    state = {"best": best, "metrics": {"loss": 3.0}, "seconds": 1000.0}
+    return checkpoint.Checkpoint(4, {"scores": {"holdout_knn": 0.5}}, {}, state, {})
+
+
+def test_a_new_run_begins_with_nothing(tmp_path: Path) -> None:
+    new = recorder(tmp_path)
+    assert (new.best, new.last_metrics, new.last_scores) == ({}, None, {})
+    assert 0 <= new.seconds < 100
+
+
+def test_a_resume_takes_over_counters_and_adds_its_own_time(tmp_path: Path) -> None:
+    resumed = recorder(tmp_path, began=time.monotonic() - 50, resumed=saved(dict(BEST)))
+    assert (resumed.best, resumed.last_metrics, resumed.last_scores) == (BEST, {"loss": 3.0}, {"holdout_knn": 0.5})
+    assert 1050 <= resumed.seconds < 1150
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_after_going_back_the_best_counts_while_its_checkpoint_is_there(tmp_path: Path, is_there: bool) -> None:
+    one = recorder(tmp_path)
+    one.best, one.last_metrics = {**BEST, "value": 0.9, "step": 6}, {"loss": 1.0}
+    if is_there:
+        checkpoint.save(tmp_path / "checkpoints", "best", checkpoint.Checkpoint(4, {}, {"w": torch.ones(1)}, None, {}))
+    one.return_to(saved(dict(BEST)))
+    assert one.best == (BEST if is_there else {})
+    assert (one.last_metrics, one.last_scores) == ({"loss": 3.0}, {"holdout_knn": 0.5})
+    assert one.seconds < 1000  # the time of this launch is not undone, and that of the checkpoint not added
+
+
+def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:
+    one = recorder(tmp_path, 0.5, 0.75, 0.75, 0.25)
+    best = []
+    for epoch in range(1, 5):
+        one.on_epoch(2 * epoch, epoch)
+        best.append(one.best["epoch"])
+    assert best == [1, 2, 2, 2]
+    assert one.last_scores == {"holdout_knn": 0.25}
