@@ -80,6 +80,7 @@ def test_a_run_that_nothing_heals_stops_with_exit_code_1_and_keeps_its_healthy_c
     assert caught.value.exit_code == 1
     assert "method.step_size" in str(caught.value)
     assert [event["action"] for event in health_of(tmp_path / "ill")] == ["roll_back"] * 3 + ["stop"]
+    assert [event.get("step_scale") for event in health_of(tmp_path / "ill")] == [1 / 4, 1 / 16, 1 / 64, None]
     assert [path.name for path in (tmp_path / "ill" / "checkpoints").iterdir()] == ["last-0000000000"]
     assert not (tmp_path / "ill" / "result.json").exists()
 

@@ -154,3 +154,14 @@ def test_the_step_is_lowered_a_limited_number_of_times() -> None:
 def test_a_method_without_chains_has_nothing_to_decide_but_its_collapse() -> None:
     assert replay([{"loss": 1.0, "effective_rank": 20.0}] * 5) == []
     assert make_decision([], RULES, HealthState()) == Decision("continue", "", healthy=True)
+
+
+def test_at_its_bound_a_metric_is_still_on_the_better_side() -> None:
+    def judged(name: str, value: float, epochs: int = 1) -> Decision:
+        return make_decision(changed(healthy(10), **{name: [value] * epochs}), RULES, HealthState())
+
+    well, strange = Decision("continue", "", healthy=True), Decision("continue", "", healthy=False)
+    assert judged("chain_saturation", 0.5) == well
+    assert judged("chain_saturation", 0.9) == strange  # above it the run would go back
+    assert judged("effective_rank", 1.5, epochs=5) == well
+    assert judged("bank_movement", 1e-4, epochs=5) == well
