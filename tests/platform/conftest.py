@@ -1,6 +1,11 @@
 """Set-up of the lab's tests: what commands tell Ray by environment variables ends with each test."""
 
+import inspect
+import json
 import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +16,21 @@ from ebclab.config import compose
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.space import parse_space
+
+
+@pytest.fixture(scope="session")
+def in_new_process() -> Callable[..., Any]:
+    """Return a function that calls another one, which takes and uses nothing from outside, in a new interpreter."""
+
+    def call(function: Callable[[], Any], **environment: str) -> Any:
+        source = textwrap.dedent(inspect.getsource(function))
+        code = f"from __future__ import annotations\n{source}\nimport json\nprint(json.dumps({function.__name__}()))"
+        command, variables = [sys.executable, "-c", code], {**os.environ, **environment}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return call
 
 
 class Disk:

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from ebclab.config import compose, list_recipes, parse_experiment, parse_yaml, to_mapping, to_yaml
@@ -51,7 +48,12 @@ def test_comments_tell_meaning_choices_range_unit_and_symbol(methods):
     assert "seed: 0 # Seed of weights, views, order of images and draws. At least 0, at most 4294967295." in lines
 
 
-def test_reading_settings_loads_neither_torch_nor_pydantic_before_they_are_needed():
-    code = "import sys, ebclab.config; print(sorted({'torch', 'pydantic', 'ray'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_reading_settings_loads_neither_torch_nor_pydantic_before_they_are_needed(in_new_process):
+    def imported():
+        import sys
+
+        import ebclab.config  # noqa: F401
+
+        return sorted({"torch", "pydantic", "ray"} & sys.modules.keys())
+
+    assert in_new_process(imported) == []
