@@ -1,6 +1,6 @@
 import pytest
 
-from ebclab.config import compose, list_recipes, parse_experiment, parse_yaml, to_mapping, to_yaml
+from ebclab.config import compose, list_recipes, load_recipe, parse_experiment, parse_yaml, to_mapping, to_yaml
 from ebclab.config.yaml_text import from_yaml
 from energy_contrast.catalog import METHODS
 
@@ -8,8 +8,10 @@ RUNS = [(method, recipe) for method in METHODS for recipe in (None, *list_recipe
 
 
 @pytest.mark.parametrize(("method", "recipe"), RUNS)
-def test_settings_survive_the_round_trip(method, recipe):
+def test_every_recipe_serves_every_method_and_its_settings_survive_the_round_trip(method, recipe):
     config = compose(method, recipe, overrides=["views.flip_rate=0.25", "optimizer.weight_decay=1e-7", "seed=3"])
+    assert config.method_name == method
+    assert recipe is None or config.data.name == load_recipe(recipe)["data"]["name"]
     assert parse_experiment(to_mapping(config)) == config
     assert parse_yaml(to_yaml(config), "run.yaml") == config
     assert parse_yaml(to_yaml(config, explain=True), "run.yaml") == config

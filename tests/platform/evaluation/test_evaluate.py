@@ -84,10 +84,10 @@ def test_a_protocol_with_randomness_is_repeated_from_the_seed_on(
 
 @pytest.mark.parametrize(("of_training", "of_test"), [(3, 2), (2, 3)])
 def test_classes_are_counted_in_both_sets(of_training: int, of_test: int) -> None:
-    """Each class is one colour, so that a probe that knows a class names it without fail."""
+    """Each class is one colour that a probe names without fail, and some of 20 neighbours are of other classes."""
 
     def colours(count: int) -> ImageSet:
-        labels = torch.arange(count).repeat(30)
+        labels = torch.arange(count).repeat(12)
         images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
         images[torch.arange(len(labels)), labels] = 200
         return ImageSet("colours", images, labels, torch.arange(len(labels)), (), (0.3,) * 3, (0.4,) * 3)
