@@ -1,7 +1,13 @@
 """Set-up of the lab's tests: what commands tell Ray by environment variables ends with each test."""
 
+import inspect
+import json
 import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +16,61 @@ from ebclab.config import compose
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.space import parse_space
+
+
+@pytest.fixture(scope="session")
+def in_new_process() -> Callable[..., Any]:
+    """Return a function that calls another one, which takes and uses nothing from outside, in a new interpreter."""
+
+    def call(function: Callable[[], Any], **environment: str) -> Any:
+        source = textwrap.dedent(inspect.getsource(function))
+        code = f"from __future__ import annotations\n{source}\nimport json\nprint(json.dumps({function.__name__}()))"
+        command, variables = [sys.executable, "-c", code], {**os.environ, **environment}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return call
+
+
+class Disk:
+    """What a folder's files went through, in order.
+
+    Attributes:
+        events: ("sync", path, bytes that the file had then; empty for a folder) and ("rename", from, to); paths below
+            the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events: list[tuple[str, str, Any]] = []
+
+    def named(self, path: str | Path) -> str:
+        """Return a path below the folder."""
+        return Path(path).relative_to(self.folder).as_posix()
+
+    def sync(self, descriptor: int) -> None:
+        """Note what a power cut after it would leave of the file or folder behind ``descriptor``."""
+        inode = os.fstat(descriptor).st_ino
+        path = next(path for path in (self.folder, *self.folder.rglob("*")) if path.stat().st_ino == inode)
+        self.events.append(("sync", self.named(path), path.read_bytes() if path.is_file() else b""))
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Watch how ``tmp_path`` is synced and renamed in."""
+    watched = Disk(tmp_path)
+    monkeypatch.setattr(os, "fsync", watched.sync)
+    for name in ("rename", "replace"):
+        move = getattr(os, name)
+
+        def moved(source: Any, target: Any, *, move: Callable[..., None] = move, **more: Any) -> None:
+            watched.events.append(("rename", watched.named(source), watched.named(target)))
+            move(source, target, **more)
+
+        monkeypatch.setattr(os, name, moved)
+    return watched
+
 
 SPACE = {
     "optimizer.learning_rate": {"loguniform": [1e-5, 0.1]},

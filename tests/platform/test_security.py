@@ -50,10 +50,11 @@ def _dangerous_call(node: ast.Call) -> list[str]:
     return ["a shell"] if given.get("shell", "False") != "False" else []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_module_reads_pickles_or_runs_text(path: Path) -> None:
-    allowed = MAY_NAME_THEM.get(path.relative_to(ROOT).as_posix(), set())
-    assert set(_dangers(ast.parse(path.read_text(encoding="utf-8")))) <= allowed
+def test_no_module_reads_pickles_or_runs_text() -> None:
+    found = {path.relative_to(ROOT).as_posix(): set(_dangers(ast.parse(path.read_text("utf-8")))) for path in SOURCES}
+    assert len(found) > 200
+    beyond = {name: dangers - MAY_NAME_THEM.get(name, set()) for name, dangers in found.items()}
+    assert {name: dangers for name, dangers in beyond.items() if dangers} == {}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from energy_contrast.memory import ReplayBuffer
 from energy_contrast.memory.replay_buffer import available_bytes
@@ -44,6 +48,30 @@ def test_of_equal_rows_the_last_stays_as_in_a_dictionary(seed: int) -> None:
     for row, (image, count) in expected.items():
         assert torch.equal(buffer.pixels[row], image)
         assert buffer.counts[row] == count
+
+
+class Backwards(TorchFunctionMode):
+    """A device that writes the last row of an ``index_copy_`` first: where rows are equal, any order is allowed."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is Tensor.index_copy_:
+            written, axis, rows, values = args
+            args = (written, axis, rows.flip(0), values.flip(0))
+        return func(*args, **(kwargs or {}))
+
+
+def test_of_equal_rows_the_last_stays_in_whatever_order_a_device_writes() -> None:
+    buffer, new = filled(), images(3, seed=7)
+    with Backwards():
+        buffer.store(torch.tensor([4, 4, 2]), new, torch.tensor([60, 61, 62]))
+    assert torch.equal(buffer.pixels[[4, 2]], new[1:])
+    assert buffer.counts.tolist() == [5, 6, 62, 8, 61, 10, 11, 12, 13, 14]
 
 
 def test_what_was_drawn_is_a_copy() -> None:

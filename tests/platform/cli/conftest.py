@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -40,9 +41,18 @@ def ebclab(
     return run
 
 
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two epochs, trained once for all tests; they have copies of it."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("EBCLAB_DATA", raising=False)
+        assert main(["pretrain", "flatclr", "--epochs", "2", "--name", "done", *TINY]) == 0
+    return folder / "runs" / "done"
+
+
 @pytest.fixture
-def finished(ebclab: Callable[..., Outcome]) -> Path:
-    """A finished run of two epochs."""
-    outcome = ebclab("pretrain", "flatclr", "--epochs", "2", "--name", "done", *TINY)
-    assert outcome.code == 0, outcome.err
-    return Path("runs/done").absolute()
+def finished(ebclab: Callable[..., Outcome], trained_once: Path) -> Path:
+    """A finished run of two epochs in runs/done."""
+    return Path(shutil.copytree(trained_once, "runs/done")).absolute()

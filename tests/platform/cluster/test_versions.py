@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import subprocess
-import sys
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 import ebclab
+import energy_contrast
 from ebclab.cluster import versions
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin, mismatch, versions_here
@@ -53,27 +54,21 @@ def test_what_this_process_runs_is_told_without_the_build_of_torch() -> None:
     assert list(here) == ["Python", "ray", "torch", "ebclab"]
 
 
-def _told_by_another_process(sources: Path) -> dict[str, str]:
-    """Return what a process says that finds its packages in ``sources`` first."""
-    code = "import json; from ebclab.cluster.versions import versions_here; print(json.dumps(versions_here()))"
-    output = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(sources)}, capture_output=True, text=True, check=True
-    ).stdout
-    told: dict[str, str] = json.loads(output)
-    return told
+def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(
+    tmp_path: Path, in_new_process: Callable[..., Any]
+) -> None:
+    def ebclab_here() -> str:
+        from ebclab.cluster.versions import versions_here
 
+        return versions_here()["ebclab"]
 
-def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(tmp_path: Path) -> None:
-    import shutil
-
-    for package in versions._PACKAGES:
-        module = sys.modules.get(package) or __import__(package)
+    for module in (ebclab, energy_contrast):
         skip = shutil.ignore_patterns("__pycache__", "cluster_files", "search_spaces")
-        shutil.copytree(Path(str(module.__file__)).parent, tmp_path / package, ignore=skip)
-    assert _told_by_another_process(tmp_path)["ebclab"] == versions_here()["ebclab"]
+        shutil.copytree(Path(str(module.__file__)).parent, tmp_path / module.__name__, ignore=skip)
+    assert in_new_process(ebclab_here, PYTHONPATH=str(tmp_path)) == versions_here()["ebclab"]
     with (tmp_path / "energy_contrast" / "contrastive" / "simclr.py").open("a") as file:
         file.write("# another line\n")
-    assert _told_by_another_process(tmp_path)["ebclab"] != versions_here()["ebclab"]
+    assert in_new_process(ebclab_here, PYTHONPATH=str(tmp_path)) != versions_here()["ebclab"]
 
 
 def test_a_machine_with_other_versions_refuses_to_work_and_the_origins_own_does_not_ask(

@@ -1,9 +1,6 @@
-import subprocess
-import sys
-
 import pytest
 
-from ebclab.config import compose, list_recipes, parse_experiment, parse_yaml, to_mapping, to_yaml
+from ebclab.config import compose, list_recipes, load_recipe, parse_experiment, parse_yaml, to_mapping, to_yaml
 from ebclab.config.yaml_text import from_yaml
 from energy_contrast.catalog import METHODS
 
@@ -11,8 +8,10 @@ RUNS = [(method, recipe) for method in METHODS for recipe in (None, *list_recipe
 
 
 @pytest.mark.parametrize(("method", "recipe"), RUNS)
-def test_settings_survive_the_round_trip(method, recipe):
+def test_every_recipe_serves_every_method_and_its_settings_survive_the_round_trip(method, recipe):
     config = compose(method, recipe, overrides=["views.flip_rate=0.25", "optimizer.weight_decay=1e-7", "seed=3"])
+    assert config.method_name == method
+    assert recipe is None or config.data.name == load_recipe(recipe)["data"]["name"]
     assert parse_experiment(to_mapping(config)) == config
     assert parse_yaml(to_yaml(config), "run.yaml") == config
     assert parse_yaml(to_yaml(config, explain=True), "run.yaml") == config
@@ -51,7 +50,12 @@ def test_comments_tell_meaning_choices_range_unit_and_symbol(methods):
     assert "seed: 0 # Seed of weights, views, order of images and draws. At least 0, at most 4294967295." in lines
 
 
-def test_reading_settings_loads_neither_torch_nor_pydantic_before_they_are_needed():
-    code = "import sys, ebclab.config; print(sorted({'torch', 'pydantic', 'ray'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_reading_settings_loads_neither_torch_nor_pydantic_before_they_are_needed(in_new_process):
+    def imported():
+        import sys
+
+        import ebclab.config  # noqa: F401
+
+        return sorted({"torch", "pydantic", "ray"} & sys.modules.keys())
+
+    assert in_new_process(imported) == []

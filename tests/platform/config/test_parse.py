@@ -52,75 +52,48 @@ def test_a_section_that_is_a_value_is_refused(problems_of, methods):
     assert caught.value.problems == ["method: not a section, got 'plain'; write method: {name: ...}"]
 
 
-def test_a_wrong_type_is_refused(problems_of):
-    assert problems_of(training={"epochs": "ten"}) == [
-        "training.epochs: wrong type, got 'ten'; must be a whole number, at least 1 (unit: epochs)"
-    ]
+REFUSED = [
+    ({"seed": -1}, "seed: out of range, got -1; must be a whole number, at least 0, at most 4294967295"),
+    (
+        {"optimizer": {"name": "sdg"}},
+        "optimizer.name: no such choice, got 'sdg'; did you mean sgd? Known: sgd, adam, adamw, lars",
+    ),
+    (
+        {"optimizer": {"learnin_rate": 0.1}},
+        "optimizer.learnin_rate: no such setting; did you mean optimizer.learning_rate?",
+    ),
+    ({"trainig": {"epochs": 3}}, "trainig: no such setting; did you mean training?"),
+    (
+        {"views": {"crop_scale_min": 0.8, "crop_scale_max": 0.5}},
+        "views.crop_scale_min: must not exceed crop_scale_max, got 0.8 > 0.5",
+    ),
+    (
+        {"views": {"blur_rate": 1.0, "blur_kernel_size": 17, "image_size": 8}},
+        "views.blur_kernel_size: must be below twice image_size, got 17 for 8 pixels; shrink it, or set blur_rate to 0",
+    ),
+    (
+        {"optimizer": {"warmup_epochs": 10}, "training": {"epochs": 5}},
+        "optimizer.warmup_epochs: must not exceed training.epochs, got 10 > 5; shorten one or lengthen the other",
+    ),
+    (
+        {"data": {"train_limit": 100}, "training": {"batch_size": 128}},
+        "training.batch_size: must not exceed data.train_limit, got 128 > 100; no batch would ever be full",
+    ),
+    (  # a rule across sections waits for right values
+        {"optimizer": {"warmup_epochs": 20}, "training": {"epochs": "50"}},
+        "training.epochs: wrong type, got '50'; must be a whole number, at least 1 (unit: epochs)",
+    ),
+]
 
 
-def test_a_value_out_of_range_is_refused(problems_of):
-    assert problems_of({"temperature": 0}) == ["method.temperature: out of range, got 0; must be a number, above 0"]
-
-
-def test_a_wrong_choice_is_refused(problems_of):
-    assert problems_of(optimizer={"name": "sdg"}) == [
-        "optimizer.name: no such choice, got 'sdg'; did you mean sgd? Known: sgd, adam, adamw, lars"
-    ]
-
-
-def test_an_unknown_setting_is_refused(problems_of):
-    assert problems_of(optimizer={"learnin_rate": 0.1}) == [
-        "optimizer.learnin_rate: no such setting; did you mean optimizer.learning_rate?"
-    ]
-
-
-def test_a_wrong_seed_is_refused(problems_of):
-    assert problems_of(seed=-1) == [
-        "seed: out of range, got -1; must be a whole number, at least 0, at most 4294967295"
-    ]
-
-
-def test_an_unknown_view_recipe_gets_the_nearest(problems_of):
-    assert problems_of(views={"recipe": "moco_cifar"}) == [
-        "views.recipe: no such view recipe, got 'moco_cifar'; did you mean moco-cifar? Known: none, digits, "
-        "fashion-mnist, ebclr-mnist, ebclr-cifar, flatclr-cifar, moco-cifar, simclr-imagenet"
-    ]
-
-
-def test_settings_of_a_section_that_contradict_are_refused(problems_of):
-    assert problems_of(views={"crop_scale_min": 0.8, "crop_scale_max": 0.5}) == [
-        "views.crop_scale_min: must not exceed crop_scale_max, got 0.8 > 0.5"
-    ]
-    assert problems_of({"end": 1.0}) == ["method.end: needs target, got 1.0; set both"]
-
-
-def test_a_blur_wider_than_the_image_can_reflect_is_refused(problems_of):
-    assert problems_of(views={"blur_rate": 1.0, "blur_kernel_size": 17, "image_size": 8}) == [
-        "views.blur_kernel_size: must be below twice image_size, got 17 for 8 pixels; shrink it, or set blur_rate to 0"
-    ]
+@pytest.mark.parametrize(("sections", "line"), REFUSED, ids=lambda value: value[:30] if isinstance(value, str) else "")
+def test_a_mistake_is_one_line(problems_of, sections, line):
+    assert problems_of(**sections) == [line]
 
 
 def test_a_blur_as_wide_as_the_image_can_reflect_passes(methods):
     views = {"blur_rate": 1.0, "blur_kernel_size": 15, "image_size": 8}
     assert parse_experiment({"method": {"name": "plain"}, "views": views}, methods).views.blur_kernel_size == 15
-
-
-def test_a_warm_up_longer_than_the_training_is_refused(problems_of):
-    assert problems_of(optimizer={"warmup_epochs": 10}, training={"epochs": 5}) == [
-        "optimizer.warmup_epochs: must not exceed training.epochs, got 10 > 5; shorten one or lengthen the other"
-    ]
-
-
-def test_a_batch_larger_than_the_images_allowed_is_refused(problems_of):
-    assert problems_of(data={"train_limit": 100}, training={"batch_size": 128}) == [
-        "training.batch_size: must not exceed data.train_limit, got 128 > 100; no batch would ever be full"
-    ]
-
-
-def test_rules_across_sections_wait_for_right_values(problems_of):
-    assert problems_of(optimizer={"warmup_epochs": 20}, training={"epochs": "50"}) == [
-        "training.epochs: wrong type, got '50'; must be a whole number, at least 1 (unit: epochs)"
-    ]
 
 
 def test_all_mistakes_are_reported_at_once(problems_of):

@@ -23,14 +23,6 @@ def test_the_recipes_shipped_are_listed():
     assert {"digits-demo", "fashion-mnist-small", "cifar10-resnet18"} <= set(RECIPES)
 
 
-@pytest.mark.parametrize("method", catalogue())
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_serves_every_method(method, recipe):
-    config = compose(method, recipe)
-    assert config.method_name == method
-    assert config.data.name == load_recipe(recipe)["data"]["name"]
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_has_settings_of_a_method_only_under_methods(recipe):
     whole = load_recipe(recipe)

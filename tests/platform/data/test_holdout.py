@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from ebclab.data.holdout import limit, split_holdout
+from ebclab.data.holdout import data_digest, limit, split_holdout
 from ebclab.data.image_set import ImageSet
 
 
@@ -77,3 +80,17 @@ def test_what_is_held_out_is_independent_of_what_a_limit_keeps() -> None:
     limited = limit(keyed(torch.arange(60_000)), 20_000)
     _, holdout = split_holdout(limited, 0.1)
     assert abs(len(holdout) - 2000) < 4 * math.sqrt(20_000 * 0.1 * 0.9)
+
+
+def test_a_limit_keeps_the_images_of_smallest_hash(splitmix64_words: Callable[..., int]) -> None:
+    keys = [3, 11, -2, 40, 5, 77, 8]
+    ranked = sorted(keys, key=lambda key: splitmix64_words(int.from_bytes(b"limit"), key))
+    for count in range(1, len(keys)):
+        kept = limit(keyed(torch.tensor(keys)), count).keys.tolist()
+        assert kept == [key for key in keys if key in ranked[:count]]
+
+
+def test_the_digest_is_that_of_the_pixels_and_the_keys_behind_them() -> None:
+    keys = [3, 250, 7]
+    expected = hashlib.sha256(bytes(keys) + struct.pack("<3q", *keys)).hexdigest()
+    assert data_digest(keyed(torch.tensor(keys))) == expected[:16]

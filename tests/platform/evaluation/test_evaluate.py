@@ -82,6 +82,21 @@ def test_a_protocol_with_randomness_is_repeated_from_the_seed_on(
     assert again.per_seed[:2] == pytest.approx(score.per_seed[1:], abs=2 / 397)
 
 
+@pytest.mark.parametrize(("of_training", "of_test"), [(3, 2), (2, 3)])
+def test_classes_are_counted_in_both_sets(of_training: int, of_test: int) -> None:
+    """Each class is one colour that a probe names without fail, and some of 20 neighbours are of other classes."""
+
+    def colours(count: int) -> ImageSet:
+        labels = torch.arange(count).repeat(12)
+        images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
+        images[torch.arange(len(labels)), labels] = 200
+        return ImageSet("colours", images, labels, torch.arange(len(labels)), (), (0.3,) * 3, (0.4,) * 3)
+
+    scores = raw_pixel_scores(colours(of_training), colours(of_test), CONFIG, only=("knn", "linear", "ebclr-knn"))
+    known = min(1.0, of_training / of_test)
+    assert {name: score.value for name, score in scores.items()} == pytest.approx(dict.fromkeys(scores, known))
+
+
 def test_features_are_computed_once_for_all_probes(digits: tuple[ImageSet, ImageSet]) -> None:
     seen = 0
 

@@ -29,6 +29,19 @@ def test_trials_are_compared_at_the_last_epoch_that_half_of_them_reached(sweep_f
     assert found.values == pytest.approx((0.2, 1.2, 2.2))
 
 
+@pytest.mark.parametrize("lengths", [(5,), (4, 2), (4, 3, 1, 1), (4, 3, 2, 1), (3, 3, 2, 1, 1, 1), (4, 4, 4, 1, 1)])
+def test_exactly_half_of_the_trials_are_enough_to_be_compared(
+    sweep_folder: Callable[..., Any], lengths: tuple[int, ...]
+) -> None:
+    folder = sweep_folder()
+    for number, epochs in enumerate(lengths):
+        folder.search(number, [0.5] * epochs)
+    found = footing(folder.plan.space, read_sweep(folder.path).search)
+    reached = {epoch: sum(length >= epoch for length in lengths) for epoch in range(1, max(lengths) + 1)}
+    assert found.epoch == max(epoch for epoch, count in reached.items() if count >= len(lengths) / 2)
+    assert len(found.trials) == reached[found.epoch]
+
+
 def test_the_only_setting_that_matters_gets_nearly_all_importance(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()
     for number in range(40):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,3 +48,28 @@ def test_a_file_keeps_its_old_text_when_the_new_one_cannot_be_written(
 def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         atomic.write_json(tmp_path / "result.json", {"knn": float("nan")})
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_it_is_done(
+    tmp_path: Path, disk: Any
+) -> None:
+    atomic.write_bytes(tmp_path / "result.json", b"content")
+    (_, aside, _), *_ = disk.events
+    assert disk.events == [("sync", aside, b"content"), ("rename", aside, "result.json"), ("sync", ".", b"")]
+
+
+def test_a_folder_is_on_the_disk_with_all_files_before_it_takes_its_name(tmp_path: Path, disk: Any) -> None:
+    with atomic.new_folder(tmp_path / "whole") as folder:
+        (folder / "one").write_bytes(b"1")
+        (folder / "deep").mkdir()
+        (folder / "deep" / "two").write_bytes(b"2")
+        assert disk.events == []
+    aside = folder.name
+    *within, of_folder, rename, of_parent = disk.events
+    assert sorted(within) == [
+        ("sync", f"{aside}/deep", b""),
+        ("sync", f"{aside}/deep/two", b"2"),
+        ("sync", f"{aside}/one", b"1"),
+    ]
+    assert of_folder == ("sync", aside, b"")
+    assert (rename, of_parent) == (("rename", aside, "whole"), ("sync", ".", b""))

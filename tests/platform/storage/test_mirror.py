@@ -275,3 +275,21 @@ def test_a_checkpoint_that_the_copy_has_is_not_downloaded_again(remote: RemoteFo
     before = os.stat(remote.cache / "checkpoints/last-0000000004/model.safetensors").st_ino
     mirror.pull(("last",))
     assert os.stat(remote.cache / "checkpoints/last-0000000004/model.safetensors").st_ino == before
+
+
+def test_a_checkpoint_is_taken_from_the_store_manifest_first(
+    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[str] = []
+    store = Store(remote)
+    make_checkpoint(remote.cache, "last-0000000004")
+    fill(remote.cache, "result.json")
+    mirror = Mirror(remote, store=store)
+    mirror.push()
+    delete = store.delete
+    monkeypatch.setattr(store, "delete", lambda name: (deleted.append(name), delete(name)))
+    shutil.rmtree(remote.cache / "checkpoints" / "last-0000000004")
+    (remote.cache / "result.json").unlink()
+    mirror.push()
+    folder = "checkpoints/last-0000000004"
+    assert deleted == ["result.json", f"{folder}/manifest.json", f"{folder}/model.safetensors"]

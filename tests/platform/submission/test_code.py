@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,17 +32,21 @@ def test_the_packages_of_this_process_are_staged_with_their_data_and_without_cac
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_staged_code_runs_before_an_older_one_that_is_installed(tmp_path: Path) -> None:
+def test_staged_code_runs_before_an_older_one_that_is_installed(
+    tmp_path: Path, in_new_process: Callable[..., Any]
+) -> None:
+    def file_of_ebclab() -> str | None:
+        import ebclab
+        import energy_contrast.catalog  # noqa: F401
+
+        return ebclab.__file__
+
     (tmp_path / "new").mkdir()
     stage_code(tmp_path / "new")
     (tmp_path / "old" / "ebclab").mkdir(parents=True)
     (tmp_path / "old" / "ebclab" / "__init__.py").write_text("raise ImportError('older')")
-    code = "import ebclab, energy_contrast.catalog; print(ebclab.__file__)"
-    path = f"{tmp_path / 'new'}:{tmp_path / 'old'}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == str(tmp_path / "new" / "ebclab" / "__init__.py")
+    found = in_new_process(file_of_ebclab, PYTHONPATH=f"{tmp_path / 'new'}:{tmp_path / 'old'}")
+    assert found == str(tmp_path / "new" / "ebclab" / "__init__.py")
 
 
 def test_a_wheel_is_sent_as_what_it_holds(tmp_path: Path) -> None:

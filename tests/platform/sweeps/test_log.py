@@ -222,3 +222,21 @@ def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     log = SweepLog(tmp_path / "missing" / "trials.jsonl")
     with pytest.raises(RunError, match=r"trials\.jsonl: cannot be written, got No such file or directory"):
         log.append("started")
+
+
+def test_an_event_is_on_the_disk_before_it_is_applied_or_sent(path: Path, disk: Any) -> None:
+    class Sent:
+        """Brings nothing anywhere, and notes when it was asked to."""
+
+        def push(self) -> None:
+            disk.events.append(("push", path.name, path.read_bytes()))
+
+        push_soon = push
+
+    log = SweepLog(path, Sent())
+    log.append("started")
+    log.append("trial", trial="a", epochs=10, **FACTS)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    assert disk.events == [
+        (what, path.name, content) for content in (first, first + second) for what in ("sync", "push")
+    ]

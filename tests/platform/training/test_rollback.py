@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import ebclab
 from ebclab.config import compose
+from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
 from ebclab.training.display import SilentDisplay
+from ebclab.training.health.policy import Decision
+from ebclab.training.health.record import HealthRecord
+from ebclab.training.loop import Training
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
+from ebclab.training.rollback import RollbackController
+from energy_contrast.method import Batch, Method, StepOutput
 
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
@@ -144,3 +151,44 @@ def test_a_best_checkpoint_of_a_time_that_was_undone_is_forgotten(tmp_path: Path
     found = checkpoint.load(healed.path / "checkpoints", "best")
     assert found is not None
     assert found.step == healed.result["best"]["step"]
+
+
+class Stepping(Method):
+    """Has a sampler's step and learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(None, nn.Linear(2, 1))
+        self.register_buffer("step_scale", torch.ones(()))
+
+    def scale_step(self, factor: float) -> None:
+        self.step_scale.mul_(factor)
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        raise AssertionError("no step is made here")
+
+
+class NoImages:
+    """Two batches an epoch, which nobody asks for."""
+
+    num_batches = 2
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        raise AssertionError("no step is made here")
+
+
+def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_step_of_that_time(tmp_path: Path) -> None:
+    method = Stepping()
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
+    training = Training(method, optimizer, torch.Generator(), NoImages(), lambda step: 0.1, TrainingConfig())
+    record = HealthRecord()
+    controller = RollbackController(RunFolder(tmp_path), training, record, None, "act")
+    state = {**training.state(), "health": record.to_plain()}
+    healthy = checkpoint.Checkpoint(2, {"healthy": True}, method.state_dict(), state, {})
+    checkpoint.save(RunFolder(tmp_path).checkpoints, "last", healthy)
+    ill = Decision("roll_back", "the energies are too large", healthy=False)
+    scales = []
+    for _ in range(2):  # both times to the checkpoint whose scale is 1
+        training.step = 4
+        controller.act(ill)
+        scales.append((training.step, record.step_scale, float(method.step_scale)))
+    assert scales == [(2, 1 / 4, 1 / 4), (2, 1 / 16, 1 / 16)]

@@ -9,7 +9,6 @@ from urllib.error import URLError
 import pytest
 from torchvision import datasets
 
-from ebclab.data.sources import fetch as fetch_module
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.fetch import fetch
 from ebclab.errors import DataError
@@ -81,7 +80,14 @@ def test_torchvisions_own_failure_without_a_network_is_understood(
         raise URLError("no network in this test")
 
     monkeypatch.setattr("urllib.request.urlopen", no_network)
-    for name, host in (("fashion-mnist", "fashion-mnist.s3-website"), ("cifar10", "www.cs.toronto.edu")):
+    hosts = {
+        "mnist": "ossci-datasets",
+        "fashion-mnist": "fashion-mnist.s3-website",
+        "cifar10": "www.cs.toronto.edu",
+        "cifar100": "www.cs.toronto.edu",
+    }
+    assert hosts.keys() == {name for name, entry in DATASETS.items() if entry.folder}  # all that are stored
+    for name, host in hosts.items():
         with pytest.raises(DataError, match=f"from {host}.*no network in this test"):
             fetch(name, str(tmp_path), lambda line: None)
 
@@ -104,7 +110,3 @@ def test_digits_need_no_download(tmp_path: Path) -> None:
     fetch("digits", str(tmp_path), lines.append)
     assert lines == ["digits: comes with scikit-learn, nothing to download"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_stored_dataset_can_be_fetched() -> None:
-    assert set(fetch_module._sources()) == {name for name, entry in DATASETS.items() if entry.folder}

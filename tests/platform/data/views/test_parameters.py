@@ -1,6 +1,7 @@
 """Drawn parameters against torchvision's own draws, closed-form moments and binomial bounds."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -167,3 +168,23 @@ def test_drawing_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
     draw(JITTER)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("key", range(12))
+def test_a_box_is_the_one_that_the_hash_of_its_key_names(key: int, splitmix64_words: Callable[..., int]) -> None:
+    """A statistic cannot tell a ratio from its inverse, since their laws are the same; one image can."""
+    height, width = 40, 60
+    config = ViewsConfig(crop_scale_min=0.1, crop_scale_max=0.4, crop_ratio_min=0.5, crop_ratio_max=2.0)
+    top, left, areas, ratios = 10, 11, 12, 22  # slots; there are ten tries
+
+    def uniform(slot: int) -> float:
+        return (splitmix64_words(int.from_bytes(b"views"), 1, 0, key, 0, slot) % 2**64 >> 11) / 2**53
+
+    for attempt in range(10):  # as in torchvision
+        area = height * width * (0.1 + 0.3 * uniform(areas + attempt))
+        ratio = 0.5 * 4.0 ** uniform(ratios + attempt)  # width / height, uniform in its logarithm
+        rows, columns = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if rows <= height and columns <= width:
+            break
+    expected = (int(uniform(top) * (height - rows + 1)), int(uniform(left) * (width - columns + 1)), rows, columns)
+    assert tuple(int(field[key]) for field in draw(config, height, width)[:4]) == expected

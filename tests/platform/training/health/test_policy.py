@@ -161,3 +161,14 @@ def test_the_scale_of_an_energy_is_its_largest_size_and_at_least_a_nat() -> None
     assert energy_scale([-3.0, 2.0]) == 3.0
     assert energy_scale([0.1, -0.2]) == energy_scale([]) == 1.0
     assert energy_scale([math.inf, math.nan, -2.0]) == 2.0
+
+
+def test_at_its_bound_a_metric_is_still_on_the_better_side() -> None:
+    def judged(name: str, value: float, epochs: int = 1) -> Decision:
+        return make_decision(changed(healthy(10), **{name: [value] * epochs}), RULES, HealthState())
+
+    well, strange = Decision("continue", "", healthy=True), Decision("continue", "", healthy=False)
+    assert judged("chain_saturation", 0.5) == well
+    assert judged("chain_saturation", 0.9) == strange  # above it the run would go back
+    assert judged("effective_rank", 1.5, epochs=5) == well
+    assert judged("bank_movement", 1e-4, epochs=5) == well

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +99,17 @@ def test_groups_are_mixed_within_a_block(prepared: str, folder: Path) -> None:
     assert len(groups.unique()) == 5
     changes = int((groups[1:] != groups[:-1]).sum())
     assert changes > 28  # 49 * 40 / 49 = 40 expected of a fair shuffle, deviation about 2.7
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (0, 1), (7, 3)])
+def test_rows_of_a_group_come_in_the_order_of_a_hash_of_seed_epoch_and_key(
+    prepared: str, seed: int, epoch: int, splitmix64_words: Callable[..., int]
+) -> None:
+    plan = plan_of(prepared, rows_per_block=1024, seed=seed)
+    assert plan.num_blocks == 1
+    keys, salt = plan.train.keys.tolist(), int.from_bytes(b"rows")
+    expected = sorted(range(NUM_IMAGES), key=lambda row: splitmix64_words(salt, seed, epoch, keys[row]))
+    assert plan.block_rows(epoch, 0).tolist() == expected
 
 
 @pytest.mark.parametrize(

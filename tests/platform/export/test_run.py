@@ -1,0 +1,30 @@
+"""The card of an exported run shows the scores of the checkpoint that was exported, and of no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from ebclab.evaluation.intervals import make_score
+from ebclab.export.run import export_run
+
+from .conftest import FinishedSweep
+
+
+@pytest.mark.parametrize(("step", "is_shown"), [(2, True), (1, False), (3, False)])
+def test_scores_of_another_checkpoint_stay_off_the_card(
+    tmp_path: Path, sweep_of: Callable[..., FinishedSweep], step: int, is_shown: bool
+) -> None:
+    sweep = sweep_of()
+    sweep.add("0000", 0.5)  # its only checkpoint is of step 2
+    run = sweep.folder.trials / "0000"
+    score = make_score("knn", [0.75], num_images=400, detail="a probe")
+    found = {"step": step, "rows": {"simclr": {"knn": asdict(score)}}}
+    (run / "evaluation.json").write_text(json.dumps(found))
+    folder, notes = export_run(run, tmp_path / "out")
+    assert ("75.0" in (folder / "README.md").read_text()) == is_shown
+    assert any(note.startswith("no scores") for note in notes) != is_shown
