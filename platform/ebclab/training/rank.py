@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,11 +18,11 @@ from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.formatting import size
 from ebclab.runs import checkpoint, environment
-from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.storage import atomic
-from ebclab.storage.sync import Syncer, synced
+from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
@@ -69,7 +68,7 @@ class DeviceAssignment:
 
 
 def train_rank(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
 ) -> dict[str, Any]:
     """Start or continue a run on this rank and train to its end.
 
@@ -79,6 +78,7 @@ def train_rank(
         assignment: Where it is.
         display: Where progress is shown; only rank 0 shows any.
         stop: Whether somebody asked the run to stop; only rank 0 looks.
+        syncer: Brings what rank 0 writes to where the run lives.
 
     Returns:
         What result.json says; on ranks other than 0 nothing.
@@ -88,14 +88,10 @@ def train_rank(
         DivergedError: Numbers stopped being finite.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    ranks = prepared.training.ranks
-    remote = spec.run.remote if ranks.rank == 0 else None
-    with ExitStack() as stack:
-        syncer = ranks.together(lambda: stack.enter_context(synced(remote, NEEDED)))
-        if ranks.rank == 0:
-            return _lead(spec, prepared, assignment, display, stop, syncer)
-        _train(spec, prepared, None, _rollback(spec, prepared, None, continue_or_start(spec.run, prepared)))
-        return {}
+    if prepared.training.ranks.rank == 0:
+        return _lead(spec, prepared, assignment, display, stop, syncer)
+    _train(spec, prepared, None, _rollback(spec, prepared, None, continue_or_start(spec.run, prepared)))
+    return {}
 
 
 def _lead(
