@@ -76,7 +76,9 @@ def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None
     with claim(run, settings(3)):
         assert run.read_config() == settings(3)
         assert run.read_result() is None
-        assert run.checkpoints.is_dir()
+    new = RunFolder(tmp_path / "new")
+    with claim(new, settings(3)):
+        assert sorted(path.name for path in new.path.iterdir()) == [".lock", "checkpoints", "config.yaml"]
 
 
 @pytest.mark.parametrize("requests", range(8))
