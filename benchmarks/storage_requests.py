@@ -3,8 +3,8 @@
     python benchmarks/storage_requests.py [--measured FILE]
 
 Requests are counted where all of them go through (``Store``), in the sweep's process and in those of its trials, with a
-store on this disk; looks for a request to stop that find nothing are left out, since they go with time. What a call is on
-the wire is counted by a server that speaks S3's protocol on this machine.
+store on this disk; looks for a request to stop that find nothing are left out, since they go with time. What a call is
+on the wire is counted by a server that speaks S3's protocol on this machine.
 """
 
 from __future__ import annotations
