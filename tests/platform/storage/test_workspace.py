@@ -54,20 +54,20 @@ def visible(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def requests(monkeypatch: pytest.MonkeyPatch, note: Callable[[str], None]) -> Iterator[None]:
-    """Call ``note`` before every request to a store, with its kind and the file's name."""
+def requests(monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None]) -> Iterator[None]:
+    """Call ``tell`` before every request to a store, with its kind and the file's name."""
 
-    def noted(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    def told(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(store: Store, *given: Any) -> Any:
             name = given[1] if kind == "upload" else given[0] if given else ""
-            note(f"{kind} {name}".strip())
+            tell(f"{kind} {name}".strip())
             return own(store, *given)
 
         return call
 
     with monkeypatch.context() as patch:
         for kind in ("names", "stored", "read", "download", "upload", "write", "delete"):
-            patch.setattr(Store, kind, noted(kind, getattr(Store, kind)))
+            patch.setattr(Store, kind, told(kind, getattr(Store, kind)))
         yield
 
 
