@@ -18,6 +18,7 @@ import pytest
 from pyarrow import fs
 
 from ebclab.cli import main
+from ebclab.storage.lease import leased
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, remote_at
@@ -276,9 +277,8 @@ def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
 
 
 def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    from ebclab.storage.sync import leased
-
     remote = remote_at("s3://sets/busy/run")
+    assert remote is not None
     said: list[int] = []
     with leased(remote, "is training in this folder"):
         thread = threading.Thread(target=lambda: said.append(main(_command("s3://sets/busy", 1))))

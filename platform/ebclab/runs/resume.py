@@ -1,10 +1,9 @@
-"""The rules for entering the folder of a run again: whether it is new, unfinished or finished, and whose it is."""
+"""The rules for entering the folder of a run again: its state, its settings, and the process that holds it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
@@ -12,10 +11,7 @@ from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.storage import atomic
-from ebclab.storage.lock import held
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
-from ebclab.storage.sync import leased
+from ebclab.storage.sync import Syncer
 from energy_contrast.method import Method
 
 MAY_CHANGE = ("data.root", "training.epochs", "training.health", "evaluation.", "resources.")
@@ -28,33 +24,32 @@ State = Literal["new", "unfinished", "finished"]
 
 
 def find(
-    place: Path | RemoteFolder,
+    run: RunFolder,
     config: ExperimentConfig,
     methods: Mapping[str, type[Method]] | None = None,
     *,
     resume: bool,
-) -> tuple[RunFolder, State]:
-    """Look at the run at ``place`` with the eyes of a launch with ``config``; nothing but a copy is written.
+) -> State:
+    """Return the state of a run that a launch with ``config`` is about to enter; only files on this disk are read.
 
     Args:
-        place: The run folder.
+        run: The run; one in a store was pulled with the checkpoints that it needs.
         config: Resolved settings of this launch.
         methods: Methods by name; None means the catalogue.
-        resume: The user asked to continue; a missing run is then an error.
+        resume: Whether the user asked to continue; a missing run is then an error.
 
     Returns:
-        The folder, and whether the run in it is new, unfinished or finished (for as many epochs as ``config`` asks).
+        Whether the run is new, unfinished or finished (for as many epochs as ``config`` says).
 
     Raises:
         RunError: Nothing to resume, settings that differ, or a folder that holds something else.
     """
-    run = RunFolder.at(place).pull(NEEDED)
     if not run.config_path.exists():
         if resume:
             raise RunError(f"{run.address}: nothing to resume, no run of this name; leave --resume out to start one")
         if _holds_something(run):
             raise RunError(f"{run.address}: the folder holds something that is no run; choose another --name")
-        return run, "new"
+        return "new"
     before, now = to_mapping(run.read_config(methods)), to_mapping(config)
     changed = changed_settings(before, now, MAY_CHANGE, what="run")
     if changed:
@@ -65,38 +60,48 @@ def find(
         )
     result = run.read_result()
     if result is not None and result["epochs"] >= config.training.epochs:
-        return run, "finished"
+        return "finished"
     started = checkpoint.latest_path(run.checkpoints) is not None
     if resume and not started:
         raise RunError(
             f"{run.address}: nothing to resume, the run has no checkpoint yet; leave --resume out to start it"
         )
-    return run, "unfinished" if started else "new"
+    return "unfinished" if started else "new"
 
 
 def _holds_something(run: RunFolder) -> bool:
-    """Return whether anything visible lies in a folder; a copy may have empty folders of a run that was deleted."""
+    """Return whether the folder holds anything visible; empty folders in a local copy do not count."""
     if not run.path.exists():
         return False
-    found = run.path.iterdir() if run.remote is None else (path for path in run.path.rglob("*") if path.is_file())
-    return any(not path.relative_to(run.path).parts[0].startswith(".") for path in found)
+    inside = run.path.iterdir() if run.remote is None else (path for path in run.path.rglob("*") if path.is_file())
+    return any(not path.relative_to(run.path).parts[0].startswith(".") for path in inside)
 
 
 @contextmanager
-def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[None]:
-    """Make the run folder if need be, write its settings, and hold it for this process alone.
+def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[Syncer]:
+    """Hold the run folder for this process alone and write its settings; yield the folder's syncer.
 
     Raises:
         RunError: The folder cannot be written, or another process holds it.
     """
-    busy = "is training in this folder"
-    with leased(run.remote, busy), held(run.path, busy=busy, option="--runs", within=run.checkpoints.name):
-        atomic.write_text(run.config_path, to_yaml(config))
-        run.result_path.unlink(missing_ok=True)
-        if run.remote is not None:
-            Store(run.remote).delete(run.result_path.name)
-            run.send(run.config_path.name)
-        yield
+    with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
+        write_settings(run, config, syncer)
+        yield syncer
+
+
+def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> None:
+    """Write the settings of this launch into a run folder that this process has claimed.
+
+    Workers that train the run write into the store from then on, and ``syncer`` does no more.
+    """
+    run.result_path.unlink(missing_ok=True)
+    syncer.push()  # before the settings: an old result must never stand beside new settings
+    atomic.write_text(run.config_path, to_yaml(config))
+    run.checkpoints.mkdir(exist_ok=True)
+    if config.resources.workers:
+        syncer.hand_over()
+    else:
+        syncer.push()
 
 
 def changed_settings(
@@ -105,10 +110,10 @@ def changed_settings(
     """Return ``key: old in the run, new now`` for each setting that differs and may not.
 
     Args:
-        before: Nested settings of what is to be continued.
-        now: Those of this launch.
+        before: Nested settings of the run or sweep that is continued.
+        now: Nested settings of this launch.
         may_change: Keys, or sections that end in a dot, that may differ.
-        what: What is to be continued, in a word.
+        what: "run" or "sweep".
     """
     old, new = _flat(before), _flat(now)
     return [

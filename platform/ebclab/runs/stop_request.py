@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks the loop to save and stop, a second one aborts at once."""
+"""Requests to stop a run: Ctrl-C, SIGTERM, and signal files for runs on workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ebclab.storage.signal_file import SignalFile
 
 
 class Stop(Protocol):
-    """Whether somebody asked the run to stop."""
+    """A request to stop that may have been made."""
 
     @property
     def is_set(self) -> bool: ...
@@ -25,7 +25,7 @@ class Stop(Protocol):
 
 
 class StopFlag:
-    """Whether somebody asked the run to stop."""
+    """A request to stop within one process."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -36,42 +36,42 @@ class StopFlag:
 
 
 class FileRequest:
-    """A wish as a note, for a run whose training happens in other processes.
+    """A request through a signal file, for a run that trains in other processes.
 
     Args:
-        note: It is there when somebody has asked. A store that does not answer tells of no wish.
+        signal_file: Exists once the request was made. A store that does not answer counts as no request.
     """
 
-    def __init__(self, note: SignalFile) -> None:
-        self._note = note
+    def __init__(self, signal_file: SignalFile) -> None:
+        self._signal = signal_file
         self._seen, self._looked = False, -math.inf
 
     @property
     def is_set(self) -> bool:
-        """Somebody has asked."""
-        if not self._seen and time.monotonic() - self._looked >= self._note.pause:
+        """Whether the request was made."""
+        if not self._seen and time.monotonic() - self._looked >= self._signal.pause:
             self._looked = time.monotonic()
             try:
-                self._seen = self._note.read(patient=False) is not None
+                self._seen = self._signal.read(patient=False) is not None
             except UserError:
                 return False
         return self._seen
 
     def set(self) -> None:
-        """Ask; it is heard at the run's next log step."""
-        self._note.write(b"")
+        """Make the request; the run sees it at its next log step."""
+        self._signal.write(b"")
 
     def clear(self) -> None:
-        """Forget that somebody has asked."""
+        """Withdraw the request."""
         self._seen, self._looked = False, -math.inf
-        self._note.clear()
+        self._signal.clear()
 
 
 @contextmanager
 def stop_on_signals(flag: Stop) -> Iterator[None]:
-    """Set ``flag`` on the first SIGINT or SIGTERM; the second does what it always did.
+    """Set ``flag`` on the first SIGINT or SIGTERM, so that the loop saves and stops; the second one aborts at once.
 
-    Signals can be caught in a program's main thread only; elsewhere this does nothing.
+    Only the main thread of a program can catch signals; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

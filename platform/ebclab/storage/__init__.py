@@ -1,1 +1,1 @@
-"""Runs and sweeps that live in an object store: processes work in copies on their disks and keep it up to date."""
+"""Folders of runs and sweeps, on a disk or in an object store: reading, writing, locking and syncing them."""

@@ -1,4 +1,4 @@
-"""Local folders and object stores behind one face: list the files below a place, read one of them, add one."""
+"""One interface to local folders and object stores: list files, read one, write one."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ebclab.errors import DataError
 
 _COPIED_BYTES = 8 << 20  # at once
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
-"""How pyarrow's object stores name what they complain of, in the text of an OSError."""
+"""Marks an OSError of pyarrow as an object store's."""
 
 
 class Location:
-    """A folder or file, local or in an object store; small enough to be sent to other processes.
+    """A folder or file, local or in an object store; it can be sent to other processes.
 
-    An address may say more about the store after a question mark, as pyarrow reads it:
-    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. What is sent holds no credentials: every process
-    finds its own.
+    An address may hold options of the store after a question mark, as pyarrow reads them:
+    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. It holds no credentials: every process finds its
+    own.
 
     Args:
         path: A local path, or an address such as s3://bucket/folder or gs://bucket/folder.
-        setting: What the user calls it, for messages.
+        setting: Name of the setting that holds the path, for messages.
 
     Attributes:
-        path: The address without question mark and what follows, or the absolute local path.
+        path: The address without its options, or the absolute local path.
 
     Raises:
         DataError: The address is of no kind that can be opened, or holds credentials.
@@ -59,19 +59,19 @@ class Location:
             DataError: There is no such place, or it cannot be read.
         """
         try:
-            here = self.filesystem.get_file_info(self.inside)
-            if here.type == fs.FileType.NotFound:
+            info = self.filesystem.get_file_info(self.inside)
+            if info.type == fs.FileType.NotFound:
                 kind = "folder" if self.is_local else "bucket or folder"
                 raise DataError(
                     f"{self._setting}: no such {kind}, got {self.path}; give the folder that holds the files"
                 )
-            if here.type == fs.FileType.File:
-                return [""] if here.path.lower().endswith(suffixes) else []
-            found = self.filesystem.get_file_info(fs.FileSelector(self.inside, recursive=True))
+            if info.type == fs.FileType.File:
+                return [""] if info.path.lower().endswith(suffixes) else []
+            below = self.filesystem.get_file_info(fs.FileSelector(self.inside, recursive=True))
         except OSError as error:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
-        names = [info.path[start:] for info in found if info.type == fs.FileType.File]
+        names = [info.path[start:] for info in below if info.type == fs.FileType.File]
         return sorted(name for name in names if name.lower().endswith(suffixes) and not _is_hidden(name))
 
     def inner_path(self, name: str) -> str:
@@ -92,7 +92,7 @@ class Location:
             raise self._unreadable(error, name) from error
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of the file ``name`` below this place, or None when there is none.
+        """Return the size in bytes of the file ``name`` below this place, or None when there is none.
 
         Raises:
             DataError: The place cannot be read.
@@ -104,19 +104,19 @@ class Location:
         return size
 
     def require_empty(self) -> None:
-        """Refuse a place in an object store that cannot be reached or holds something.
+        """Refuse a place in an object store that cannot be reached or is not empty.
 
         Raises:
             DataError: There is no such bucket, it cannot be listed, or the folder is not empty.
         """
         try:
             bucket = self.filesystem.get_file_info(self.inside.partition("/")[0])
-            found = self.filesystem.get_file_info(fs.FileSelector(self.inside, allow_not_found=True))
+            content = self.filesystem.get_file_info(fs.FileSelector(self.inside, allow_not_found=True))
         except OSError as error:
             raise self._unwritable(error) from error
         if bucket.type == fs.FileType.NotFound:
             raise DataError(f"{self._setting}: no such bucket, got {self.path}; make it first")
-        if found:
+        if content:
             raise DataError(
                 f"{self._setting}: there is something already, got {self.path}; give a folder that is new or empty"
             )
@@ -134,7 +134,7 @@ class Location:
             raise self._unwritable(error) from error
 
     def storage_error(self, error: Exception, name: str) -> DataError | None:
-        """Return the error about the file ``name`` when ``error`` is the storage's, None when it is the content's."""
+        """Return a DataError when ``error`` is the storage's, and None when the content of the file ``name`` is bad."""
         if isinstance(error, FileNotFoundError | PermissionError) or _OF_THE_STORE.search(str(error)):
             return self._unreadable(error, name)
         return None
@@ -154,7 +154,7 @@ class Location:
 
 
 def _sparing(address: str) -> str:
-    """Return ``address`` as one at which S3 takes a small file in one request, not in the three of a file in parts."""
+    """Return ``address`` with the option that uploads a small file to S3 in one request in place of three."""
     if not address.startswith("s3://") or "allow_delayed_open=" in address:
         return address
     return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"

@@ -1,4 +1,4 @@
-"""Holding a folder in a store for one process, on whatever machine it runs."""
+"""The lease of a folder in a store: one process at a time holds it, on whatever machine it runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import json
 import os
 import socket
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ebclab.background import logged, repeating
 from ebclab.errors import RunError
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
@@ -18,19 +21,20 @@ _CLOCK = ".clock"
 LIFETIME = 60.0
 """Seconds without a sign of life after which a holder counts as dead."""
 
+_RENEWED = LIFETIME / 4  # seconds between signs of life
 
 _LOST: set[str] = set()
 """Addresses of folders that this process held until another one took them over."""
 
 
 class Lease:
-    """A sign of life in the store that keeps other processes out; it must be renewed well within its lifetime.
+    """A sign of life in the store that keeps other processes out; its holder renews it well within ``LIFETIME``.
 
-    A store has no lock: two processes that ask in the same instant may both get it, until the next renewal.
+    A store has no lock: two processes that ask in the same instant may both get the lease, until the next renewal.
 
     Args:
         remote: The folder.
-        busy: What the holder is doing, for messages.
+        busy: What the holder does, for messages.
     """
 
     def __init__(self, remote: RemoteFolder, busy: str) -> None:
@@ -38,7 +42,7 @@ class Lease:
         self._id = uuid.uuid4().hex
 
     def take(self) -> None:
-        """Hold the folder.
+        """Take the lease.
 
         Raises:
             RunError: Another process holds it, or the store refuses to be written to.
@@ -51,7 +55,7 @@ class Lease:
         """Give a sign of life.
 
         Raises:
-            RunError: Another process has taken the folder over, after this one had been silent for long.
+            RunError: Another process has taken the folder over, since this one was silent for too long.
         """
         _, holder = _holder(self._store)
         if holder.get("id") not in (None, self._id):
@@ -60,7 +64,7 @@ class Lease:
         self._sign()
 
     def give_back(self) -> None:
-        """Let others in, unless somebody has taken it over."""
+        """Remove the sign of life, unless it is another process's by now."""
         _, holder = _holder(self._store)
         if holder.get("id") == self._id:
             self._store.delete(NAME)
@@ -69,18 +73,33 @@ class Lease:
         self._store.write(NAME, json.dumps({"id": self._id, **_this_process()}).encode())
 
 
-def require_free(remote: RemoteFolder | None, busy: str) -> None:
-    """Refuse a folder that another process holds, before its copy on this machine is touched.
+@contextmanager
+def leased(remote: RemoteFolder, busy: str) -> Iterator[None]:
+    """Hold the lease of ``remote`` and renew it in a background thread.
+
+    Raises:
+        RunError: Another process holds it, or the store refuses.
+    """
+    lease = Lease(remote, busy)
+    lease.take()
+    try:
+        with repeating(lease.renew, _RENEWED):
+            yield
+    finally:
+        with logged():
+            lease.give_back()
+
+
+def require_free(remote: RemoteFolder, busy: str) -> None:
+    """Refuse a folder that another process holds.
 
     Args:
-        remote: The folder; None for one on a disk, which is held otherwise.
-        busy: What a holder is doing, for the message.
+        remote: The folder.
+        busy: What the holder does, for the message.
 
     Raises:
         RunError: It is held.
     """
-    if remote is None:
-        return
     store = Store(remote)
     age, holder = _holder(store)
     if age is None or _is_dead(holder):
@@ -96,10 +115,10 @@ def require_free(remote: RemoteFolder | None, busy: str) -> None:
 
 
 def require_not_lost(remote: RemoteFolder) -> None:
-    """Refuse to go on in a folder that another process has taken over from this one.
+    """Refuse to write into a folder that another process has taken over from this one.
 
     Raises:
-        RunError: It has.
+        RunError: Another process has taken it over.
     """
     if remote.address in _LOST:
         raise RunError(
@@ -109,26 +128,26 @@ def require_not_lost(remote: RemoteFolder) -> None:
 
 
 def held_by(remote: RemoteFolder) -> str:
-    """Return the host that works in the folder at this moment; empty when none does."""
+    """Return the host whose process holds the folder at this moment; empty when none does."""
     age, holder = _holder(Store(remote))
     return str(holder.get("host", "")) if age is not None and age < LIFETIME and not _is_dead(holder) else ""
 
 
 def _holder(store: Store) -> tuple[float | None, dict[str, object]]:
-    """Return the age in seconds of the newest sign of life and who gave it."""
-    found = store.stored(NAME)
-    if found is None or found.changed is None:
+    """Return the age in seconds of the newest sign of life, and what it says of its process."""
+    sign = store.stored(NAME)
+    if sign is None or sign.changed is None:
         return None, {}
     try:
         holder = json.loads(store.read(NAME))
     except (FileNotFoundError, ValueError):
         return None, {}
-    age = (datetime.now(UTC) - found.changed.astimezone(UTC)).total_seconds()
+    age = (datetime.now(UTC) - sign.changed.astimezone(UTC)).total_seconds()
     return age, holder if isinstance(holder, dict) else {}
 
 
 def _age_by_the_stores_clock(store: Store) -> float:
-    """Return the age in seconds of the newest sign of life, told by the store's clock alone."""
+    """Return the age in seconds of the newest sign of life by the store's clock alone."""
     store.write(_CLOCK, b"")
     now, sign = store.stored(_CLOCK), store.stored(NAME)
     store.delete(_CLOCK)
@@ -138,12 +157,12 @@ def _age_by_the_stores_clock(store: Store) -> float:
 
 
 def _this_process() -> dict[str, object]:
-    """Return what tells this process from all others, on this machine and elsewhere."""
+    """Return host, machine and number of this process, which together identify it."""
     return {"host": socket.gethostname(), "machine": _machine(), "process": os.getpid()}
 
 
 def _machine() -> str:
-    """Return what all processes that know each other's numbers have in common."""
+    """Return the identity of this boot and its process numbers: equal for processes that see each other's numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -152,7 +171,7 @@ def _machine() -> str:
 
 
 def _is_dead(holder: dict[str, object]) -> bool:
-    """Return whether the holder was a process of this machine that is gone."""
+    """Return whether the holder was a process of this machine that has ended."""
     process = holder.get("process")
     if holder.get("machine") != _machine() or not isinstance(process, int):
         return False

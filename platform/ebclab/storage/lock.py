@@ -1,4 +1,4 @@
-"""Holding the folder of a run or a sweep for one process, and whether somebody does."""
+"""The lock of a run or sweep folder on a disk."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ LOCK = ".lock"
 
 
 @contextmanager
-def held(folder: Path, *, busy: str, option: str, within: str = "") -> Iterator[None]:
-    """Make ``folder`` if need be, and one within it, and hold it for this process alone.
+def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
+    """Make ``folder`` if need be, and hold its lock.
 
     Args:
-        folder: Of a run or a sweep.
-        busy: What another process is doing when it holds the folder.
-        option: Option of the command line that chooses another folder.
-        within: Name of the folder within; empty for none.
+        folder: The folder of a run or a sweep.
+        busy: What a process that holds the lock does, for the message.
+        option: Option of the command line that chooses another parent folder.
 
     Raises:
-        RunError: The folder cannot be written, or another process holds it.
+        RunError: The folder cannot be written, or another process holds the lock.
     """
     try:
-        (folder / within).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a")
     except OSError as error:
         raise RunError(
@@ -42,10 +41,10 @@ def held(folder: Path, *, busy: str, option: str, within: str = "") -> Iterator[
 
 @contextmanager
 def kept_free(folder: Path) -> Iterator[bool]:
-    """Yield whether no process works in ``folder``; if so, none can begin to until the block is left."""
+    """Yield whether no process holds the lock of ``folder``; if so, none can take it until the block is left."""
     try:
         lock = (folder / LOCK).open("rb")
-    except FileNotFoundError:  # nobody has ever claimed it
+    except FileNotFoundError:  # no process has ever claimed the folder
         yield True
         return
     with lock:

@@ -1,9 +1,9 @@
-"""A copy and its home kept alike, in one direction at a time.
+"""Mirror: pulls a folder in a store into a local copy, or pushes the local copy into the store.
 
-The store is the truth when a process begins (``pull``), the copy while it works (``push``). Checkpoints are folders
-that a manifest completes: it is uploaded last and deleted first, and without it a checkpoint does not exist. So
-nothing that was broken off on its way is ever taken for whole. Names that begin with a dot stay where they are. A log
-that only grows is sent in parts (``parts``).
+The store is the truth when a process begins (``pull``), the local copy while it works (``push``). A manifest completes
+a checkpoint folder: it is uploaded last and deleted first, and a checkpoint without one does not exist. So an
+interrupted transfer is never taken for a whole checkpoint. Names that begin with a dot are neither pulled nor pushed. A
+log that only grows is sent in parts (``segmented_log``).
 """
 
 from __future__ import annotations
@@ -30,52 +30,60 @@ CHECKPOINTS = "checkpoints"
 
 _AT_ONCE = 16  # requests
 _NOT_PULLED = "tensorboard/"
-"""Grows only, and is read by people alone."""
+"""Pushed but not pulled: only people read it."""
+
+_Stamp = tuple[int, int, int]
+"""Size, time and number on its disk of a local file: a file that was replaced has another stamp."""
 
 
 class Mirror:
-    """Brings a copy up to date, or its home.
+    """Pulls and pushes one folder.
 
     Args:
-        remote: The folder, and whose copy of it is meant.
-        without: Names of folders directly within that are not this process's business.
-        store: Where the home is; None opens it.
+        remote: The folder, with the role of the local copy.
+        without: Names of folders directly within that other processes sync.
+        store: The folder's store; None opens it.
     """
 
     def __init__(self, remote: RemoteFolder, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
         self.remote = remote
         self.store = store or Store(remote)
         self._without = tuple(f"{name}/" for name in without)
-        self._sent: dict[str, tuple[int, int]] = {}  # name: size and time of the local file that the store has
-        self._parts: dict[str, list[Part]] = {}  # name: what of a growing file is in the store for good
+        self._sent: dict[str, _Stamp] = {}  # name: stamp of the local file that the store has
+        self._parts: dict[str, list[Part]] = {}  # name: parts of a growing file in the store
         self._lock = threading.Lock()
 
     def pull(self, kinds: Iterable[str] = ()) -> bool:
-        """Make the copy what the store holds; return whether the store holds anything.
+        """Make the local copy equal to the store; return whether the store holds anything.
 
         Args:
-            kinds: Which checkpoints are wanted ("last", "best", "kept"); others are not brought here.
+            kinds: Kinds of checkpoints to download ("last", "best", "kept"); others stay in the store.
         """
         with self._lock, _alone(self.remote.cache):
-            there = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
+            stored = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
             beginnings = tuple(f"{kind}-" for kind in kinds)
-            whole = _whole(there)
+            whole = _whole(stored)
             checkpoints = {folder for folder in whole if folder.rpartition("/")[2].startswith(beginnings)}
-            plain = [name for name in there if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
-            self._forget_what_is_not_there(set(plain), whole)
+            plain = [name for name in stored if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
+            self._delete_others(set(plain), whole)
             at_once(self._bring, plain)
-            at_once(lambda folder: self._fetch(folder, there), sorted(checkpoints))
-            self._sent = {name: _stamp(path) for name, path in self._local()}
-            return bool(there)
+            at_once(lambda folder: self._fetch(folder, stored), sorted(checkpoints))
+            self._sent = self._stamps()
+            return bool(stored)
+
+    def adopt(self) -> None:
+        """Take the local copy, which this process has just pulled, for equal to the store."""
+        with self._lock:
+            self._sent = self._stamps()
 
     def push(self) -> int:
-        """Make the store what the copy holds, as far as this mirror has brought it there; return the files uploaded."""
+        """Upload what has changed in the local copy and delete what is gone from it; return the number of uploads."""
         with self._lock:
-            local = {name: _stamp(path) for name, path in self._local()}
+            local = self._stamps()
             changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
             gone = [name for name in self._sent if name not in local]
             rewritten = {f"{folder}/{MANIFEST}" for folder in map(_checkpoint_of, changed) if folder}
-            for name in sorted(rewritten):  # from here on that checkpoint is not whole
+            for name in sorted(rewritten):  # from here on the checkpoint in the store is not whole
                 self._delete(name)
             for rank in sorted({_rank(name) for name in changed}):
                 at_once(lambda name: self._upload(name, local[name]), [n for n in changed if _rank(n) == rank])
@@ -87,7 +95,7 @@ class Mirror:
     def _bring(self, name: str) -> None:
         self._parts[name] = bring(self.store, name, self.remote.cache / name)
 
-    def _upload(self, name: str, stamp: tuple[int, int]) -> None:
+    def _upload(self, name: str, stamp: _Stamp) -> None:
         path = self.remote.cache / name
         try:
             if grows(name):
@@ -97,11 +105,11 @@ class Mirror:
         except FileNotFoundError:
             if path.exists():
                 raise
-            return  # deleted meanwhile; the next push deletes it there
+            return  # deleted meanwhile; the next push deletes it in the store
         self._sent[name] = stamp
 
     def _upload_rest(self, path: Path, name: str) -> None:
-        """Upload what a growing file has beyond its parts; a long rest becomes a part, whole before it is named."""
+        """Upload what follows the parts of a growing file; a long rest becomes a part, uploaded before it is listed."""
         parts = self._parts.get(name, [])
         with path.open("rb") as file:
             file.seek(sum(part.num_bytes for part in parts))
@@ -118,20 +126,20 @@ class Mirror:
         self._sent.pop(name, None)
         self._parts.pop(name, None)
 
-    def _fetch(self, folder: str, there: dict[str, Stored]) -> None:
-        """Download a checkpoint, unless the copy has it already."""
+    def _fetch(self, folder: str, stored: dict[str, Stored]) -> None:
+        """Download a checkpoint, unless the local copy has it already."""
         target = self.remote.cache / folder
         manifest = self.store.read(f"{folder}/{MANIFEST}")
-        names = [name for name in there if name.startswith(f"{folder}/")]
-        is_complete = all(_stamp(self.remote.cache / name)[0] == there[name].num_bytes for name in names)
+        names = [name for name in stored if name.startswith(f"{folder}/")]
+        is_complete = all(_stamp(self.remote.cache / name)[0] == stored[name].num_bytes for name in names)
         if is_complete and (target / MANIFEST).read_bytes() == manifest:
             return
         try:
             wanted = {f"{folder}/{name}" for name in json.loads(manifest)["files"]}
         except (ValueError, KeyError, TypeError):
-            wanted = set()  # whoever loads it says that it is damaged
+            wanted = set()  # loading it will report the damage
         if not wanted <= set(names):
-            return  # broken off by hand; not whole
+            return  # a file is missing: not whole
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:
             for name in names:
@@ -141,15 +149,19 @@ class Mirror:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _forget_what_is_not_there(self, plain: set[str], checkpoints: set[str]) -> None:
+    def _delete_others(self, plain: set[str], checkpoints: set[str]) -> None:
+        """Delete local files that are neither among ``plain`` nor in one of ``checkpoints``."""
         for name, path in list(self._local()):
             if name not in plain and _checkpoint_of(name) not in checkpoints:
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # the last file of its folder
+                with suppress(OSError):  # the folder holds other files
                     path.parent.rmdir()
 
+    def _stamps(self) -> dict[str, _Stamp]:
+        return {name: _stamp(path) for name, path in self._local()}
+
     def _local(self) -> Iterator[tuple[str, Path]]:
-        """Yield the files of the copy with their names, but for hidden ones and those of others."""
+        """Yield names and paths of local files, except hidden ones and those that other processes sync."""
         for folder, folders, files in os.walk(self.remote.cache):
             inside = Path(folder).relative_to(self.remote.cache)
             folders[:] = [name for name in sorted(folders) if self._is_ours(f"{(inside / name).as_posix()}/")]
@@ -162,10 +174,10 @@ class Mirror:
 
 
 @contextmanager
-def _alone(copy: Path) -> Iterator[None]:
-    """Keep other processes of this machine from pulling into the same copy."""
-    copy.mkdir(parents=True, exist_ok=True)
-    with (copy / ".pull").open("a") as file:
+def _alone(cache: Path) -> Iterator[None]:
+    """Keep other processes of this machine from pulling into the same local copy."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / ".pull").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -190,21 +202,21 @@ def _checkpoint_of(name: str) -> str:
 
 
 def _rank(name: str) -> int:
-    """Return when a file is uploaded: what completes others comes after them."""
+    """Return the rank of a file in the order of uploads: a file that completes others comes after them."""
     last = name.rpartition("/")[2]
     return 2 if last == RESULT else 1 if last == MANIFEST else 0
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp(path: Path) -> _Stamp:
     try:
-        found = path.stat()
+        info = path.stat()
     except FileNotFoundError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
+        return -1, -1, -1
+    return info.st_size, info.st_mtime_ns, info.st_ino
 
 
 def bring(store: Store, name: str, target: Path) -> list[Part]:
-    """Copy the file ``name`` to ``target``, which appears whole; return the parts that the store has it in.
+    """Download the file ``name`` to ``target``, which appears whole; return its parts in the store.
 
     Raises:
         RunError: A part is missing.
@@ -227,12 +239,12 @@ def bring(store: Store, name: str, target: Path) -> list[Part]:
 
 
 def beside(name: str, part: str) -> str:
-    """Return where the store holds a part of the file ``name``."""
+    """Return the name of a part of the file ``name`` in the store."""
     return f"{name.rpartition('/')[0]}/{part}".lstrip("/")
 
 
 def at_once(work: Callable[[str], object], names: list[str]) -> None:
-    """Do ``work`` for every name, several at a time; the first error is raised when all have ended."""
+    """Call ``work`` for every name, several at a time; raise the first error when all have ended."""
     if len(names) < 2:
         for name in names:
             work(name)

@@ -1,4 +1,4 @@
-"""The files of one folder in an object store; every request is repeated while the store does not answer."""
+"""The files of one folder in an object store; every request is retried while the store does not answer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COPIED_BYTES = 8 << 20  # at once
 
 @dataclass(frozen=True)
 class Stored:
-    """What a store says of a file.
+    """Size and time of a file in a store.
 
     Attributes:
-        num_bytes: Its size.
-        changed: When it was written, by the store's clock.
+        num_bytes: Its size in bytes.
+        changed: When it was last written, by the store's clock.
     """
 
     num_bytes: int
@@ -34,11 +34,11 @@ class Stored:
 
 
 class Store:
-    """The folder of ``remote`` in its store.
+    """The requests for the files of one remote folder.
 
     Args:
         remote: The folder.
-        seconds: For how long a request is repeated; None means what the environment says.
+        seconds: Seconds for which a request is retried; None means ``patience_seconds``.
 
     Raises:
         DataError: The address is of no kind that can be opened.
@@ -53,17 +53,17 @@ class Store:
         return self._remote.address
 
     def names(self) -> dict[str, Stored]:
-        """Return every file by its path below the folder; nothing when there is no such folder."""
+        """Return size and time of every file by its path below the folder; empty when there is no such folder."""
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
-        found = with_retries(
+        infos = with_retries(
             lambda: self._place.filesystem.get_file_info(selector), self._remote.address, seconds=self._seconds
         )
-        files = (info for info in found if info.type == fs.FileType.File and not info.path.endswith("/"))
+        files = (info for info in infos if info.type == fs.FileType.File and not info.path.endswith("/"))
         return {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
 
     def stored(self, name: str) -> Stored | None:
-        """Return what the store says of the file ``name``, or None when there is none."""
+        """Return size and time of the file ``name``, or None when there is none."""
         info = with_retries(
             lambda: self._place.filesystem.get_file_info(self._inner(name)), self._where(name), seconds=self._seconds
         )
@@ -83,7 +83,7 @@ class Store:
         return with_retries(read, self._where(name), seconds=self._seconds)
 
     def download(self, name: str, target: Path) -> None:
-        """Copy the file ``name`` to ``target``, which appears whole."""
+        """Download the file ``name`` to ``target``, which appears whole."""
 
         def download(aside: Path) -> None:
             with (
@@ -95,7 +95,7 @@ class Store:
         self._make(target, download, name)
 
     def keep(self, name: str, content: bytes, target: Path) -> None:
-        """Make ``content``, which the file ``name`` stands for, the local file ``target``, which appears whole."""
+        """Write ``content``, assembled from the file ``name``, to the local file ``target``, which appears whole."""
         self._make(target, lambda aside: aside.write_bytes(content), name)
 
     def _make(self, target: Path, write: Callable[[Path], object], name: str) -> None:
@@ -108,7 +108,7 @@ class Store:
             aside.unlink(missing_ok=True)
 
     def upload(self, source: Path, name: str) -> None:
-        """Copy a local file into the file ``name``."""
+        """Upload a local file as the file ``name``."""
 
         def upload() -> None:
             with source.open("rb") as file, self._opened(name) as target:
@@ -117,7 +117,7 @@ class Store:
         with_retries(upload, self._where(name), seconds=self._seconds)
 
     def write(self, name: str, content: bytes) -> None:
-        """Make ``content`` the file ``name``."""
+        """Upload ``content`` as the file ``name``."""
 
         def write() -> None:
             with self._opened(name) as target:
@@ -135,7 +135,7 @@ class Store:
             return
 
     def _opened(self, name: str) -> NativeFile:
-        """Return the file ``name``, open to be written; only disks (file:///) know folders that must be made first."""
+        """Open the file ``name`` to be written; on a disk (file:///) its folder is made first."""
         if isinstance(self._place.filesystem, fs.LocalFileSystem):
             self._place.filesystem.create_dir(self._inner(name).rpartition("/")[0], recursive=True)
         return self._place.filesystem.open_output_stream(self._inner(name))
@@ -148,13 +148,13 @@ class Store:
 
 
 def send(remote: RemoteFolder, *names: str) -> None:
-    """Upload files of this process's copy of ``remote``."""
+    """Upload files of the local copy of ``remote``."""
     for name in names:
         Store(remote).upload(remote.cache / name, name)
 
 
 def fetched(file: str) -> Path:
-    """Return a local path of a file that the user named by path or by address.
+    """Return the local path of a file that the user named by path or by address, downloaded if need be.
 
     Raises:
         RunError: There is no such file in the store, or it cannot be read.
@@ -178,7 +178,7 @@ def _opened(root: str, seconds: float | None) -> Location:
 
 @lru_cache(maxsize=16)
 def _place(root: str) -> Location:
-    """Return the opened root: opening asks the store for its region.
+    """Open the root once per process, since opening asks the store for its region.
 
     Raises:
         DataError: The address is of no kind that can be opened.

@@ -1,4 +1,4 @@
-"""Where a run or a sweep in an object store lives, and where each process keeps its copy of it."""
+"""RemoteFolder: a folder in an object store, and the local copies of it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ebclab.config.addresses import is_address
 from ebclab.errors import UserError
 
 COPIES = "EBCLAB_COPIES"
-"""Variable that names the folder for copies; ~/.cache/ebclab/copies when it is not set."""
+"""Variable that names the folder for local copies; ~/.cache/ebclab/copies when it is not set."""
 
 Role = Literal["user", "worker", "controller", "reader"]
-"""Whose copy: of the process that the user started, of a worker, of what starts workers, of one process that reads."""
+"""A process's role: started by the user, worker, controller of workers, or reader that changes nothing."""
 
 
 @dataclass(frozen=True)
 class RemoteFolder:
     """A folder in an object store.
 
-    Processes of different roles on one machine have copies of their own: a worker writes into its copy what the user's
-    process only reads into another one. Every process that only reads has a copy to itself, which ends with it.
+    Each role has its own local copy on a machine: the worker that writes must not share one with the user's process,
+    which pulls. Each reader process has a copy to itself, which is deleted when the process ends.
 
     Attributes:
-        root: Address of the folder that the user named, with what follows a question mark.
-        inside: Path of this folder below it; empty when it is the root itself, such as a bucket.
-        role: Whose copy is meant.
+        root: Address of the folder that the user named, with the options after its question mark.
+        inside: Path of this folder below the root; empty when it is the root itself, such as a bucket.
+        role: Role whose local copy ``cache`` is.
     """
 
     root: str
@@ -41,13 +41,13 @@ class RemoteFolder:
 
     @property
     def address(self) -> str:
-        """The folder's own address, as every verb takes it."""
+        """The folder's address, as every verb takes it."""
         base, mark, options = self.root.partition("?")
         return f"{'/'.join([base.rstrip('/'), self.inside]).rstrip('/')}{mark}{options}"
 
     @property
     def cache(self) -> Path:
-        """This role's copy on this machine's disk."""
+        """Path of the local copy of this role."""
         key = hashlib.sha256(self.root.encode()).hexdigest()[:16]
         if self.role == "reader":
             return _folder_of_this_process(cache_folder(), os.getpid()) / key / self.inside
@@ -57,12 +57,12 @@ class RemoteFolder:
         return replace(self, inside=f"{self.inside}/{name}".lstrip("/"))
 
     def of(self, role: Role) -> RemoteFolder:
-        """Return the same folder with the copy of another role."""
+        """Return the same folder with the local copy of another role."""
         return replace(self, role=role)
 
 
 def remote_in(parent: str | Path, name: str) -> RemoteFolder | None:
-    """Return the home of the folder ``name`` in ``parent``, or None when that is a local folder.
+    """Return the remote folder ``name`` in ``parent``, or None when ``parent`` is a local folder.
 
     Raises:
         UserError: The address names no bucket.
@@ -71,7 +71,7 @@ def remote_in(parent: str | Path, name: str) -> RemoteFolder | None:
 
 
 def remote_at(address: str | Path) -> RemoteFolder | None:
-    """Return the home that is a folder's own address, or None when it is a local path.
+    """Return the remote folder at ``address``, or None when that is a local path.
 
     Raises:
         UserError: The address names no bucket.
@@ -85,20 +85,20 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
     if not path:
         raise UserError(f"{text}: an address without a bucket; write {scheme}://BUCKET/FOLDER")
     parent, _, name = path.rpartition("/")
-    if not parent:  # nothing above it that could be opened
+    if not parent:  # a bucket has no parent that could be opened
         return RemoteFolder(f"{scheme}{separator}{path}{mark}{options}", "")
     return RemoteFolder(f"{scheme}{separator}{parent}{mark}{options}", name)
 
 
 def cache_folder() -> Path:
-    """Return the folder that holds this machine's copies."""
+    """Return the folder that holds the local copies of this machine."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(COPIES) or Path(cache) / "ebclab" / "copies").expanduser().absolute()
 
 
 @lru_cache(maxsize=16)
 def _folder_of_this_process(copies: Path, process: int) -> Path:
-    """Return the folder for what this process reads, which ends with it; those of killed processes are deleted."""
+    """Return the folder for the copies of this reader, deleted at its exit; delete those of killed readers."""
     host = socket.gethostname()
     for path in (copies / "readers").glob(f"{host}-*"):
         if not _is_alive(path.name.removeprefix(f"{host}-")):
@@ -109,12 +109,12 @@ def _folder_of_this_process(copies: Path, process: int) -> Path:
 
 
 def _forget(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # not a fork of it
+    if os.getpid() == process:  # a fork must not delete it
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_alive(process: str) -> bool:
-    """Return whether a process of this machine lives, or cannot be told from one that does."""
+    """Return whether a process of this machine is alive; True when that cannot be known."""
     try:
         os.kill(int(process), 0)
     except ProcessLookupError:

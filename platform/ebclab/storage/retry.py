@@ -1,4 +1,4 @@
-"""A store that does not answer is asked again, ever less often, before a run is given up."""
+"""Retries with growing pauses while a store does not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from ebclab.errors import StoreError, UserError
 
 PATIENCE = "EBCLAB_STORAGE_PATIENCE"
-"""Variable that says for how many seconds a store is asked again; 600 when it is not set."""
+"""Variable that holds for how many seconds a request is retried; 600 when it is not set."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
 _LASTING = re.compile(
@@ -23,7 +23,7 @@ _LASTING = re.compile(
     r"|HTTP response code 40[13]|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED|bucket does not exist",
     re.IGNORECASE,
 )
-"""What a store says that it will say again."""
+"""Errors that a retry would meet again."""
 
 _OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def patience_seconds() -> float:
-    """Return for how long a store is asked again.
+    """Return for how many seconds a request is retried.
 
     Raises:
         UserError: The variable holds no number of seconds.
@@ -48,16 +48,16 @@ def patience_seconds() -> float:
 
 
 def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
-    """Return what ``work`` returns, trying again while the store does not answer.
+    """Return what ``work`` returns; retry while the store does not answer.
 
     Args:
-        work: Asks the store for something; may be done again.
-        where: What it is about, for messages.
-        seconds: For how long; None means ``patience_seconds``.
+        work: The request; it may run several times.
+        where: Address of the file or folder, for messages.
+        seconds: Seconds for which to retry; None means ``patience_seconds``.
 
     Raises:
         FileNotFoundError: There is no such file.
-        StoreError: The store refuses, or has not answered for so long, or this machine's disk is full.
+        StoreError: The store refuses, or has not answered in that time, or a disk of this machine is full.
     """
     allowed = patience_seconds() if seconds is None else seconds
     started, pause = time.monotonic(), _FIRST_PAUSE

@@ -1,8 +1,8 @@
-"""A log that only grows, as a store holds it: parts that never change, and one file that names them and has the rest.
+"""A growing log in a store: parts that never change, and one file that lists them and holds the rest.
 
-A store can only replace whole files, and a log of thousands of trials is sent thousands of times. The file that has the
-log's own name is the only truth and is replaced in one request, as a log in one piece is: a part that it does not name
-does not exist. Its first line names the parts; without such a line it is the whole log.
+A store can only replace whole files, and a log of thousands of trials is pushed thousands of times. The file under the
+log's own name is the only truth and is replaced in one request, like a log in one piece: a part that it does not list
+does not exist. Its first line lists the parts; without such a line the file is the whole log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 PART_BYTES = 64 << 10
-"""A rest that is longer becomes a part: about what is sent of a log each time."""
+"""A longer rest becomes a part, so that one push sends little more than this many bytes."""
 
 _GROWING = ("trials.jsonl",)
 _MARK = b'{"parts": '
@@ -24,8 +24,8 @@ class Part:
     """A piece of a log that will not change.
 
     Attributes:
-        name: Its file, beside the log; hidden, so that it is part of no copy.
-        num_bytes: Its length.
+        name: Its file, beside the log; hidden, so that no pull downloads it by itself.
+        num_bytes: Its length in bytes.
     """
 
     name: str
@@ -38,20 +38,20 @@ def grows(name: str) -> bool:
 
 
 def new_part(name: str, content: bytes) -> Part:
-    """Return the part that ``content`` becomes; its name is nobody else's."""
+    """Return a part for ``content``, under a unique name."""
     return Part(f".{name.rpartition('/')[2]}/{uuid.uuid4().hex}", len(content))
 
 
 def joined(parts: list[Part], rest: bytes) -> bytes:
-    """Return the file that stands for a log of ``parts`` and what follows them."""
+    """Return the content of the file that lists ``parts`` and holds the rest of the log."""
     if not parts:
         return rest
-    named = [[part.name, part.num_bytes] for part in parts]
-    return _MARK + json.dumps(named).encode() + b"}\n" + rest
+    listed = [[part.name, part.num_bytes] for part in parts]
+    return _MARK + json.dumps(listed).encode() + b"}\n" + rest
 
 
 def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
-    """Return the parts that a file names, in their order, and what follows them."""
+    """Return the parts that a file lists, in their order, and the rest of the log."""
     head, _, rest = content.partition(b"\n")
     if not head.startswith(_MARK):
         return [], content
@@ -59,6 +59,6 @@ def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
 
 
 def assembled(content: bytes, read: Callable[[str], bytes]) -> bytes:
-    """Return the log that the file with ``content`` stands for; ``read`` returns what the part of a name holds."""
+    """Return the whole log from the file's ``content``; ``read`` returns the content of a part by its name."""
     parts, rest = taken_apart(content)
     return b"".join([*(read(part.name) for part in parts), rest])

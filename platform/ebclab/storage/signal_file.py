@@ -1,4 +1,4 @@
-"""Short notes between the processes of a run, beside its files: a wish to stop, a reason not to go on."""
+"""Signal files: short messages between the processes of a run, such as a request to stop or a reason to give up."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ebclab.storage.remote import RemoteFolder
 
 
 class SignalFile(Protocol):
-    """A note that may be there or not."""
+    """A short message that exists or does not."""
 
     def read(self, *, patient: bool = True) -> bytes | None:
         """Return its content, or None without one; a store that does not answer is asked again if ``patient``."""
 
     def write(self, content: bytes) -> None:
-        """Put it there."""
+        """Make the signal, with this content."""
 
     def clear(self) -> None:
-        """Take it away, if it is there."""
+        """Remove the signal, if it exists."""
 
     @property
     def pause(self) -> float:
@@ -27,7 +27,7 @@ class SignalFile(Protocol):
 
 
 class LocalSignal:
-    """A note as a file.
+    """A signal that is a file on a disk.
 
     Args:
         path: The file.
@@ -39,48 +39,48 @@ class LocalSignal:
         self._path = path
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None without one; a store that does not answer is asked again if ``patient``."""
+        """Return its content, or None without one; a disk always answers."""
         try:
             return self._path.read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, content: bytes) -> None:
-        """Put it there, whole."""
+        """Make the signal in one step: no reader sees half of its content."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         aside = self._path.with_name(f"{self._path.name}.new")
         aside.write_bytes(content)
         aside.replace(self._path)
 
     def clear(self) -> None:
-        """Take it away, if it is there."""
+        """Remove the signal, if it exists."""
         self._path.unlink(missing_ok=True)
 
 
 class StoredSignal:
-    """A note as an object in a store.
+    """A signal that is an object in a store.
 
     Args:
-        remote: The folder it lies in.
-        name: Its name there.
+        remote: The folder that holds it.
+        name: Its name in that folder.
     """
 
     pause = 3.0
 
     def __init__(self, remote: RemoteFolder, name: str) -> None:
-        self._store, self._looker, self._name = Store(remote), Store(remote, seconds=0), name
+        self._store, self._impatient, self._name = Store(remote), Store(remote, seconds=0), name
 
     def read(self, *, patient: bool = True) -> bytes | None:
         """Return its content, or None without one; a store that does not answer is asked again if ``patient``."""
         try:
-            return (self._store if patient else self._looker).read(self._name)
+            return (self._store if patient else self._impatient).read(self._name)
         except FileNotFoundError:
             return None
 
     def write(self, content: bytes) -> None:
-        """Put it there."""
+        """Make the signal, with this content."""
         self._store.write(self._name, content)
 
     def clear(self) -> None:
-        """Take it away, if it is there."""
+        """Remove the signal, if it exists."""
         self._store.delete(self._name)

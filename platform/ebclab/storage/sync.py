@@ -1,72 +1,77 @@
-"""Keeps a home up to date while its copy is worked in."""
+"""Uploads what a process writes into a local copy, and downloads what other processes write."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ebclab.background import logged, repeating
-from ebclab.storage.lease import LIFETIME, Lease, require_not_lost
+from ebclab.background import repeating
+from ebclab.storage.lease import require_not_lost
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import RemoteFolder
 
-_PAUSE = 5.0  # seconds between looks at what is to be done
-_LOOK = 2.0  # seconds between looks at what others have written
-_RENEWED = LIFETIME / 4  # seconds between signs of life
-_log = logging.getLogger("ebclab.storage")
+_PUSH_SECONDS = 5.0  # between looks at whether a push is due
+_LOOK_SECONDS = 2.0  # between looks at what other processes have written
 
 
 class Syncer(Protocol):
-    """Whoever writes into a run or sweep folder tells it when something may be lost."""
+    """Brings what a process has written to where the run or sweep lives."""
 
     def push(self) -> None:
-        """Return when everything written so far is where it belongs."""
+        """Return when everything written so far is in the store."""
 
     def push_soon(self) -> None:
-        """See to it within some seconds that it gets there."""
+        """Have everything written so far uploaded within some seconds."""
+
+    def hand_over(self) -> None:
+        """Push for the last time: from here on, other processes write into the store."""
 
 
 class NoSync:
-    """For folders that are where they belong already."""
+    """The syncer of a folder on a disk: nothing is to be uploaded."""
 
     def push(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def push_soon(self) -> None:
-        """Nothing."""
+        """Do nothing."""
+
+    def hand_over(self) -> None:
+        """Do nothing."""
 
 
 class StoreSyncer:
-    """Uploads at once when told to, and in a thread of its own otherwise.
+    """Uploads at once on ``push``, and in a background thread after ``push_soon``.
 
     Args:
-        mirror: Of the folder.
+        mirror: Mirror of the folder.
     """
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._wanted = threading.Event()
+        self._wanted, self._is_over = threading.Event(), False
 
     def push(self) -> None:
-        """Upload what has changed.
+        """Upload what has changed; nothing after ``hand_over``.
 
         Raises:
-            RunError: The store refuses, or has not answered for long.
+            RunError: The store refuses, or has not answered for long, or another process has taken the folder over.
         """
         self._wanted.clear()
+        if self._is_over:
+            return
         require_not_lost(self._mirror.remote)
         self._mirror.push()
 
     def push_soon(self) -> None:
-        """Upload within some seconds; what goes wrong then is tried again."""
+        """Upload within some seconds; an upload that fails is tried again."""
         self._wanted.set()
 
     def push_if_wanted(self) -> None:
-        """Upload when somebody has asked for it."""
+        """Upload when ``push_soon`` was called."""
         if not self._wanted.is_set():
             return
         try:
@@ -75,28 +80,21 @@ class StoreSyncer:
             self._wanted.set()
             raise
 
+    def hand_over(self) -> None:
+        """Push for the last time: from here on, other processes write into the store."""
+        self.push()
+        self._is_over = True
+
 
 @contextmanager
-def synced(
-    remote: RemoteFolder | None, kinds: tuple[str, ...] = (), *, without: tuple[str, ...] = ()
-) -> Iterator[Syncer]:
-    """Pull ``remote``, then yield what keeps it up to date, also at the end, whatever that is.
-
-    Args:
-        remote: The folder; None for one on a disk, where nothing is to be done.
-        kinds: Kinds of the checkpoints to pull. Those that are not pulled stay in the store, whatever happens here.
-        without: Names of folders within that other processes look after.
+def synced(mirror: Mirror) -> Iterator[Syncer]:
+    """Yield a syncer for a mirror that has pulled; push once more at the end, whatever that is.
 
     Raises:
         RunError: The store refuses, or has not answered for long.
     """
-    if remote is None:
-        yield NoSync()
-        return
-    mirror = Mirror(remote, without=without)
-    mirror.pull(kinds)
     syncer = StoreSyncer(mirror)
-    with repeating(syncer.push_if_wanted, _PAUSE):
+    with repeating(syncer.push_if_wanted, _PUSH_SECONDS):
         try:
             yield syncer
         finally:
@@ -104,44 +102,21 @@ def synced(
 
 
 @contextmanager
-def leased(remote: RemoteFolder | None, busy: str) -> Iterator[None]:
-    """Hold ``remote`` for this process; a folder on a disk is held otherwise.
-
-    Raises:
-        RunError: Another process holds it, or the store refuses.
-    """
-    if remote is None:
-        yield
-        return
-    lease = Lease(remote, busy)
-    lease.take()
-    try:
-        with repeating(lease.renew, _RENEWED):
-            yield
-    finally:
-        with logged():
-            lease.give_back()
-
-
-@contextmanager
-def downloading(remote: RemoteFolder | None, name: str) -> Iterator[None]:
-    """Bring the copy of the file ``name`` up to date every few seconds, and the whole copy at the end.
+def downloading(remote: RemoteFolder, name: str) -> Iterator[None]:
+    """Download the file ``name`` every few seconds when it has changed, and the whole folder at the end.
 
     Args:
-        remote: The folder, in which others write; None for one on a disk.
+        remote: The folder, in which other processes write.
         name: The file.
     """
-    if remote is None:
-        yield
-        return
-    store, seen = Store(remote, seconds=0), [Stored(-1, None)]
+    store, last = Store(remote, seconds=0), [Stored(-1, None)]
 
     def look() -> None:
-        found = store.stored(name)
-        if found is not None and found != seen[0]:
+        stored = store.stored(name)
+        if stored is not None and stored != last[0]:
             store.download(name, remote.cache / name)
-            seen[0] = found
+            last[0] = stored
 
-    with repeating(look, _LOOK):
+    with repeating(look, _LOOK_SECONDS):
         yield
     Mirror(remote).pull()

@@ -1,4 +1,4 @@
-"""The folder of one sweep, and the rules for entering it again.
+"""SweepFolder: the folder of one sweep, and the rules for entering it again.
 
 sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  init.safetensors  tensorboard/
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.lock import held
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.remote import RemoteFolder, Role, remote_at
-from ebclab.storage.sync import Syncer, leased, synced
+from ebclab.storage.remote import RemoteFolder, Role
+from ebclab.storage.sync import Syncer
+from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from energy_contrast.method import Method
@@ -25,56 +25,32 @@ from energy_contrast.method import Method
 TRIALS = "trials"
 
 
-@dataclass(frozen=True)
-class SweepFolder:
-    """Paths of one sweep.
+class SweepFolder(Workspace):
+    """Paths and files of one sweep. Each trial's process syncs its own run folder."""
 
-    Attributes:
-        path: Absolute path.
-        remote: Where the sweep lives when ``path`` is this process's copy of it; None when it lives here.
-    """
-
-    path: Path
-    remote: RemoteFolder | None = None
+    busy = "works on this sweep"
+    option = "--sweeps"
+    others = (TRIALS,)
 
     @classmethod
-    def at(cls, place: str | Path | RemoteFolder) -> SweepFolder:
-        """Return the sweep at a path, an address or a home.
+    def at(cls, place: str | Path | RemoteFolder) -> Self:
+        """Return the sweep at a path, at an address, or of a remote folder.
 
         Raises:
             UserError: The address is that of a whole bucket.
         """
-        remote = place if isinstance(place, RemoteFolder) else remote_at(place)
-        if remote is not None and not remote.inside:
-            raise UserError(f"{remote.address}: a whole bucket, not a run or a sweep; name a folder in it")
-        return cls(Path(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
-
-    def of(self, role: Role) -> SweepFolder:
-        """Return the sweep as processes of ``role`` have it."""
-        return self if self.remote is None else SweepFolder.at(self.remote.of(role))
-
-    @property
-    def address(self) -> str:
-        """Where the sweep lives, as every verb takes it."""
-        return self.remote.address if self.remote else str(self.path)
+        sweep = super().at(place)
+        if sweep.remote is not None and not sweep.remote.inside:
+            raise UserError(f"{sweep.address}: a whole bucket, not a run or a sweep; name a folder in it")
+        return sweep
 
     @property
     def parent(self) -> str:
-        """Where it lives among other sweeps, as ``--sweeps`` takes it."""
+        """The folder that holds this sweep and others, as ``--sweeps`` takes it."""
         return self.remote.root if self.remote else str(self.path.parent)
 
-    def pull(self) -> SweepFolder:
-        """Make this process's copy what the store holds, trials left out; return this sweep.
-
-        Raises:
-            RunError: The store refuses, or has not answered for long.
-        """
-        if self.remote is not None:
-            Mirror(self.remote, without=(TRIALS,)).pull()
-        return self
-
-    def pull_all(self) -> SweepFolder:
-        """Make this process's copy what the store holds, but for checkpoints; return this sweep.
+    def pull_all(self) -> Self:
+        """Make the local copy equal to the store, trials included, checkpoints left out; return this sweep.
 
         Raises:
             RunError: The store refuses, or has not answered for long.
@@ -84,13 +60,13 @@ class SweepFolder:
         return self
 
     def run(self, name: str, role: Role | None = None) -> RunFolder:
-        """Return the run of a trial, as processes of ``role`` have it; None means whose this folder is."""
+        """Return the run of a trial with the local copy of ``role``; None means the role of this folder."""
         if self.remote is None:
             return RunFolder(self.trials / name)
         return RunFolder.at(self.remote.of(role or self.remote.role) / TRIALS / name)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
-        """Return what the sweep is.
+        """Return the plan of the sweep.
 
         Raises:
             UserError: There is no sweep, or its plan cannot be read.
@@ -98,21 +74,21 @@ class SweepFolder:
         return read_plan(self.plan, methods, self.address)
 
     def read_log(self, syncer: Syncer | None = None) -> SweepLog:
-        """Return the log as this process's copy has it.
+        """Return the log on this disk.
 
         Args:
-            syncer: Brings what is added to where the sweep lives; None when nothing will be.
+            syncer: Uploads what is appended; None when nothing will be appended.
         """
-        return SweepLog(self.log, syncer, (self.remote / self.log.name).address if self.remote else "")
+        return SweepLog(self.log, syncer, self.address_of(self.log))
 
     @property
     def plan(self) -> Path:
-        """What the sweep is."""
+        """The plan of the sweep."""
         return self.path / "sweep.yaml"
 
     @property
     def log(self) -> Path:
-        """Everything that happened: the only truth."""
+        """The log of everything that happened: the only truth."""
         return self.path / "trials.jsonl"
 
     @property
@@ -122,7 +98,7 @@ class SweepFolder:
 
     @property
     def initial_weights(self) -> Path:
-        """What the encoders of all trials start from, when it is not random."""
+        """The weights that the encoders of all trials start from, when they are not random."""
         return self.path / "init.safetensors"
 
     @property
@@ -132,7 +108,7 @@ class SweepFolder:
 
     @property
     def result(self) -> Path:
-        """Written last: it exists only when the sweep has finished."""
+        """What the sweep has found; written last, so it exists only when the sweep has finished."""
         return self.path / "result.json"
 
 
@@ -143,9 +119,9 @@ def finished_result(
 
     Args:
         folder: The sweep's folder.
-        plan: What is asked for now.
+        plan: The plan of this launch.
         methods: Methods by name.
-        resume: The user asked to continue; a missing sweep is then an error.
+        resume: Whether the user asked to continue; a missing sweep is then an error.
 
     Raises:
         RunError: Nothing to resume, another plan, or a folder that holds something else.
@@ -176,17 +152,12 @@ def _is_visible(inside: Path) -> bool:
 
 @contextmanager
 def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
-    """Make the sweep's folder if need be, write its plan, hold it for this process alone; yield what keeps its home.
+    """Hold the sweep's folder for this process alone and write its plan; yield the folder's syncer.
 
     Raises:
         RunError: The folder cannot be written, or another process holds it.
     """
-    busy = "works on this sweep"
-    with (
-        leased(folder.remote, busy),
-        held(folder.path, busy=busy, option="--sweeps"),
-        synced(folder.remote, without=(TRIALS,)) as syncer,
-    ):
+    with folder.claim() as syncer:
         write_plan(folder.plan, plan)  # first: a folder with anything else but no plan is not taken for a sweep
         folder.trials.mkdir(exist_ok=True)
         folder.result.unlink(missing_ok=True)

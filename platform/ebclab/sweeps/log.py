@@ -44,7 +44,7 @@ class SweepLog:
     def __init__(self, path: Path, syncer: Syncer | None = None, where: str = "") -> None:
         self.path = path
         self._where = where or str(path)
-        self._keeper = syncer or NoSync()
+        self._syncer = syncer or NoSync()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
         self.failure: RunError | None = None
@@ -69,10 +69,10 @@ class SweepLog:
             raise RunError(f"{self.path}: cannot be written, got {error.strerror or error}") from error
         self._apply(record)
         if event in _OF_MEASURING:
-            self._keeper.push_soon()
+            self._syncer.push_soon()
             return
         try:
-            self._keeper.push()
+            self._syncer.push()
         except RunError as error:
             self.failure = self.failure or error
 

@@ -12,7 +12,6 @@ from ebclab.config.names import require_folder_name
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
-from ebclab.storage.lease import require_free
 from ebclab.storage.remote import remote_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
@@ -60,7 +59,7 @@ def sweep(
     """
     name = default_name(plan) if name is None else require_folder_name(name)
     folder = SweepFolder.at(remote_in(sweeps, name) or Path(sweeps) / name)
-    require_free(folder.remote, "works on this sweep")
+    folder.require_free()
     folder.pull()
     methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
     plan, weights = with_initial_weights(plan, folder, methods)

@@ -15,12 +15,11 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
 from ebclab.hardware import resolve_device, set_threads
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.resume import claim, find
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.lease import require_free
 from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -81,13 +80,12 @@ def pretrain(
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
     name = default_name(config) if name is None else require_folder_name(name)
-    assignment = remote_in(runs, name) or Path(runs) / name
-    there = RunFolder.at(assignment)
-    require_free(there.remote, "is training in this folder")
-    there.pull()
-    before = there.read_config(methods).init if there.config_path.is_file() else None
+    run = RunFolder.at(remote_in(runs, name) or Path(runs) / name)
+    run.require_free()
+    run.pull(NEEDED)  # to look; what another process writes until this one has claimed the run is pulled then
+    before = run.read_config(methods).init if run.config_path.is_file() else None
     config, weights = with_digest(config, before)
-    run, state = find(assignment, config, methods, resume=resume)
+    state = find(run, config, methods, resume=resume)
     result = run.read_result()
     if state == "finished" and result is not None:
         return RunResult(run.path, result, was_finished=True, address=run.address)
@@ -107,8 +105,8 @@ def _train_here(spec: RunSpec, display: Display) -> dict[str, Any]:
     assignment = DeviceAssignment(device, set_threads(resources.threads))
     display.note(delivery_of(spec.config, spec.method_class, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
-    with claim(spec.run, spec.config), LogEvents(spec.run.metrics):
-        return train_rank(spec, prepared, assignment, display, StopFlag())
+    with claim(spec.run, spec.config) as syncer, LogEvents(spec.run.metrics):
+        return train_rank(spec, prepared, assignment, display, StopFlag(), syncer)
 
 
 def _train_on_workers(spec: RunSpec, display: Display) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,11 +20,11 @@ from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.formatting import size
 from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
-from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.storage import atomic
-from ebclab.storage.sync import Syncer, synced
+from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training, check_weights, train
@@ -72,7 +71,7 @@ class DeviceAssignment:
 
 
 def train_rank(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
 ) -> dict[str, Any]:
     """Start or continue a run on this rank and train to its end.
 
@@ -82,6 +81,7 @@ def train_rank(
         assignment: This rank's device and threads.
         display: Shows progress; only rank 0 uses it.
         stop: Set when somebody asks the run to stop; only rank 0 reads it.
+        syncer: Brings what rank 0 writes to the run's store.
 
     Returns:
         The content of result.json; on ranks other than 0 an empty dict.
@@ -91,15 +91,11 @@ def train_rank(
         DivergedError: Numbers stopped being finite.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    ranks = prepared.training.ranks
-    remote = spec.run.remote if ranks.rank == 0 else None
-    with ExitStack() as stack:
-        syncer = ranks.together(lambda: stack.enter_context(synced(remote, NEEDED)))
-        if ranks.rank == 0:
-            return _lead(spec, prepared, assignment, display, stop, syncer)
-        record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
-        _train(spec, prepared, None, _rollback(spec, prepared, record, None))
-        return {}
+    if prepared.training.ranks.rank == 0:
+        return _lead(spec, prepared, assignment, display, stop, syncer)
+    record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
+    _train(spec, prepared, None, _rollback(spec, prepared, record, None))
+    return {}
 
 
 def _lead(

@@ -16,9 +16,9 @@ from ebclab.inventory.folders import RunCollection, shelf_at
 from ebclab.inventory.listing import inventory
 from ebclab.storage import object_store as storage
 from ebclab.storage.filesystem import Location
+from ebclab.storage.lease import leased
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.sync import leased
 from ebclab.sweeps.log import SweepLog
 
 

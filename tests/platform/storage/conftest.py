@@ -12,7 +12,7 @@ from ebclab.storage.retry import PATIENCE
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
-    """The home of a run; the store is tmp_path/store, copies lie in tmp_path/copies, and nobody is patient."""
+    """The remote folder of a run; store and local copies are in tmp_path, and no request is retried."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.setenv(PATIENCE, "0")
     (tmp_path / "store").mkdir()
@@ -21,5 +21,5 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
-    """Where the store keeps that run."""
+    """The folder of that run in the store."""
     return tmp_path / "store" / "run"

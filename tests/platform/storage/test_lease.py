@@ -1,4 +1,4 @@
-"""One process at a time in a store's folder."""
+"""Leases: one process at a time holds a folder in a store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import pytest
 
 from ebclab.errors import RunError
 from ebclab.storage import lease
-from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by
+from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by, leased
+from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import RemoteFolder
-from ebclab.storage.sync import leased, synced
+from ebclab.storage.sync import synced
 
 
 def sign(there: Path, host: str, process: int, age: float) -> None:
-    """Leave a sign of life of somebody else."""
+    """Write the sign of life of a process on another machine."""
     there.mkdir(parents=True, exist_ok=True)
     (there / NAME).write_text(json.dumps({"id": "theirs", "host": host, "process": process}))
     stamp = (there / NAME).stat().st_mtime - age
@@ -66,7 +67,9 @@ def test_a_lease_that_was_taken_over_is_not_given_back(remote: RemoteFolder, the
 def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(remote: RemoteFolder, there: Path) -> None:
     mine = Lease(remote, "is training")
     mine.take()
-    with synced(remote) as syncer:
+    mirror = Mirror(remote)
+    mirror.pull()
+    with synced(mirror) as syncer:
         sign(there, "elsewhere", 1, 0)
         with pytest.raises(RunError, match="another process has taken over, since this one had given no sign of life"):
             mine.renew()

@@ -1,4 +1,4 @@
-"""Copies and homes: what is brought where, in which order, and what is never taken for whole."""
+"""Pulls and pushes: which files they move, in which order, and what is never taken for a whole checkpoint."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ebclab.storage import atomic
 from ebclab.storage.mirror import Mirror, whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
@@ -208,13 +209,13 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
     assert finished == (requests >= 9)
     other = remote.of("worker")
     Mirror(other).pull(("last", "best"))
-    found = {path.name: path for path in (other.cache / "checkpoints").iterdir()}
-    assert any(name.startswith("last-") for name in found)
-    for path in found.values():
+    pulled = {path.name: path for path in (other.cache / "checkpoints").iterdir()}
+    assert any(name.startswith("last-") for name in pulled)
+    for path in pulled.values():
         told = json.loads((path / "manifest.json").read_text())["files"]
         assert (path / "model.safetensors").read_text() == told["model.safetensors"]
     if finished:
-        assert sorted(found) == ["best-0000000004", "last-0000000008"]
+        assert sorted(pulled) == ["best-0000000004", "last-0000000008"]
 
 
 def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(
@@ -243,6 +244,33 @@ def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(
             mirror.push()
     fails = False
     mirror.push()
+    assert files(there) == visible(remote.cache)
+
+
+def test_a_file_that_was_replaced_by_one_of_equal_size_and_time_is_pushed(remote: RemoteFolder, there: Path) -> None:
+    # A clock ticks every few milliseconds, and settings are written right after they were pulled.
+    fill(there, "config.yaml")
+    mirror, path = Mirror(remote), remote.cache / "config.yaml"
+    mirror.pull()
+    before = path.stat()
+    atomic.write_text(path, "CONFIG.YAML")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert mirror.push() == 1
+    assert files(there) == {"config.yaml": "CONFIG.YAML"}
+
+
+def test_a_mirror_that_adopts_what_another_one_has_pulled_pushes_changes_only(
+    remote: RemoteFolder, there: Path
+) -> None:
+    fill(there, "config.yaml", "metrics.jsonl", "result.json")
+    make_checkpoint(there, "last-0000000004")
+    Mirror(remote).pull(("last",))
+    mirror = Mirror(remote)
+    mirror.adopt()
+    assert mirror.push() == 0
+    (remote.cache / "metrics.jsonl").write_text("longer")
+    (remote.cache / "result.json").unlink()
+    assert mirror.push() == 1
     assert files(there) == visible(remote.cache)
 
 

@@ -1,4 +1,4 @@
-"""Addresses and the copies behind them."""
+"""Addresses of remote folders, and their local copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_address_keeps_its_options_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/runs/one", "s3://bucket/runs/one/", "gs://b/one?scheme=http"])
-def test_the_address_of_a_folder_leads_to_the_home_that_has_it(address: str) -> None:
+def test_a_remote_folder_has_the_address_that_it_was_made_from(address: str) -> None:
     remote = remote_at(address)
     assert remote is not None
     assert remote.inside == "one"
@@ -32,18 +32,18 @@ def test_the_address_of_a_folder_leads_to_the_home_that_has_it(address: str) -> 
     assert remote_at(remote.address) == remote
 
 
-def test_local_folders_have_no_home_elsewhere() -> None:
+def test_a_local_path_is_no_remote_folder() -> None:
     assert remote_in("runs", "one") is None
     assert remote_at(Path("/runs/one")) is None
 
 
 def test_every_role_store_and_folder_has_a_copy_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path))
-    homes = [remote for root in ("s3://a", "s3://b") for name in ("one", "two") if (remote := remote_in(root, name))]
-    copies = {each.cache for remote in homes for each in (remote, remote.of("worker"), remote.of("controller"))}
+    folders = [remote for root in ("s3://a", "s3://b") for name in ("one", "two") if (remote := remote_in(root, name))]
+    copies = {each.cache for remote in folders for each in (remote, remote.of("worker"), remote.of("controller"))}
     assert len(copies) == 12
     assert all(tmp_path in copy.parents for copy in copies)
-    assert (homes[0] / "trials").cache == homes[0].cache / "trials"
+    assert (folders[0] / "trials").cache == folders[0].cache / "trials"
 
 
 def test_copies_lie_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_copies_lie_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/", "gs://bucket?scheme=http", "file:///disk"])
-def test_a_bucket_is_a_home_of_its_own(address: str) -> None:
+def test_a_bucket_is_a_remote_folder(address: str) -> None:
     remote = remote_at(address)
     assert remote is not None
     assert (remote.inside, remote.address) == ("", address.removesuffix("/"))

@@ -15,8 +15,8 @@ import pytest
 
 from ebclab.errors import RunError, UserError
 from ebclab.reports.reading import read_sweep
+from ebclab.storage.lease import leased
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.sync import leased
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.sweep import sweep

@@ -13,7 +13,7 @@ import torch
 from ebclab.config import compose
 from ebclab.errors import DivergedError, RunError
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
@@ -79,9 +79,8 @@ def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(run: Ru
     config = compose("vem-langevin", overrides=[*tiny, *plain, "encoder.batch_norm=none", "resources.threads=1"])
     cpu = torch.device("cpu")
     prepared = prepare(config, cpu, None, VemLangevin)
-    with pytest.raises(DivergedError) as caught:
-        train_rank(
-            RunSpec(run, config, VemLangevin, None, ()), prepared, DeviceAssignment(cpu, 1), SilentDisplay(), StopFlag()
-        )
+    spec = RunSpec(run, config, VemLangevin, None, ())
+    with pytest.raises(DivergedError) as caught, run.claim(NEEDED) as syncer:
+        train_rank(spec, prepared, DeviceAssignment(cpu, 1), SilentDisplay(), StopFlag(), syncer)
     assert f"the last good checkpoint is {run.address}/checkpoints/last-0000000002\n" in str(caught.value)
     assert str(run.path) not in str(caught.value)

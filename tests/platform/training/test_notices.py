@@ -6,6 +6,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Never
 
@@ -13,18 +14,21 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ebclab.config import compose
+from ebclab.cluster.placement import Placement
+from ebclab.cluster.versions import Origin
+from ebclab.config import compose, to_yaml
 from ebclab.errors import EbclabError, RunError
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import FileRequest, StopFlag
+from ebclab.storage import atomic
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
-from ebclab.storage.sync import StoreSyncer
-from ebclab.training import rank as one_rank
+from ebclab.storage.sync import NoSync, StoreSyncer
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
+from ebclab.training.ray_train.worker import train_on_worker
 from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
 
@@ -54,14 +58,10 @@ def train(run: RunFolder, *overrides: str, ranks: Ranks = ALONE, notice: int = -
     prepared = prepare(config, CPU, None, METHODS["simclr"], ranks)
     refused = ""
     run.path.mkdir(parents=True, exist_ok=True)
+    spec = RunSpec(run, config, METHODS["simclr"], None, ())
     try:
-        train_rank(
-            RunSpec(run, config, METHODS["simclr"], None, ()),
-            prepared,
-            DeviceAssignment(CPU, 1),
-            Notice(run, notice),
-            StopFlag(),
-        )
+        with run.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
+            train_rank(spec, prepared, DeviceAssignment(CPU, 1), Notice(run, notice), StopFlag(), syncer)
     except EbclabError as error:
         refused = str(error)
     return {"step": prepared.training.step, "refused": refused, "early": early(run.path)}
@@ -76,7 +76,7 @@ def early(path: Path) -> list[int]:
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
-    """The home of a run in a store, which is a folder."""
+    """A run in a store, which is a folder on this disk."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     (tmp_path / "store").mkdir()
     return RemoteFolder(f"file://{tmp_path}/store", "run")
@@ -89,9 +89,9 @@ def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
     there = tmp_path / "store" / "run"
     forgotten: list[tuple[int, list[int]]] = []
 
-    def look(wish: FileRequest) -> None:
+    def look(request: FileRequest) -> None:
         forgotten.append((checkpoint.newest_step(there / "checkpoints"), early(there)))
-        usual(wish)
+        usual(request)
 
     usual = FileRequest.clear
     monkeypatch.setattr(StoredSignal, "pause", 0.0)
@@ -150,8 +150,18 @@ def _refuse(*_: object, **__: object) -> Never:
 FAULTS: dict[str, tuple[Any, str, int]] = {  # what refuses, and the step at which all must stop
     "the checkpoint cannot be saved": (checkpoint, "save", 3),
     "the notice cannot be taken away": (FileRequest, "clear", 3),
-    "the store cannot be read": (one_rank, "synced", 0),
 }
+
+
+def enter(run: RunFolder, rank: int) -> dict[str, Any]:
+    """Train as a worker where rank 0 alone cannot pull the run; return what the worker returns."""
+    config = compose("simclr", overrides=TINY)
+    run.path.mkdir(exist_ok=True)
+    atomic.write_text(run.config_path, to_yaml(config))
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 0:
+            patch.setattr(RunFolder, "pull", _refuse)
+        return train_on_worker(RunSpec(run, config, METHODS["simclr"], None, ()), Placement((2,), 1, 0), Origin.here())
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
@@ -167,6 +177,7 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
                 if rank == 0:
                     patch.setattr(owner, attribute, _refuse)
                 found[name] = train(RunFolder(Path(place[0]) / name), OFTEN, ranks=ranks, notice=3)
+        found["entering"] = enter(RunFolder(Path(place[0]) / "entering"), rank)
         dist.barrier()  # the folder lasts until all have read what they need
     return found
 
@@ -180,6 +191,11 @@ def both(run_ranks: Callable[[str, int], list[Any]]) -> list[dict[str, Any]]:
 def test_two_ranks_save_between_epochs_and_go_on(both: list[dict[str, Any]]) -> None:
     for found in both:
         assert found["no fault"] == {"step": 6, "refused": "", "early": [3]}
+
+
+def test_a_store_that_rank_0_alone_cannot_read_ends_both_before_they_train(both: list[dict[str, Any]]) -> None:
+    for found in both:
+        assert found["entering"] == {"exit_code": 2, "text": "s3://runs/x: no permission"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -16,6 +16,9 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, InterruptedRunError, RunError
 from ebclab.runs import checkpoint
+from ebclab.storage.lease import NAME
+from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.remote import COPIES
 from ebclab.training.display import SilentDisplay
 from ebclab.training.recorder import Recorder
 from energy_contrast.contrastive.simclr import Simclr
@@ -218,3 +221,24 @@ def test_the_digits_are_held_out_by_key_whatever_the_seed(tmp_path: Path) -> Non
     assert torch.equal(held[0], held[1])
     test_keys = load_split("digits", None, "test").keys
     assert not set(held[0].tolist()) & set(test_keys.tolist())
+
+
+def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed_and_a_finished_one_to_look_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulls: list[bool] = []
+
+    def names(store: Store) -> dict[str, Stored]:
+        pulls.append((tmp_path / "store" / "run" / NAME).exists())
+        return usual(store)
+
+    usual = Store.names
+    monkeypatch.setattr(Store, "names", names)
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    tiny = ["data.train_limit=64", "training.batch_size=32", "resources.threads=1"]
+    config = compose("simclr", overrides=[*tiny, "training.epochs=1"])
+    for was_finished in (False, True):
+        pulls.clear()
+        found = ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=SilentDisplay())
+        assert found.was_finished == was_finished
+        assert pulls == ([False] if was_finished else [False, True])  # whether this process held the lease

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from torch import Tensor
 from ebclab.config import compose
 from ebclab.errors import DivergedError
 from ebclab.runs.checkpoint import Checkpoint
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.sync import NoSync
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -56,7 +58,8 @@ def run(
     spec = RunSpec(place, config, METHODS[method], None, ())
     refused = ""
     try:
-        train_rank(spec, prepared, DeviceAssignment(CPU, 1), SilentDisplay(), StopFlag())
+        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
+            train_rank(spec, prepared, DeviceAssignment(CPU, 1), SilentDisplay(), StopFlag(), syncer)
     except DivergedError as error:
         refused = str(error)
     training = prepared.training

@@ -20,12 +20,13 @@ from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
 from ebclab.hardware import resolve_device, set_threads
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import kept_weights
-from ebclab.runs.resume import claim, find
+from ebclab.runs.resume import find, write_settings
 from ebclab.storage import atomic
 from ebclab.storage.lease import LIFETIME
 from ebclab.storage.object_store import Store
+from ebclab.storage.sync import Syncer
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
@@ -99,18 +100,19 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
 
 def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
     config = trial_config(setup.config, turn.settings, seed=turn.seed, epochs=turn.epochs)
-    run, state = find(run.remote or run.path, config, setup.methods, resume=False)
     report = TurnReport(run, config.evaluation.objective)
-    if state == "finished":
-        report.replay()
-        return
-    weights = None
-    if setup.weights is not None and state == "new":
-        weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
-    spec = RunSpec(run, config, setup.methods[config.method_name], None, setup.command, weights)
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())
-        _claim_patiently(stack, run, config)
+        syncer = _claim_patiently(stack, run)  # pulls the run: no other process writes into it from here on
+        state = find(run, config, setup.methods, resume=False)
+        if state == "finished":
+            report.replay()
+            return
+        weights = None
+        if setup.weights is not None and state == "new":
+            weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
+        write_settings(run, config, syncer)
+        spec = RunSpec(run, config, setup.methods[config.method_name], None, setup.command, weights)
         if config.resources.workers:
             from ebclab.training.ray_train.launch import launch
 
@@ -123,7 +125,7 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         images = setup.images.split() if setup.images else None
         spec = replace(spec, images=images)
         prepared = prepare(config, device, images, spec.method_class, weights=weights)
-        train_rank(spec, prepared, place, report, run.stop)
+        train_rank(spec, prepared, place, report, run.stop, syncer)
 
 
 def _at_hand(weights: Path, folder: SweepFolder) -> Path:
@@ -150,15 +152,19 @@ def _no_warnings() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _claim_patiently(stack: ExitStack, run: RunFolder, config: ExperimentConfig) -> None:
-    """Hold the run folder, waiting for a moment while a dying process still does."""
+def _claim_patiently(stack: ExitStack, run: RunFolder) -> Syncer:
+    """Claim the run folder until ``stack`` is closed, waiting for a moment while a dying process still holds it.
+
+    Raises:
+        RunError: Another process holds it for longer, or it cannot be written.
+        StoreError: The store refuses, or has not answered for long.
+    """
     give_up = time.monotonic() + (_LOCK_SECONDS if run.remote is None else LIFETIME + _LOCK_SECONDS)
     while True:
         try:
-            stack.enter_context(claim(run, config))
-            return
-        except RunError:
-            if time.monotonic() > give_up:
+            return stack.enter_context(run.claim(NEEDED))
+        except RunError as error:
+            if isinstance(error, StoreError) or time.monotonic() > give_up:
                 raise
             time.sleep(0.2 if run.remote is None else 3.0)
 

@@ -30,7 +30,6 @@ from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_optio
 from ebclab.encoders import has_batch_norm
 from ebclab.errors import EbclabError, TrainingError
 from ebclab.hardware import resolve_device
-from ebclab.storage.sync import downloading
 from ebclab.training.display import Display
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.rank import RunSpec
@@ -64,7 +63,7 @@ def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
     choice = delivery_of(spec.config, spec.method_class, spec.images, here)
     display.note(choice.reason)
-    spec.run.note(REFUSAL).clear()
+    spec.run.signal(REFUSAL).clear()
     spec.run.save_now.clear()
     follower = RunFollower(spec.run.metrics, spec.config.training.epochs, display)
     with cluster_session(resources.address or os.environ.get("RAY_ADDRESS") or "local", display) as head:
@@ -75,7 +74,7 @@ def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(spec, placement, stream)
         try:
-            with downloading(spec.run.remote, spec.run.metrics.path.name), on_drain(partial(_save_now, spec, display)):
+            with spec.run.downloading(spec.run.metrics.path.name), on_drain(partial(_save_now, spec, display)):
                 outcome = watch(trainer.fit, follower, spec.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
             raise (head.lost() or _failure(spec, error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import NEEDED
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.storage import atomic
+from ebclab.storage.sync import NoSync
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -63,7 +65,7 @@ def train_on_worker(
     """
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))
-    refusal = spec.run.note(REFUSAL)
+    refusal = spec.run.signal(REFUSAL)
     if text := refusal.read():
         refused: dict[str, Any] = json.loads(text)
         return refused
@@ -77,8 +79,12 @@ def train_on_worker(
         }
         spec.run.ray.mkdir(exist_ok=True)
         atomic.write_json(spec.run.ray / f"worker-{ranks.rank}.json", who)
-        with LogEvents(spec.run.metrics, active=ranks.rank == 0):
-            result = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop)
+        is_first = ranks.rank == 0
+        with (
+            LogEvents(spec.run.metrics, active=is_first),
+            spec.run.sync() if is_first else nullcontext(NoSync()) as syncer,
+        ):
+            result = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop, syncer)
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)

@@ -75,8 +75,9 @@ def test_the_loop_takes_the_clone_for_an_unfinished_run_with_the_trials_own_sett
     save(tmp_path / "trials", plan, good, 2)
     _, settings = clone_run(SweepFolder(tmp_path), plan, bad, good)
     config = trial_config(plan.config, settings, seed=bad.seed, epochs=bad.epochs)
-    assert find(tmp_path / "trials" / "bad-g1", config, resume=True)[1] == "unfinished"
-    assert RunFolder(tmp_path / "trials" / "bad-g1").read_config() == config
+    run = RunFolder(tmp_path / "trials" / "bad-g1")
+    assert find(run, config, resume=True) == "unfinished"
+    assert run.read_config() == config
 
 
 def test_the_files_are_the_donors_own_and_live_on_when_the_donor_deletes_its_names(

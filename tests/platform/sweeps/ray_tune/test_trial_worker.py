@@ -21,6 +21,8 @@ from ebclab.encoders import digest_of, new_encoder
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
+from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.remote import COPIES
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
@@ -145,6 +147,32 @@ def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_
     assert [(told.get("epoch"), told.get("objective")) for told in reports] == [
         (told.get("epoch"), told.get("objective")) for told in first
     ]
+
+
+def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_that_it_measured(
+    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulls: list[str] = []
+
+    def names(store: Store) -> dict[str, Stored]:
+        pulls.append(store.address)
+        return usual(store)
+
+    usual = Store.names
+    monkeypatch.setattr(Store, "names", names)
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    stored = replace(setup, folder=SweepFolder.at(f"file://{tmp_path}/store/sweep"))
+    run = stored.folder.run("0000", "worker")
+    for epochs in (1, 2, 2):  # the last turn finds a finished trial
+        reports.clear()
+        pulls.clear()
+        run_turn(turn(epochs), stored)
+        assert pulls == [run.address]
+        assert [told.get("epoch") for told in reports] == [*range(1, epochs + 1), None]
+        assert reports[-1] == {"outcome": "finished", "reason": ""}
+        assert not run.path.exists()
+        run.require_free()
+    assert (tmp_path / "store/sweep/trials/0000/result.json").exists()
 
 
 def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, reports: list[dict[str, Any]]) -> None:

@@ -1,0 +1,142 @@
+"""The folder that a run or a sweep works in: on a disk, or in an object store with a local copy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from ebclab.storage.lease import leased, require_free
+from ebclab.storage.lock import locked
+from ebclab.storage.mirror import MANIFEST, Mirror
+from ebclab.storage.object_store import Store, send
+from ebclab.storage.remote import RemoteFolder, Role, remote_at
+from ebclab.storage.signal_file import LocalSignal, SignalFile, StoredSignal
+from ebclab.storage.sync import NoSync, Syncer, downloading, synced
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A folder that one process at a time writes into.
+
+    Attributes:
+        path: Absolute path of the folder, or of this process's local copy of it.
+        remote: The folder in an object store; None when the folder is on a disk.
+        busy: What the process that holds the folder does, for messages.
+        option: Option of the command line that chooses another parent folder.
+        others: Names of folders directly within, which other processes sync.
+    """
+
+    path: Path
+    remote: RemoteFolder | None = None
+
+    busy: ClassVar[str]
+    option: ClassVar[str]
+    others: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def at(cls, place: str | Path | RemoteFolder) -> Self:
+        """Return the workspace at a path, at an address, or of a remote folder."""
+        remote = place if isinstance(place, RemoteFolder) else remote_at(place)
+        return cls(Path(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
+
+    def of(self, role: Role) -> Self:
+        """Return the same workspace with the local copy of processes of ``role``."""
+        return self if self.remote is None else type(self).at(self.remote.of(role))
+
+    @property
+    def address(self) -> str:
+        """The path or the address, as every verb takes it."""
+        return self.remote.address if self.remote else str(self.path)
+
+    def address_of(self, path: Path) -> str:
+        """Return what messages call a file directly in the folder."""
+        return (self.remote / path.name).address if self.remote else str(path)
+
+    def pull(self, kinds: tuple[str, ...] = ()) -> Self:
+        """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace.
+
+        Raises:
+            RunError: The store refuses, or has not answered for long.
+        """
+        if self.remote is not None:
+            Mirror(self.remote, without=self.others).pull(kinds)
+        return self
+
+    def send(self, *names: str) -> None:
+        """Upload files of the local copy; without names, all of them. Nothing in the store is deleted."""
+        if self.remote is None:
+            return
+        if names:
+            send(self.remote, *names)
+        else:
+            Mirror(self.remote, without=self.others).push()
+
+    def clear_store(self) -> None:
+        """Delete what a store holds of the folder, manifests first; a folder on a disk stays as it is."""
+        if self.remote is not None:
+            store = Store(self.remote)
+            for name in sorted(store.names(), key=lambda name: not name.endswith(MANIFEST)):
+                store.delete(name)
+
+    def remove(self) -> None:
+        """Delete the folder, in the store and on the disk."""
+        self.clear_store()
+        shutil.rmtree(self.path)
+
+    def signal(self, name: str) -> SignalFile:
+        """Return the signal file ``name``, through which processes that work in the folder speak to each other."""
+        return StoredSignal(self.remote, name) if self.remote else LocalSignal(self.path / name)
+
+    def downloading(self, name: str) -> AbstractContextManager[None]:
+        """Download the file ``name``, which another process writes, every few seconds, and everything at the end."""
+        return nullcontext() if self.remote is None else downloading(self.remote, name)
+
+    def require_free(self) -> None:
+        """Refuse a folder in a store that another process holds, before the local copy is touched.
+
+        A folder on a disk has no copy that a pull could spoil; ``claim`` refuses it.
+
+        Raises:
+            RunError: Another process holds it.
+        """
+        if self.remote is not None:
+            require_free(self.remote, self.busy)
+
+    @contextmanager
+    def claim(self, kinds: tuple[str, ...] = ()) -> Iterator[Syncer]:
+        """Make the folder if need be, hold it for this process alone, and sync it until the end.
+
+        The lease keeps out processes on other machines, the lock those on this one. The last push comes before the
+        lock and the lease are given back.
+
+        Args:
+            kinds: Kinds of the checkpoints to pull. Others stay in the store, whatever happens here.
+
+        Raises:
+            RunError: Another process holds the folder, it cannot be written, or the store does not answer.
+        """
+        with ExitStack() as stack:
+            if self.remote is not None:
+                stack.enter_context(leased(self.remote, self.busy))
+            stack.enter_context(locked(self.path, busy=self.busy, option=self.option))
+            if self.remote is None:
+                yield NoSync()
+                return
+            mirror = Mirror(self.remote, without=self.others)
+            mirror.pull(kinds)  # not before the lease: until then another process may still write
+            yield stack.enter_context(synced(mirror))
+
+    @contextmanager
+    def sync(self) -> Iterator[Syncer]:
+        """Sync a folder that this process has just pulled and that the process which launched it holds."""
+        if self.remote is None:
+            yield NoSync()
+            return
+        mirror = Mirror(self.remote, without=self.others)
+        mirror.adopt()
+        with synced(mirror) as syncer:
+            yield syncer

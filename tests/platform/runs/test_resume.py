@@ -1,0 +1,144 @@
+"""Entering a run again: its state, and what a store holds when the process dies while it writes its settings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Never
+
+import pytest
+
+from ebclab.config import ExperimentConfig, compose, to_yaml
+from ebclab.errors import RunError
+from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.resume import claim, find
+from ebclab.storage.lease import NAME
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES, RemoteFolder
+
+
+def settings(epochs: int, workers: int = 0) -> ExperimentConfig:
+    return compose("simclr", overrides=[f"training.epochs={epochs}", f"resources.workers={workers}"])
+
+
+def finish(folder: Path, epochs: int) -> None:
+    """Leave a run that has finished ``epochs`` epochs, with a checkpoint in name only."""
+    checkpoint = folder / "checkpoints" / "last-0000000004"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_text("weights")
+    (checkpoint / "manifest.json").write_text(json.dumps({"files": {"model.safetensors": ""}}))
+    (folder / "config.yaml").write_text(to_yaml(settings(epochs)))
+    (folder / "result.json").write_text(json.dumps({"epochs": epochs}))
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The folder of a run in the store."""
+    return tmp_path / "store" / "run"
+
+
+@pytest.fixture
+def run(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """That run, as the user's process has it."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    there.parent.mkdir()
+    return RunFolder.at(RemoteFolder(f"file://{tmp_path}/store", "run"))
+
+
+def test_a_run_is_new_unfinished_or_finished_for_as_many_epochs_as_are_asked(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    assert find(run, settings(2), resume=False) == "new"
+    finish(run.path, epochs=2)
+    assert find(run, settings(2), resume=True) == "finished"
+    assert find(run, settings(1), resume=True) == "finished"
+    assert find(run, settings(3), resume=True) == "unfinished"
+    shutil.rmtree(run.checkpoints)
+    assert find(run, settings(3), resume=False) == "new"
+    with pytest.raises(RunError, match="the run has no checkpoint yet; leave --resume out to start it"):
+        find(run, settings(3), resume=True)
+    with pytest.raises(RunError, match=r"run: this name belongs to a run with other settings(?s:.)*seed: 0 in the run"):
+        find(run, replace(settings(2), seed=1), resume=False)
+
+
+def test_a_process_killed_between_its_lock_and_its_settings_leaves_a_run_that_can_be_started(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    with run.claim(NEEDED):
+        pass
+    assert find(run, settings(2), resume=False) == "new"
+
+
+def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    finish(run.path, epochs=2)
+    with claim(run, settings(3)):
+        assert run.read_config() == settings(3)
+        assert run.read_result() is None
+    new = RunFolder(tmp_path / "new")
+    with claim(new, settings(3)):
+        assert sorted(path.name for path in new.path.iterdir()) == [".lock", "checkpoints", "config.yaml"]
+
+
+@pytest.mark.parametrize("requests", range(8))
+def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_beside_new_settings(
+    requests: int, run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(there, epochs=2)
+    left = requests
+
+    def dying(kind: str) -> Any:
+        own = getattr(Store, kind)
+
+        def call(store: Store, *given: Any) -> Any:
+            nonlocal left
+            if left == 0:  # and every request after it: the process is dead
+                raise KeyboardInterrupt
+            left -= 1
+            return own(store, *given)
+
+        return call
+
+    finished = False
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        for kind in ("upload", "write", "delete"):
+            patch.setattr(Store, kind, dying(kind))
+        with claim(run, settings(3)):
+            (run.path / "metrics.jsonl").write_text("one line")
+        finished = True
+    assert finished == (requests >= 5)  # lease, result, settings, log, lease
+    (there / NAME).unlink(missing_ok=True)  # as after its lifetime
+    other = run.of("worker").pull(NEEDED)
+    if other.read_result() is not None:
+        assert other.read_config() == settings(2)
+    state = find(other, settings(3), resume=True)
+    assert state == "unfinished"
+    with claim(other, settings(3)):
+        assert [path.name for path in other.checkpoints.iterdir()] == ["last-0000000004"]
+    assert other.pull().read_config() == settings(3)
+    assert not (there / "result.json").exists()
+
+
+@pytest.mark.parametrize(("workers", "logged"), [(0, "of this process"), (2, "of a worker")])
+def test_whoever_trains_brings_the_run_to_the_store(workers: int, logged: str, run: RunFolder, there: Path) -> None:
+    finish(there, epochs=2)
+    with claim(run, settings(3, workers)):
+        assert (there / "config.yaml").read_text() == to_yaml(settings(3, workers))
+        assert not (there / "result.json").exists()
+        (there / "metrics.jsonl").write_text("of a worker")
+        (run.path / "metrics.jsonl").write_text("of this process")
+    assert (there / "metrics.jsonl").read_text() == logged
+
+
+def test_a_finished_run_in_a_store_is_found_and_nothing_is_written(
+    run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Never:
+        raise AssertionError("a store that is only read was written to")
+
+    finish(there, epochs=2)
+    for kind in ("upload", "write", "delete"):
+        monkeypatch.setattr(Store, kind, refuse)
+    run.require_free()
+    assert find(run.pull(NEEDED), settings(2), resume=False) == "finished"

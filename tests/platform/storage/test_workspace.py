@@ -1,0 +1,288 @@
+"""Workspaces: who may write in them, in which order a claim takes and gives back, and what it brings to the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.errors import RunError
+from ebclab.storage import lease
+from ebclab.storage.lease import NAME, held_by, leased
+from ebclab.storage.lock import is_running
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.signal_file import LocalSignal, StoredSignal
+from ebclab.storage.sync import Syncer
+from ebclab.storage.workspace import Workspace
+
+
+class Folder(Workspace):
+    """A workspace in which other processes sync what is below ``trials``."""
+
+    busy = "is busy here"
+    option = "--folders"
+    others = ("trials",)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Folder:
+    """A workspace on a disk that does not exist yet."""
+    return Folder(tmp_path / "folders" / "one")
+
+
+@pytest.fixture
+def stored(remote: RemoteFolder) -> Folder:
+    """A workspace in a store that does not exist yet."""
+    return Folder.at(remote)
+
+
+def write(folder: Path, **texts: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
+def visible(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+@contextmanager
+def requests(monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None]) -> Iterator[None]:
+    """Call ``tell`` before every request to a store, with its kind and the file's name."""
+
+    def told(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(store: Store, *given: Any) -> Any:
+            name = given[1] if kind == "upload" else given[0] if given else ""
+            tell(f"{kind} {name}".strip())
+            return own(store, *given)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for kind in ("names", "stored", "read", "download", "upload", "write", "delete"):
+            patch.setattr(Store, kind, told(kind, getattr(Store, kind)))
+        yield
+
+
+def test_a_workspace_is_known_by_path_address_and_remote_folder(remote: RemoteFolder, tmp_path: Path) -> None:
+    stored = Folder.at(remote.address)
+    assert stored == Folder.at(remote) == Folder(remote.cache, remote)
+    assert stored.address == f"file://{tmp_path}/store/run"
+    assert stored.address_of(stored.path / "log") == f"file://{tmp_path}/store/run/log"
+    assert type(stored.of("worker")) is Folder
+    assert stored.of("worker").path == remote.of("worker").cache != stored.path
+    local = Folder.at(tmp_path / "a")
+    assert (local.of("worker"), local.address) == (local, str(tmp_path / "a"))
+    assert local.address_of(local.path / "log") == str(tmp_path / "a" / "log")
+
+
+def test_signals_lie_where_the_folder_lies(stored: Folder, local: Folder, there: Path) -> None:
+    for workspace, kind, place in ((stored, StoredSignal, there), (local, LocalSignal, local.path)):
+        signal = workspace.signal(".stop")
+        assert isinstance(signal, kind)
+        assert signal.read() is None
+        signal.write(b"now")
+        assert (place / ".stop").read_bytes() == signal.read() == b"now"
+        signal.clear()
+        assert not (place / ".stop").exists()
+
+
+def test_what_is_sent_is_added_and_what_is_removed_is_gone_on_both_sides(stored: Folder, there: Path) -> None:
+    write(there, old="old")
+    write(stored.path, a="a", b="b")
+    stored.send("a")
+    assert visible(there) == {"old": "old", "a": "a"}
+    stored.send()
+    assert visible(there) == {"old": "old", "a": "a", "b": "b"}
+    stored.remove()
+    assert not stored.path.exists()
+    assert visible(there) == {}
+
+
+def test_a_folder_on_a_disk_is_not_pulled_sent_or_downloaded_but_removed(local: Folder) -> None:
+    write(local.path, a="a")
+    local.require_free()
+    assert local.pull() is local
+    local.send()
+    local.clear_store()
+    with local.downloading("a"), local.sync() as syncer:
+        syncer.push()
+        syncer.push_soon()
+        syncer.hand_over()
+    assert visible(local.path) == {"a": "a"}
+    local.remove()
+    assert not local.path.exists()
+
+
+@pytest.mark.parametrize("place", ["local", "stored"])
+def test_one_claim_at_a_time_and_the_other_process_gets_a_sentence(
+    place: str, request: pytest.FixtureRequest, local: Folder
+) -> None:
+    workspace: Folder = request.getfixturevalue(place)
+    refusal = f"^{workspace.address}: another process is busy here"
+    with workspace.claim():
+        assert is_running(workspace.path)
+        with pytest.raises(RunError, match=refusal), workspace.claim():
+            pass
+        if workspace.remote is not None:
+            with pytest.raises(RunError, match=refusal):
+                workspace.require_free()
+            with pytest.raises(RunError, match=refusal), workspace.of("worker").claim():  # with another lock file
+                pass
+        with Folder(local.path.with_name("another")).claim():
+            pass
+    assert not is_running(workspace.path)
+    assert workspace.remote is None or not held_by(workspace.remote)
+    workspace.require_free()
+    with workspace.claim():
+        pass
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = Folder(tmp_path / "file" / "one")
+    with (
+        pytest.raises(
+            RunError, match="one: cannot be written, got Not a directory; choose another folder with --folders"
+        ),
+        folder.claim(),
+    ):
+        pass
+
+
+def test_a_refused_claim_leaves_the_local_copy_alone(stored: Folder, there: Path, remote: RemoteFolder) -> None:
+    write(there, log="in the store")
+    write(stored.path, log="newer than in the store")
+    with leased(remote, "is busy here"), pytest.raises(RunError, match="another process is busy"), stored.claim():
+        pass
+    assert visible(stored.path) == {"log": "newer than in the store"}
+
+
+def test_a_claim_takes_lease_and_lock_before_it_pulls_and_gives_them_back_after_its_last_push(
+    stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(there, log="old")
+    seen: list[tuple[str, bool]] = []
+
+    with (
+        requests(monkeypatch, lambda request: seen.append((request, is_running(stored.path)))),
+        stored.claim() as syncer,
+    ):
+        write(stored.path, log="newer", plan="new")
+        syncer.push()
+        write(stored.path, log="newest")
+    taken = [(f"stored {NAME}", False), (f"write {NAME}", False), ("names", True), ("download log", True)]
+    given_back = [(f"stored {NAME}", False), (f"read {NAME}", False), (f"delete {NAME}", False)]
+    assert seen[:4] == taken
+    assert sorted(seen[4:6]) == [("upload log", True), ("upload plan", True)]
+    assert seen[6:] == [("upload log", True), *given_back]
+    assert visible(there) == {"log": "newest", "plan": "new"}
+
+
+def test_what_another_process_wrote_between_a_look_and_the_claim_is_not_lost(stored: Folder, there: Path) -> None:
+    write(there, log="one line")
+    stored.pull()
+    write(there, log="two lines", result="found")
+    with stored.claim():
+        assert visible(stored.path) == {"log": "two lines", "result": "found"}
+    assert visible(there) == {"log": "two lines", "result": "found"}
+
+
+def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(stored: Folder, there: Path) -> None:
+    def work() -> None:
+        with stored.claim():
+            write(stored.path, log="until the error")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert visible(there) == {"log": "until the error"}
+    assert not (there / NAME).exists()
+    assert not is_running(stored.path)
+
+
+def test_a_claim_whose_pull_fails_gives_back(stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(store: Store) -> None:
+        raise RunError("the store refuses")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "names", refuse)
+        with pytest.raises(RunError, match="the store refuses"), stored.claim():
+            pass
+    assert not (there / NAME).exists()
+    assert not is_running(stored.path)
+
+
+def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(
+    stored: Folder, there: Path, remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_RENEWED", 0.01)
+    lost = "another process has taken over, since this one had given no sign of life"
+
+    def push_until_lost(syncer: Syncer) -> None:
+        give_up = time.monotonic() + 20
+        while time.monotonic() < give_up:  # until a renewal sees the other machine's lease
+            (there / ".theirs").write_text(json.dumps({"id": "theirs", "host": "elsewhere", "process": 1}))
+            os.replace(there / ".theirs", there / NAME)
+            syncer.push()
+
+    def work() -> None:
+        with stored.claim() as syncer:
+            with pytest.raises(RunError, match=lost):
+                push_until_lost(syncer)
+            write(there, log="theirs")
+            write(stored.path, log="mine")
+
+    with pytest.raises(RunError, match=lost):
+        work()
+    assert visible(there) == {"log": "theirs"}
+    assert held_by(remote) == "elsewhere"
+
+
+def test_after_a_hand_over_other_processes_write(stored: Folder, there: Path, remote: RemoteFolder) -> None:
+    with stored.claim() as syncer:
+        write(stored.path, plan="new")
+        syncer.hand_over()
+        assert visible(there) == {"plan": "new"}
+        write(stored.path, log="of this process")
+        write(there, log="of a worker")
+        syncer.push()
+        syncer.push_soon()
+        assert held_by(remote)  # the lease stays with this process
+    assert visible(there) == {"plan": "new", "log": "of a worker"}
+
+
+def test_a_worker_syncs_what_it_has_pulled_without_a_request(
+    stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(there, log="old", plan="plan")
+    stored.pull()
+    seen: list[str] = []
+    with requests(monkeypatch, seen.append), stored.sync() as syncer:
+        syncer.push()
+        assert seen == []
+        write(stored.path, log="longer")
+    assert seen == ["upload log"]
+    assert visible(there) == {"log": "longer", "plan": "plan"}
+
+
+def test_what_other_processes_sync_is_left_to_them(stored: Folder, there: Path) -> None:
+    write(there / "trials", a="in the store")
+    write(stored.path / "trials", b="in the copy")
+    with stored.claim():
+        assert visible(stored.path / "trials") == {"b": "in the copy"}
+    stored.send()
+    assert visible(there / "trials") == {"a": "in the store"}
+
+
+def test_a_file_of_other_processes_is_downloaded_when_the_work_ends(stored: Folder, there: Path) -> None:
+    with stored.downloading("log"):
+        write(there, log="of a worker", result="found")
+    assert visible(stored.path) == {"log": "of a worker", "result": "found"}
