@@ -5,12 +5,10 @@ config.yaml  environment.json  metrics.jsonl  tensorboard/  checkpoints/  result
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ebclab.config import ExperimentConfig, parse_yaml
 from ebclab.config.names import other_folder
@@ -18,6 +16,7 @@ from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
+from ebclab.runs.summary import RunSummary
 from ebclab.storage.mirror import MANIFEST, Mirror, whole_checkpoints
 from ebclab.storage.object_store import Store, send
 from ebclab.storage.remote import RemoteFolder, Role, remote_at
@@ -182,9 +181,12 @@ class RunFolder:
         text = self.config_path.read_text(encoding="utf-8")
         return parse_yaml(text, where=self._address_of(self.config_path), methods=methods)
 
-    def read_result(self) -> dict[str, Any] | None:
-        """Return what the finished run wrote, or None when it has not finished."""
+    def read_result(self) -> RunSummary | None:
+        """Return what the finished run wrote, or None when it has not finished.
+
+        Raises:
+            RunError: The file is not the result of a run.
+        """
         if not self.result_path.exists():
             return None
-        result: dict[str, Any] = json.loads(self.result_path.read_text(encoding="utf-8"))
-        return result
+        return RunSummary.read(self.result_path, self._address_of(self.result_path))
