@@ -1,4 +1,4 @@
-"""A phase of a sweep while it trains: search or confirmation, shown, timed, and stopped when somebody asks."""
+"""Run one phase of a sweep, search or confirmation: show it, time it, and stop it when the user asks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from ebclab.sweeps.scheduler import SweepScheduler
 
 @dataclass
 class Phase:
-    """Trials that are trained together.
+    """The trials of one phase.
 
     Attributes:
         folder: The sweep's folder.
-        plan: What the sweep is.
-        log: Its log.
+        plan: The sweep's plan.
+        log: The sweep's log.
         setup: What all trials share.
-        resources: What each of them gets.
+        resources: What each trial reserves.
         display: Where progress is shown.
-        proposals: Where the trials come from.
+        proposals: Source of the trials.
         seconds: Time for the phase; None means no limit.
     """
 
@@ -48,11 +48,11 @@ class Phase:
     seconds: float | None = None
 
     def run(self) -> None:
-        """Train all that is left to train.
+        """Train all trials that are not over.
 
         Raises:
-            InterruptedRunError: Somebody asked to stop.
-            VersionError: A machine that came runs other versions; everything is saved.
+            InterruptedRunError: The user asked to stop.
+            VersionError: A machine that joined runs other versions; everything is saved.
         """
         self._stop, self._started, self._over_time = StopFlag(), time.monotonic(), False
         self._notices, self._asked = Notices(), set[str]()
@@ -94,16 +94,14 @@ class Phase:
     def _on_step(self) -> None:
         self.display.show(self._scheduler.trials)
         if machines := self._notices.new():
-            self.display.note(
-                f"{', '.join(machines)} will be taken away: trials that train now save at their next log step"
-            )
+            self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
             for trial_id in self._scheduler.active:
                 with logged():
                     self._run(trial_id).save_now.set()
         elapsed = time.monotonic() - self._started
         if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
             self._over_time = True
-            self.display.note("the time for the search is over: trials that train now save and stop")
+            self.display.note("the time for the search is over: running trials save and stop")
             self._stop.set()
         if self.log.failure is not None:
             self._stop.set()
