@@ -101,7 +101,7 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
     assert sorted(path.name for path in (folder / "tensorboard").iterdir()) == [trial.id for trial in searched]
     lines = len(_log(folder))
     again = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SilentSweepDisplay())
-    assert again == json.loads((folder / "result.json").read_text())
+    assert again.to_mapping() == json.loads((folder / "result.json").read_text())
     assert len(_log(folder)) == lines  # a finished sweep only tells
 
 
@@ -380,7 +380,7 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
         ray.util.remove_placement_group(taken)
     first, second = _trials(tmp_path / "short").values()
     assert (first.state, second.state) == ("interrupted", "interrupted")
-    assert second.reason == "stopped before it had a place"
+    assert second.reason == "stopped before it had a process"
     assert [path.parent.name for path in tmp_path.glob("short/trials/*/metrics.jsonl")] == ["0000"]
     assert capsys.readouterr().out == ""  # nor does Tune tell of it
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from ebclab.cli.options import RESULTS, as_assignments, composed, takes
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
+    from ebclab.runs.summary import Throughput
     from ebclab.training.pretrain import RunResult
 
 
@@ -79,32 +79,31 @@ def report(run: RunResult) -> None:
     """Print what a finished run found and what can be done next."""
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
 
-    result = run.result
+    summary = run.summary
     if run.was_finished:
         typer.echo("this run had already finished; nothing was trained")
-    rate = result["images_per_second"]
     facts: dict[str, Any] = {
         "run": run.address,
-        "trained": f"{result['method']} on {result['dataset']}, {result['epochs']} epochs, {result['steps']} steps",
-        "time": f"{result['seconds']:,.0f} s" + _rate(rate),
+        "trained": f"{summary.method} on {summary.dataset}, {summary.epochs} epochs, {summary.steps} steps",
+        "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second),
     }
-    if best := result["best"]:
-        name, value = best["objective"], result["scores"][best["objective"]]
+    if best := summary.best:
+        name, value = best.objective, summary.scores[best.objective]
         facts[OBJECTIVES[name]] = (
-            f"{shown_score(name, value)} on {result['holdout_images']} images "
-            f"(best {shown_score(name, best['value'])} after epoch {best['epoch']})"
+            f"{shown_score(name, value)} on {summary.holdout_images} images "
+            f"(best {shown_score(name, best.value)} after epoch {best.epoch})"
         )
     facts["next"] = f"ebclab evaluate {shlex.quote(run.address)}"
     for key, value in facts.items():
         typer.echo(f"{key:>13}: {value}")
 
 
-def _rate(rate: Mapping[str, float] | None) -> str:
+def _rate(rate: Throughput | None) -> str:
     """Return images per second, with their spread where more than one time was taken."""
-    if not rate:
+    if rate is None:
         return ""
-    spread = f" +/- {rate['std']:,.0f}" if rate["std"] else ""
-    return f", {rate['mean']:,.0f}{spread} img/s"
+    spread = f" +/- {rate.std:,.0f}" if rate.std else ""
+    return f", {rate.mean:,.0f}{spread} img/s"
 
 
 def _worker_settings(workers: str | None) -> list[str]:

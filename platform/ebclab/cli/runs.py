@@ -28,10 +28,10 @@ def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
     """List runs and sweeps: how far they came, how good, how large."""
     from rich.console import Console
 
-    from ebclab.inventory.folders import shelf_at
+    from ebclab.inventory.folders import collection_at
     from ebclab.inventory.listing import inventory
 
-    places = shelf_at(runs, "runs", "--runs"), shelf_at(sweeps, "sweeps", "--sweeps")
+    places = collection_at(runs, "runs", "--runs"), collection_at(sweeps, "sweeps", "--sweeps")
     entries = inventory(*places)
     if not entries:
         typer.echo(f"no runs in {places[0].address} and no sweeps in {places[1].address}")

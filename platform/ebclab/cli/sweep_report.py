@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
     from ebclab.sweeps.ray_tune.launch import Limits
+    from ebclab.sweeps.results import ConfirmedSettings, SweepResult
 
 
 def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
@@ -33,30 +34,30 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     require_trainable(plan, split, METHODS)
     set_ray_switches()
     from ebclab.cluster.join import cluster_session
-    from ebclab.sweeps.ray_tune.launch import slots_of
+    from ebclab.sweeps.ray_tune.launch import resources_of
 
     with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
-        slots = slots_of(plan, limits)
+        resources = resources_of(plan, limits)
     table = Table(title=f"searched ({plan.space.where})", title_justify="left")
     for column in ("setting", "range", "now"):
         table.add_column(column, overflow="fold")
     for row in describe_space(plan.space, plan.config):
         table.add_row(*row)
     Console().print(table, markup=False)
-    bound = forecast(plan, slots, split, METHODS)
+    bound = forecast(plan, resources, split, METHODS)
     cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
         "search": f"{plan.trials} trials of at most {plan.epochs} epochs, {plan.search}, {plan.rules.scheduler}",
         "confirm": _confirm(plan),
         "objective": plan.config.evaluation.objective,
-        "resources": slots.in_words(),
+        "resources": resources.in_words(),
         "one epoch": f"about {bound.epoch_seconds:,.1f} s with the settings of now, from a few steps measured here",
         "longest time": f"{clock(bound.seconds)}, {bound.trial_hours:,.2f} trial-hours{cost}; less with early stopping",
     }
     _print_facts(facts)
 
 
-def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
+def print_result(result: SweepResult, plan: SweepPlan) -> None:
     """Print the confirmed settings, the test score of the winner and where everything lies."""
     from rich.console import Console
     from rich.table import Table
@@ -65,47 +66,36 @@ def print_result(result: dict[str, Any], plan: SweepPlan) -> None:
     from ebclab.formatting import clock
     from ebclab.storage.remote import remote_at
 
-    objective, where = result["objective"], result["path"]
+    objective, where = result.objective, result.path
 
-    def shown(entry: dict[str, Any]) -> str:
-        if entry.get("low") is None:
-            return shown_score(objective, entry["values"][0])
-        interval = f"{shown_score(objective, entry['low'])} to {shown_score(objective, entry['high'])}"
-        return f"{shown_score(objective, entry['mean'])} ({interval})"
+    def shown(entry: ConfirmedSettings) -> str:
+        mean = shown_score(objective, entry.mean)
+        if entry.low is None or entry.high is None:
+            return mean
+        return f"{mean} ({shown_score(objective, entry.low)} to {shown_score(objective, entry.high)})"
 
-    if result["candidates"]:
+    if result.candidates:
         table = Table(title="confirmed with other seeds", title_justify="left")
-        table.add_column("settings of trial")
+        table.add_column("settings of")
         table.add_column(f"{OBJECTIVES[objective]}, mean (95 %)", justify="right")
         table.add_column("seeds", justify="right")
-        for entry in result["candidates"]:
-            table.add_row(_named(entry, plan), shown(entry), f"{len(entry['values'])}/{entry['seeds_asked']}")
+        for entry in result.candidates:
+            table.add_row(entry.in_words(plan), shown(entry), f"{len(entry.values)}/{entry.seeds_asked}")
         Console().print(table, markup=False)
-    winner, saved = result["winner"], result["saved"]
+    winner = result.winner
+    settings = ", ".join(f"{key}={_short(value)}" for key, value in winner.settings.items())
     facts = {
-        "winner": f"{_named(winner, plan)}: " + ", ".join(f"{k}={_short(v)}" for k, v in winner["settings"].items()),
-        "trials": ", ".join(f"{count} {state}" for state, count in result["trials"].items()),
-        "time": f"{clock(result['seconds'])} of trials; early stopping saved about {clock(saved['seconds'])}",
+        "winner": f"{winner.in_words(plan)}: {settings}",
+        "trials": ", ".join(f"{count} {state}" for state, count in result.trials.items()),
+        "time": f"{clock(result.seconds)} of trials; early stopping saved about {clock(result.saved.seconds)}",
     }
-    if result["test"]:
-        facts["test set"] = ", ".join(f"{name} {score['mean']:.1%}" for name, score in result["test"].items())
+    if result.test:
+        facts["test set"] = ", ".join(f"{name} {score.mean:.1%}" for name, score in result.test.items())
     best = shlex.quote(
         (remote / "best.yaml").address if (remote := remote_at(where)) else str(Path(where) / "best.yaml")
     )
-    facts |= {"sweep": where, "next": f"ebclab pretrain {result['method']} --config {best}"}
+    facts |= {"sweep": where, "next": f"ebclab pretrain {result.method} --config {best}"}
     _print_facts(facts)
-
-
-def _named(entry: dict[str, Any], plan: SweepPlan) -> str:
-    """Return what a person calls confirmed settings."""
-    from ebclab.sweeps.proposals import BASELINE
-    from ebclab.sweeps.space.check import own_settings
-
-    start = "the starting settings"
-    if entry["trial"] == BASELINE:
-        return start
-    is_start = entry["settings"] == own_settings(plan.space, plan.config)
-    return f"{entry['trial']}, {start}" if is_start else str(entry["trial"])
 
 
 def _confirm(plan: SweepPlan) -> str:

@@ -1,10 +1,9 @@
-"""What a sweep found, best first: settings, how sure their score is, and the run whose weights stand for them."""
+"""The leaderboard of a sweep: settings by rank, their scores with intervals, and the run whose weights are exported."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import BASELINE, ranked
+from ebclab.sweeps.proposals import confirming_run, ranked
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SweepResult
 
 
 @dataclass(frozen=True)
@@ -25,62 +25,72 @@ class LeaderboardRow:
 
     Attributes:
         rank: From 1.
-        trial: Search trial that the settings are of, or "baseline" for those that the search started from.
-        run: Name of the run folder whose weights stand for them.
-        seed: Seed of that run.
-        settings: Searched settings by dotted key.
-        seeds: Seeds that were run.
-        values: The objective, one a seed.
-        seeds_asked: Seeds that were asked for; 0 when nothing was confirmed.
-        mean: Mean of ``values``.
-        std: Their standard deviation; none for one value alone.
-        low: Lower end of Student's 95 % interval of the mean over seeds; none for one value alone.
-        high: Upper end of it.
+        confirmed: The settings and what was measured with them; a trial of the search where nothing was confirmed.
+        run: Name of the run folder whose weights stand for them: the run of the first seed.
     """
 
     rank: int
-    trial: str
+    confirmed: ConfirmedSettings
     run: str
-    seed: int
-    settings: dict[str, Any]
-    seeds: list[int]
-    values: list[float]
-    seeds_asked: int
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
+
+    @property
+    def trial(self) -> str:
+        """Search trial that the settings come from, or "baseline"."""
+        return self.confirmed.source
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.confirmed.seeds[0]
 
     @property
     def folder(self) -> str:
-        """Name of its folder in an export."""
+        """Name of the row's folder in an export."""
         return f"{self.rank}-{self.trial}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the row as plain values."""
+        entry = self.confirmed
+        return {
+            "rank": self.rank,
+            "trial": self.trial,
+            "run": self.run,
+            "seed": self.seed,
+            "settings": entry.settings,
+            "seeds": entry.seeds,
+            "values": entry.values,
+            "seeds_asked": entry.seeds_asked,
+            "mean": entry.mean,
+            "std": entry.std,
+            "low": entry.low,
+            "high": entry.high,
+        }
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A sweep's places with what they were measured by.
+    """The settings that a sweep tried, ranked.
 
     Attributes:
         sweep: Name of the sweep.
-        plan: What the sweep is.
-        places: Best first.
-        test: Test scores of the first place by probe, each with mean and interval over seeds; empty when not read.
+        plan: The sweep's plan.
+        places: The rows, best first.
+        test: Test scores of the first row by probe; empty when the test set was not read.
         is_confirmed: The settings were run again with other seeds.
     """
 
     sweep: str
     plan: SweepPlan
     places: list[LeaderboardRow]
-    test: dict[str, dict[str, Any]]
+    test: dict[str, SeedScores]
     is_confirmed: bool
 
 
 def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
-    """Return what a finished sweep has confirmed; the first confirming seed stands for each set of settings.
+    """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed.
 
     Raises:
-        RunError: The sweep has not finished, or it confirmed nothing.
+        RunError: The sweep has not finished, its result cannot be read, or it confirmed nothing.
     """
     instead = "or export its best trials as they are with --unconfirmed"
     if not folder.result.is_file():
@@ -90,71 +100,52 @@ def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
             f"{folder.address}: the sweep has not finished, got no {folder.result.name}; "
             f"finish it with `{resume}`, {instead}"
         )
-    try:
-        result = json.loads(folder.result.read_text(encoding="utf-8"))
-        places = [_confirmed(rank, entry) for rank, entry in enumerate(result["candidates"], start=1)]
-        test = dict(result["test"] or {})
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder.result}: not the result of a sweep, got {error}; resume the sweep") from error
+    result = SweepResult.read(folder.result)
+    places = [
+        LeaderboardRow(rank, entry, confirming_run(entry.source, entry.seeds[0]))
+        for rank, entry in enumerate(result.candidates, start=1)
+    ]
     if not places:
         raise RunError(
             f"{folder.address}: nothing was confirmed, got --top {plan.top}; resume the sweep with --top 1, {instead}"
         )
-    return Leaderboard(folder.path.name, plan, places, test, is_confirmed=True)
+    return Leaderboard(folder.path.name, plan, places, result.test or {}, is_confirmed=True)
 
 
 def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
-    """Return the trials of a search, best first, each by the one value that it was chosen by.
+    """Return the leaderboard of a search: its trials, each with the one value that it was ranked by.
 
     Raises:
         RunError: No trial has measured anything.
     """
     places = [
-        LeaderboardRow(
-            rank, trial.id, trial.run_name, trial.seed, dict(trial.settings), [trial.seed], [value], 0, value, *_NONE
-        )
+        LeaderboardRow(rank, ConfirmedSettings.of_trial(trial), trial.run_name)
         for rank, trial in enumerate(ranked(folder.read_log().of_kind("search")), start=1)
-        for value in [trial.objectives[trial.epochs_done]]
     ]
     if not places:
         raise RunError(f"{folder.address}: no trial has measured anything, got nothing to export; resume the sweep")
     return Leaderboard(folder.path.name, plan, places, {}, is_confirmed=False)
 
 
-_NONE = (None, None, None)
-
-
-def _confirmed(rank: int, entry: dict[str, Any]) -> LeaderboardRow:
-    values = [float(value) for value in entry["values"]]
-    std, low, high = (None if entry[key] is None else float(entry[key]) for key in ("std", "low", "high"))
-    source, seeds = str(entry["trial"]), [int(seed) for seed in entry["seeds"]]
-    run, asked = f"confirm-{source}-seed{seeds[0]}", int(entry["seeds_asked"])
-    mean = float(entry["mean"])
-    return LeaderboardRow(
-        rank, source, run, seeds[0], dict(entry["settings"]), seeds, values, asked, mean, std, low, high
-    )
-
-
 def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
-    """Return what the card of one place tells of the sweep, one line a fact."""
-    plan, objective = board.plan, board.plan.config.evaluation.objective
-    shown = [shown_score(objective, value) for value in place.values]
-    by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(place.seeds, shown, strict=True))
+    """Return what the card of an exported encoder says about its sweep, one fact per line."""
+    plan, objective, entry = board.plan, board.plan.config.evaluation.objective, place.confirmed
+    shown = [shown_score(objective, value) for value in entry.values]
+    by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(entry.seeds, shown, strict=True))
     what = f"{OBJECTIVES[objective]} ({objective})"
-    where = "the settings that the search started from" if place.trial == BASELINE else f"trial {place.trial}"
     kind = "confirmed sets of settings" if board.is_confirmed else "trials of the search, not confirmed"
     lines = [
         f"sweep {board.sweep}: {plan.trials} trials of at most {plan.epochs} epochs, {plan.search}, "
         f"{plan.rules.scheduler}, method {plan.config.method_name}",
-        f"rank {place.rank} of {len(board.places)} {kind}, by the mean over seeds of {what}: {where}",
-        f"mean over {len(place.seeds)} of {max(place.seeds_asked, 1)} seeds: {_mean(objective, place)}; {by_seed}",
+        f"rank {place.rank} of {len(board.places)} {kind}, by the mean over seeds of {what}: {entry.in_words(plan)}",
+        f"mean over {len(entry.seeds)} of {max(entry.seeds_asked, 1)} seeds: {_mean(objective, entry)}; {by_seed}",
         f"these weights: seed {place.seed}, {_why(board)}",
         f"protocol: {_protocol(plan)}",
-        "searched settings: " + ", ".join(f"{key}={_short(value)}" for key, value in place.settings.items()),
+        "searched settings: " + ", ".join(f"{key}={_short(value)}" for key, value in entry.settings.items()),
     ]
     if place.rank == 1:
         lines += [
-            f"test set, {name}, mean over {len(score['values'])} seeds: {_mean('holdout_knn', score)}"
+            f"test set, {name}, mean over {len(score.values)} seeds: {_mean('holdout_knn', score)}"
             for name, score in board.test.items()
         ]
     return lines
@@ -175,12 +166,11 @@ def _protocol(plan: SweepPlan) -> str:
     )
 
 
-def _mean(objective: str, of: LeaderboardRow | dict[str, Any]) -> str:
-    entry = vars(of) if isinstance(of, LeaderboardRow) else of
-    mean = shown_score(objective, entry["mean"])
-    if entry["low"] is None:
+def _mean(objective: str, measured: ConfirmedSettings | SeedScores) -> str:
+    mean = shown_score(objective, measured.mean)
+    if measured.low is None or measured.high is None:
         return f"{mean}, one seed gives no interval"
-    return f"{mean}, 95 % interval {shown_score(objective, entry['low'])} to {shown_score(objective, entry['high'])}"
+    return f"{mean}, 95 % interval {shown_score(objective, measured.low)} to {shown_score(objective, measured.high)}"
 
 
 def _short(value: Any) -> str:
@@ -188,9 +178,9 @@ def _short(value: Any) -> str:
 
 
 def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[LeaderboardRow]) -> None:
-    """Write leaderboard.json and leaderboard.csv: every place, with its folder where it was exported."""
+    """Write leaderboard.json and leaderboard.csv: every row, and the folder of each exported one."""
     plan = board.plan
-    rows = [{**vars(place), "folder": place.folder if place in exported else None} for place in board.places]
+    rows = [{**place.to_mapping(), "folder": place.folder if place in exported else None} for place in board.places]
     whole = {
         "format": 1,
         "sweep": board.sweep,
@@ -199,7 +189,7 @@ def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[Leade
         "objective": plan.config.evaluation.objective,
         "protocol": _protocol(plan),
         "confirmed": board.is_confirmed,
-        "test": board.test,
+        "test": {name: score.to_mapping() for name, score in board.test.items()},
         "places": rows,
     }
     atomic.write_json(folder / "leaderboard.json", finite(whole))
@@ -207,7 +197,7 @@ def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[Leade
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Return one line a place; searched settings have a column each, several seeds or values stand in one cell."""
+    """Return one line per row; each searched setting has a column, and the seeds or values of a row share a cell."""
     plain = ["rank", "trial", "folder", "run", "seed", "mean", "std", "low", "high", "seeds_asked"]
     searched = sorted({key for row in rows for key in row["settings"]})
     text = io.StringIO()

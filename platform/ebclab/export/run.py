@@ -101,7 +101,7 @@ def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
     lines = [f"dataset: {trained.config.data.name}"]
     result = run.read_result()
     if result is not None:
-        lines.append(f"trained on {result['train_images']:,} images, {result['holdout_images']:,} held out")
+        lines.append(f"trained on {result.train_images:,} images, {result.holdout_images:,} held out")
     if start := trained.config.init.weights:
         lines.append(f"the encoder started from {start} (SHA-256 of the weights {trained.config.init.digest})")
     lines.append(f"{trained.epochs_done} epochs, {trained.step:,} optimizer steps, seed {trained.config.seed}")

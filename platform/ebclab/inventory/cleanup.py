@@ -1,4 +1,4 @@
-"""What of runs and sweeps can go without loss: weights that nobody will go on from, and what Ray left behind."""
+"""Find and delete files of runs and sweeps that nothing needs: spent checkpoints, and what Ray left behind."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 
-_GOES = ("last-*", "best-*")  # kept-* stay: somebody asked for them
+_GOES = ("last-*", "best-*")  # not kept-*: the user asked for those
 _log = logging.getLogger("ebclab.sweeps")
 
 
 @dataclass(frozen=True)
 class Waste:
-    """A folder that can go.
+    """A folder that can be deleted.
 
     Attributes:
         path: The folder.
-        owner: The run or sweep that it belongs to, whose lock protects it.
-        why: What it is, in words.
+        owner: The run or sweep that it belongs to and whose lock protects it.
+        why: What the folder holds, for people.
     """
 
     path: Path
@@ -36,31 +36,31 @@ class Waste:
 
 
 def find_waste(runs: Path, sweeps: Path) -> list[Waste]:
-    """Return what can go of the runs in one folder and the sweeps in another.
+    """Return what can be deleted from the runs in one folder and the sweeps in another.
 
-    What a process works in is left alone. Confirming runs, runs of their own, and the search trials that rank best
-    are never among it, nor is any trial that a resumed sweep would still go on with.
+    Nothing is returned of a run or sweep that a process works in, and no checkpoint of: runs outside sweeps, confirming
+    runs, the best search trials, and trials that a resumed sweep would continue.
     """
     owners = [*run_paths(runs), *sweep_paths(sweeps)]
     return [waste for owner in owners if not is_running(owner) for waste in _waste_of(owner)]
 
 
-def remove(found: Sequence[Waste]) -> tuple[int, list[Path]]:
-    """Remove what ``find_waste`` found, as far as it still can go.
+def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
+    """Delete what ``find_waste`` returned, unless it is needed by now.
 
     Returns:
-        Bytes that were freed, and the runs and sweeps in which a process has begun to work since.
+        Bytes that were freed, and the runs and sweeps that were left alone because a process works in them by now.
 
     Raises:
-        RunError: Something cannot be removed.
+        RunError: A folder cannot be deleted.
     """
     freed, busy = 0, []
-    for owner in dict.fromkeys(waste.owner for waste in found):
+    for owner in dict.fromkeys(waste.owner for waste in wasted):
         with kept_free(owner) as is_free:
             if not is_free:
                 busy.append(owner)
                 continue
-            asked = {waste.path for waste in found}
+            asked = {waste.path for waste in wasted}
             paths = [waste.path for waste in _waste_of(owner) if waste.path in asked]
             freed += room_freed(paths)
             for path in paths:
@@ -72,28 +72,28 @@ def remove(found: Sequence[Waste]) -> tuple[int, list[Path]]:
 
 
 def _waste_of(owner: Path) -> list[Waste]:
-    """Return what can go of a run or sweep in which no process works."""
-    found = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_folder(owner / ".ray") else []
+    """Return what can be deleted from a run or sweep in which no process works."""
+    wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_folder(owner / ".ray") else []
     if not SweepFolder(owner).plan.is_file():
-        return found
+        return wasted
     try:
         names = _spent_runs(SweepFolder(owner))
     except UserError as error:
         _log.warning("%s; its trials are left alone", error)
-        return found
+        return wasted
     for name in names:
         run = RunFolder(owner / "trials" / name)
         if _is_folder(run.path) and _is_folder(run.checkpoints) and not is_running(run.path):
             paths = sorted(path for pattern in _GOES for path in run.checkpoints.glob(pattern) if _is_folder(path))
-            found += [Waste(path, owner, "checkpoints of search trials that are over") for path in paths]
-    return found
+            wasted += [Waste(path, owner, "checkpoints of search trials that are over") for path in paths]
+    return wasted
 
 
 def _spent_runs(folder: SweepFolder) -> list[str]:
-    """Return the run folders of a search's trials whose weights nothing will need again."""
+    """Return the names of the run folders of search trials whose weights nothing needs any more."""
     plan = read_plan(folder.plan)
     if plan.rules.scheduler == "pbt" and not folder.result.is_file():
-        return []  # its members may still go on from each other's weights
+        return []  # its trials may still copy each other's weights
     trials = folder.read_log().of_kind("search")
     best = {trial.id for trial in ranked(trials)[: max(plan.top, 1)]}
     names = []

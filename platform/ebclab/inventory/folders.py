@@ -1,4 +1,4 @@
-"""A folder of runs or of sweeps, on a disk or in an object store, as far as a list needs it."""
+"""Collections of runs or sweeps, on a disk or in an object store, as the list of runs reads them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import RemoteFolder, remote_at
 
 _LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
-"""Files of runs and sweeps that a list is made of."""
+"""Files of runs and sweeps that the list reads."""
 
 
 @dataclass(frozen=True)
 class RunCollection:
-    """Runs or sweeps beside each other.
+    """A folder of runs or of sweeps.
 
     Attributes:
-        path: Their folder, or the copy of it on this machine.
-        remote: Where it lives, when that is a store.
-        there: What the store holds below it.
+        path: The folder, or this machine's copy of it.
+        remote: The folder in the store; None on a disk.
+        there: Files in the store by name, relative to the folder; None on a disk.
     """
 
     path: Path
@@ -34,46 +34,51 @@ class RunCollection:
 
     @property
     def address(self) -> str:
-        """Where it is, as the user names it."""
+        """Path or address of the folder, as the user writes it."""
         return self.remote.address if self.remote else str(self.path)
 
     def num_bytes(self, name: str) -> int | None:
-        """Return the size of one of them in the store; None on a disk."""
+        """Return the size of a run or sweep in the store; None on a disk."""
         if self.there is None:
             return None
         return sum(info.num_bytes for file, info in self.there.items() if file.startswith(f"{name}/"))
 
     def changed(self, name: str, file: str) -> float | None:
-        """Return when a file of one of them was written, in seconds since 1970; None when there is no such file."""
+        """Return when a file of a run or sweep was written, in seconds since 1970; None when there is no such file."""
         if self.there is None:
             path = self.path / name / file
             return path.stat().st_mtime if path.exists() else None
-        found = self.there.get(f"{name}/{file}")
-        return found.changed.timestamp() if found is not None and found.changed is not None else None
+        stored = self.there.get(f"{name}/{file}")
+        return stored.changed.timestamp() if stored is not None and stored.changed is not None else None
 
     def newest_manifest(self, name: str) -> dict[str, Any] | None:
-        """Return what the newest whole checkpoint of a run in the store says of itself; None without one."""
+        """Return the manifest of the newest whole checkpoint of a run in the store; None when there is none."""
         if self.remote is None or self.there is None:
             return None
         own = [file for file in self.there if file.startswith(f"{name}/{CHECKPOINTS}/")]
         for folder in whole_checkpoints(own, "last"):
             try:
-                found: dict[str, Any] = json.loads(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
+                manifest: dict[str, Any] = json.loads(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
             except FileNotFoundError:
                 continue  # replaced since it was listed
-            return found
+            return manifest
         return None
 
     def is_running(self, name: str) -> bool:
-        """Return whether a process works in one of them."""
+        """Return whether a process works in a run or sweep."""
         return bool(held_by(self.remote / name)) if self.remote else is_running(self.path / name)
 
 
-def shelf_at(place: str | None, usual: str, option: str) -> RunCollection:
-    """Return the folder that the user named, or the usual one; of one in a store, what a list needs is brought here.
+def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
+    """Return the collection that the user named, or the default one; from a store, the files of the list are copied.
+
+    Args:
+        place: What the user wrote: a folder or an address; None when nothing.
+        usual: The default folder.
+        option: The option of the command line, for messages.
 
     Raises:
-        UserError: A named folder does not exist, or the store cannot be read.
+        UserError: The named folder does not exist, or the store cannot be read.
     """
     remote = remote_at(place) if place else None
     if remote is None:
@@ -89,10 +94,10 @@ def shelf_at(place: str | None, usual: str, option: str) -> RunCollection:
 
 
 def collection_given(place: str | None, usual: str, option: str) -> Path:
-    """Return the folder on this disk that the user named, or the usual one.
+    """Return the folder on this disk that the user named, or the default one.
 
     Raises:
-        UserError: A named one does not exist, or is no folder on a disk.
+        UserError: The named folder does not exist, or is in a store.
     """
     if place is None:
         return Path(usual)

@@ -1,15 +1,16 @@
-"""Which runs and sweeps there are, how far they came and what room they take."""
+"""List runs and sweeps: how far they came, how good they are, how much disk they use."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from ebclab.config import load_yaml_file
 from ebclab.errors import UserError
@@ -19,6 +20,7 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.results import SweepResult
 
 State = Literal["running", "finished", "unfinished", "unreadable"]
 _DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -32,11 +34,12 @@ class Entry:
         name: Name of its folder.
         method: Name of the method.
         data: Name of the dataset.
-        done: Epochs of a run, searching trials of a sweep that are over; with what was asked for.
-        score: Held-out objective: a run's newest, a sweep's winner's mean or, before that, best trial's; or empty.
-        state: Where it stands.
-        num_bytes: Size of all its files.
-        age: Seconds since something happened in it.
+        done: Epochs that a run has trained, or search trials of a sweep that are over, of how many.
+        score: Held-out objective: of a run its newest; of a sweep the winner's mean, or the best trial's value while it
+            has no winner. Empty when nothing was measured.
+        state: running, finished, unfinished or unreadable.
+        num_bytes: Size of all files.
+        age: Seconds since the last event.
     """
 
     name: str
@@ -60,27 +63,27 @@ def sweep_paths(folder: Path) -> list[Path]:
 
 
 def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:
-    """Return the runs in one folder and the sweeps in another, newest first; what cannot be read is listed as such."""
+    """Return the runs in one folder and the sweeps in another, newest first; damaged ones are listed as unreadable."""
     entries = [_entry(runs, path, _of_run, "metrics.jsonl") for path in run_paths(runs.path)]
     entries += [_entry(sweeps, path, _of_sweep, "trials.jsonl") for path in sweep_paths(sweeps.path)]
     return sorted(entries, key=lambda entry: entry.age)
 
 
 def room(paths: Iterable[Path]) -> int:
-    """Return the bytes of all files in some folders; a file with several names counts once."""
+    """Return the bytes of all files in ``paths``; a file with several names counts once."""
     sizes = {(stat.st_dev, stat.st_ino): stat.st_size for stat in _files(paths)}
     return sum(sizes.values())
 
 
 def room_freed(paths: Iterable[Path]) -> int:
-    """Return the bytes that removing some folders frees: files that have another name elsewhere stay."""
+    """Return the bytes that deleting ``paths`` frees: a file that has another name elsewhere stays."""
     stats = list(_files(paths))
     names = Counter((stat.st_dev, stat.st_ino) for stat in stats)
     sizes = {(s.st_dev, s.st_ino): s.st_size for s in stats if names[s.st_dev, s.st_ino] >= s.st_nlink}
     return sum(sizes.values())
 
 
-def _files(paths: Iterable[Path]) -> Iterable[Any]:
+def _files(paths: Iterable[Path]) -> Iterator[os.stat_result]:
     for path in paths:
         for file in path.rglob("*"):
             try:
@@ -91,58 +94,75 @@ def _files(paths: Iterable[Path]) -> Iterable[Any]:
                 continue  # gone since it was listed
 
 
-def _entry(collection: RunCollection, path: Path, read: Any, log: str) -> Entry:
+class _Content(NamedTuple):
+    """What the files of a run or a sweep say; the fields are those of ``Entry``."""
+
+    method: str
+    data: str
+    done: str
+    score: str
+    is_finished: bool
+
+
+class _Progress(NamedTuple):
+    """How far a run came: epochs done, and its newest held-out scores by name."""
+
+    epochs_done: int
+    scores: Mapping[str, float]
+
+
+def _entry(collection: RunCollection, path: Path, read: Callable[[Path, RunCollection], _Content], log: str) -> Entry:
     stored = collection.num_bytes(path.name)
     size, age = room([path]) if stored is None else stored, _age(collection, path.name, log)
     try:
-        method, data, done, score, finished = read(path, collection)
+        content = read(path, collection)
     except _DAMAGE:
         return Entry(path.name, "", "", "", "", "unreadable", size, age)
-    state: State = "running" if collection.is_running(path.name) else "finished" if finished else "unfinished"
-    return Entry(path.name, method, data, done, score, state, size, age)
+    is_running = collection.is_running(path.name)
+    state: State = "running" if is_running else "finished" if content.is_finished else "unfinished"
+    return Entry(path.name, content.method, content.data, content.done, content.score, state, size, age)
 
 
-def _of_run(path: Path, collection: RunCollection) -> tuple[str, str, str, str, bool]:
+def _of_run(path: Path, collection: RunCollection) -> _Content:
     run = RunFolder(path)
-    config = load_yaml_file(run.config_path)  # as text: the method may be the user's own, the file an older one
-    result = run.read_result()
-    if result is not None:
-        facts = {"epochs_done": result["epochs"], "scores": result["scores"]}
-    else:
-        facts = _newest_facts(run, collection)
-    done = f"{facts['epochs_done']}/{config['training']['epochs']} epochs"
+    config = load_yaml_file(run.config_path)  # unchecked: the method may be the user's own, the file an older one
+    summary = run.read_result()
+    progress = _Progress(summary.epochs, summary.scores) if summary else _newest_progress(run, collection)
+    done = f"{progress.epochs_done}/{config['training']['epochs']} epochs"
     objective = config["evaluation"]["objective"]
-    score = _shown(objective, facts["scores"].get(objective))
-    return config["method"]["name"], config["data"]["name"], done, score, result is not None
+    score = _shown(objective, progress.scores.get(objective))
+    return _Content(config["method"]["name"], config["data"]["name"], done, score, summary is not None)
 
 
-def _newest_facts(run: RunFolder, collection: RunCollection) -> dict[str, Any]:
-    """Return what the newest checkpoint says, which the store may have and the copy has not."""
+def _newest_progress(run: RunFolder, collection: RunCollection) -> _Progress:
+    """Return what the newest checkpoint says; of a run in a store, the newest one there."""
     if collection.remote is not None:
         manifest = collection.newest_manifest(run.path.name)
     else:
         newest = checkpoint.latest_path(run.checkpoints)
         manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8")) if newest else None
-    return {"epochs_done": 0, "scores": {}} if manifest is None else dict(manifest["facts"])
+    if manifest is None:
+        return _Progress(0, {})
+    return _Progress(manifest["facts"]["epochs_done"], manifest["facts"]["scores"])
 
 
-def _of_sweep(path: Path, collection: RunCollection) -> tuple[str, str, str, str, bool]:
+def _of_sweep(path: Path, collection: RunCollection) -> _Content:
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)
     config, trials = plan["config"], folder.read_log().of_kind("search")
     done = f"{sum(trial.is_over for trial in trials)}/{plan['trials']} trials"
-    value: Any = None
-    if folder.result.is_file():
-        winner = json.loads(folder.result.read_text(encoding="utf-8"))["winner"]
-        value = winner.get("mean", winner["values"][0])
-    elif order := ranked(trials):
-        value = order[0].objectives[order[0].epochs_done]
+    value: float | None = None
+    is_finished = folder.result.is_file()
+    if is_finished:
+        value = SweepResult.read(folder.result).winner.mean
+    elif best_first := ranked(trials):
+        value = best_first[0].objectives[best_first[0].epochs_done]
     score = _shown(config["evaluation"]["objective"], value)
-    return config["method"]["name"], config["data"]["name"], done, score, folder.result.is_file()
+    return _Content(config["method"]["name"], config["data"]["name"], done, score, is_finished)
 
 
-def _shown(objective: str, value: Any) -> str:
-    return "" if value is None or math.isnan(float(value)) else shown_score(objective, float(value))
+def _shown(objective: str, value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else shown_score(objective, value)
 
 
 def _age(collection: RunCollection, name: str, log: str) -> float:

@@ -1,4 +1,4 @@
-"""Pages that a person looks at: one self-contained HTML file from the logs of sweeps.
+"""Reports: one self-contained HTML page about one or several sweeps, made from their logs.
 
-Start reading at ``page.py``: what a page holds, in order.
+Start reading at ``page.py``, which renders the page.
 """

@@ -1,4 +1,4 @@
-"""Trials of unequal length on one footing: what all of them had measured after the same number of epochs."""
+"""Compare trials of different lengths by what they had measured after the same number of epochs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ebclab.sweeps.space.space import Space
 from ebclab.sweeps.trial import Trial
 
 LEAST_TRIALS = 8
-"""With fewer, no importance is worked out."""
+"""With fewer trials, no importance is computed."""
 MOST_TRIALS = 150
-"""fANOVA takes 20 s with 1,000 trials and one with 150: more are thinned out evenly."""
+"""Largest number of trials for fANOVA, which takes 1 s with 150 trials and 20 s with 1,000; more are thinned evenly."""
 _NUM_TREES = 16
 
 
 @dataclass(frozen=True)
 class Footing:
-    """Trials that can be compared.
+    """Trials that can be compared after the same number of epochs.
 
     Attributes:
-        epoch: After how many epochs they are compared: the last that at least half of the measured trials reached.
-        trials: Those that did, in the order of their proposal.
-        values: Their objectives then.
+        epoch: Number of epochs: the last one that at least half of the measured trials reached.
+        trials: The trials that reached it, in the order of their proposal.
+        values: The objective of each trial after this epoch.
     """
 
     epoch: int
@@ -39,7 +39,7 @@ class Footing:
     values: tuple[float, ...]
 
     def thinned(self) -> Footing:
-        """Return at most ``MOST_TRIALS`` of the trials, evenly spread over the order of their proposal."""
+        """Return at most ``MOST_TRIALS`` of the trials, evenly spaced in the order of their proposal."""
         count = len(self.trials)
         if count <= MOST_TRIALS:
             return self
@@ -48,7 +48,7 @@ class Footing:
 
 
 def footing(space: Space, trials: Sequence[Trial]) -> Footing:
-    """Return the trials that can be compared with each other; those outside the space or not finite are left out."""
+    """Return the trials that can be compared; those outside the space or with a value that is not finite are none."""
     inside = [trial for trial in trials if is_inside(space, trial) and trial.curve]
     lengths = sorted((trial.epochs_done for trial in inside), reverse=True)
     epoch = lengths[(len(lengths) - 1) // 2] if lengths else 0
@@ -57,18 +57,18 @@ def footing(space: Space, trials: Sequence[Trial]) -> Footing:
 
 
 def is_inside(space: Space, trial: Trial) -> bool:
-    """Return whether a trial has a value in the range of every parameter."""
+    """Return whether the point of a trial lies in the space."""
     return all(parameter.find(trial.point.get(name)) is not None for name, parameter in space.by_name.items())
 
 
 def short_names(space: Space) -> dict[str, str]:
-    """Return a short name of every setting: the last word of its key where that is enough."""
+    """Return a short name of every setting: the last part of its key, unless two settings share it."""
     last = [name.rsplit(".", 1)[-1] for name in space.by_name]
     return {name: word if last.count(word) == 1 else name for name, word in zip(space.by_name, last, strict=True)}
 
 
 def labels(space: Space) -> dict[str, str]:
-    """Return a short name of every parameter as markup of a plot; of a derived one the plot shows the factor."""
+    """Return a label of every parameter for plots; a parameter with ``times`` is plotted as its factor."""
     return {
         name: as_text(word) + (" (factor)" if space.by_name[name].times else "")
         for name, word in short_names(space).items()
@@ -76,13 +76,13 @@ def labels(space: Space) -> dict[str, str]:
 
 
 def as_text(value: object) -> str:
-    """Return any value so that a plot, which reads some tags, shows it letter by letter."""
+    """Return a value as text without markup, since plots interpret some HTML tags."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return html.escape(text, quote=False)
 
 
 def study_of(space: Space, compared: Footing) -> optuna.Study:
-    """Return the compared trials as optuna's plots and importances read them."""
+    """Return the compared trials as a study for optuna's plots and importances."""
     names = labels(space)
     distributions = {names[name]: _distribution(parameter) for name, parameter in space.by_name.items()}
     logger, level = optuna.logging, optuna.logging.get_verbosity()
@@ -107,21 +107,21 @@ def study_of(space: Space, compared: Footing) -> optuna.Study:
 def importance(space: Space, compared: Footing) -> dict[str, float]:
     """Return the share of the objective's variance over the space that each setting explains alone (fANOVA).
 
-    Empty when there are fewer than ``LEAST_TRIALS`` trials or all measured the same.
+    The result is empty when there are fewer than ``LEAST_TRIALS`` trials or all measured the same.
 
     Args:
-        space: What was searched.
+        space: The search space.
         compared: The trials, thinned when there are many.
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
     evaluator = FanovaImportanceEvaluator(n_trees=_NUM_TREES, max_depth=_NUM_TREES, seed=0)
     try:
-        found = get_param_importances(study_of(space, compared), evaluator=evaluator)
-    except RuntimeError:  # no tree found anything to split by
+        shares = get_param_importances(study_of(space, compared), evaluator=evaluator)
+    except RuntimeError:  # no tree could split the trials
         return {}
     by_label = {label: name for name, label in labels(space).items()}
-    return {by_label[label]: float(share) for label, share in found.items()}
+    return {by_label[label]: float(share) for label, share in shares.items()}
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
@@ -133,5 +133,5 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    found = parameter.find(value)
-    return found if is_number(found) else as_text(found)
+    inside = parameter.find(value)
+    return inside if is_number(inside) else as_text(inside)

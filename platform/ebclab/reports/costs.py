@@ -1,4 +1,4 @@
-"""What a sweep cost and what it did not have to pay for."""
+"""The cost of a sweep: hours, GPU-hours and money."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ebclab.sweeps.trial import Trial
 
 @dataclass(frozen=True)
 class Cost:
-    """What trials used.
+    """What the trials of a sweep used.
 
     Attributes:
-        search_hours: Training time of the trials that searched, one after the other.
-        confirm_hours: The same of the runs that confirmed.
-        gpus_per_trial: GPUs of a trial, or the share of one.
-        price: Of one GPU for one hour; None when nobody said.
+        search_hours: Training time of all search trials together.
+        confirm_hours: Training time of all confirming runs together.
+        gpus_per_trial: GPUs of a trial, or a share of one.
+        price: Price of one GPU for one hour; None when unknown.
     """
 
     search_hours: float
@@ -27,26 +27,26 @@ class Cost:
 
     @property
     def trial_hours(self) -> float:
-        """Hours of all trials."""
+        """Training time of all trials together, in hours."""
         return self.search_hours + self.confirm_hours
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of GPUs, shares counted as shares."""
+        """GPU-hours; a share of a GPU counts as that share."""
         return self.trial_hours * self.gpus_per_trial
 
     @property
     def money(self) -> float | None:
-        """GPU-hours times their price."""
+        """GPU-hours times the price; None without a price."""
         return None if self.price is None else self.gpu_hours * self.price
 
 
 def cost_of(record: SweepRecord, price: float | None) -> Cost:
-    """Return what a sweep has cost so far; idle machines and lost turns are in no log and not counted.
+    """Return the cost of a sweep so far; idle machines and lost turns are not in the log and do not count.
 
     Args:
         record: The sweep.
-        price: Of one GPU-hour, in any currency.
+        price: Price of one GPU-hour, in any currency; None when unknown.
     """
     search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")
     return Cost(_hours(search), _hours(confirm), record.gpus_per_trial, price)
@@ -57,7 +57,7 @@ def _hours(trials: Sequence[Trial]) -> float:
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that no other beats: higher than every one at most as expensive, cheapest first.
+    """Return the Pareto front: points with a higher objective than all that took no more time, fastest first.
 
     Args:
         points: Pairs of seconds and objective.

@@ -1,4 +1,4 @@
-"""Plots of what was measured: learning curves, confirmed values, diagnostics, objective against time."""
+"""Plots of measurements: learning curves, confirmed values, diagnostics, objective against time."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ebclab.reports.comparable import as_text
 from ebclab.reports.costs import pareto
 from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, epoch_ticks, plot
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.verdict import Candidate
+from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.trial import Trial
 
 MOST_CURVES, MOST_POINTS = 150, 50
-"""More are thinned out evenly, and the page says so."""
+"""Largest numbers drawn; more curves or points are thinned evenly, and the page says so."""
 _BEST_KEPT = 30
 TRACES = {
     "ess": "effective sample size (share of K)",
     "energy_gap": "energy gap",
     "log_k_saturation": "saturation of the log K bound",
 }
-"""Diagnostics that are drawn where they were logged."""
+"""Diagnostics that are drawn when they were logged, with their labels."""
 
 
 def learning_curves(record: SweepRecord) -> Plot | None:
-    """Return the objective by epochs of every trial that searched, each end marked by its reason."""
+    """Return the objective by epochs of every search trial; a mark shows how each ended."""
     measured = [trial for trial in record.search if trial.curve]
     if not measured:
         return None
@@ -67,7 +67,7 @@ _HOVER = "%{text}<br>%{x} epochs: %{y}<extra></extra>"
 
 
 def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:
-    """Return the trials whose curves are drawn."""
+    """Return the trials that are drawn: the best ones, and others evenly by rank."""
     if len(measured) <= MOST_CURVES:
         return list(measured)
     ids = {trial.id for trial in record.order}
@@ -77,7 +77,7 @@ def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:
 
 
 def _joined(trials: Sequence[Trial]) -> tuple[list[Any], list[Any], list[str]]:
-    """Return the curves of trials as one line with gaps, and the words shown at each point."""
+    """Return the curves of trials as one line with gaps, and the hover text of each point."""
     x: list[Any] = []
     y: list[Any] = []
     text: list[str] = []
@@ -90,7 +90,7 @@ def _joined(trials: Sequence[Trial]) -> tuple[list[Any], list[Any], list[str]]:
 
 
 def thinned(trial: Trial) -> dict[int, float]:
-    """Return at most ``MOST_POINTS`` of a trial's objectives by epochs, evenly spread, the last one among them."""
+    """Return at most ``MOST_POINTS`` of a trial's objectives by epochs, evenly spaced; the last one is included."""
     points = list(trial.objectives.items())
     if len(points) <= MOST_POINTS:
         return dict(points)
@@ -113,23 +113,23 @@ def _ends(trials: Sequence[Trial], name: str, colour: str, symbol: str) -> go.Sc
     )
 
 
-def confirmed_values(record: SweepRecord, found: Sequence[Candidate]) -> Plot | None:
-    """Return each confirmed candidate's runs with the mean and its interval over seeds."""
-    if not found:
+def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> Plot | None:
+    """Return the runs of all confirmed settings, with means and intervals over seeds."""
+    if not confirmed:
         return None
     figure = go.Figure()
-    rows = [as_text(entry.words) for entry in found]
-    spread = [0.0 if entry.high is None else entry.high - entry.mean for entry in found]
-    below = [0.0 if entry.low is None else entry.mean - entry.low for entry in found]
+    rows = [as_text(entry.in_words(record.plan)) for entry in confirmed]
+    spread = [0.0 if entry.high is None else entry.high - entry.mean for entry in confirmed]
+    below = [0.0 if entry.low is None else entry.mean - entry.low for entry in confirmed]
     bars = {"type": "data", "array": spread, "arrayminus": below, "thickness": 2, "width": 8, "color": BLUE}
-    colours = [ORANGE, *[BLUE] * (len(found) - 1)]
+    colours = [ORANGE, *[BLUE] * (len(confirmed) - 1)]
     marker = {"size": 12, "symbol": "diamond", "color": colours}
     figure.add_scatter(
-        x=[e.mean for e in found], y=rows, mode="markers", marker=marker, error_x=bars, name="mean, 95 %"
+        x=[e.mean for e in confirmed], y=rows, mode="markers", marker=marker, error_x=bars, name="mean, 95 %"
     )
     runs = [
         (value, row, seed)
-        for e, row in zip(found, rows, strict=True)
+        for e, row in zip(confirmed, rows, strict=True)
         for value, seed in zip(e.values, e.seeds, strict=True)
     ]
     figure.add_scatter(
@@ -143,7 +143,7 @@ def confirmed_values(record: SweepRecord, found: Sequence[Candidate]) -> Plot | 
     figure.update_xaxes(title=record.objective_words, tickformat=tick_format(record.objective))
     figure.update_yaxes(autorange="reversed", automargin=True)
     note = "Runs at full budget with seeds that the search never saw; bars are Student's 95 % intervals of the mean."
-    return plot("Confirmed with other seeds", note, figure, height=150 + 44 * len(found))
+    return plot("Confirmed with other seeds", note, figure, height=150 + 44 * len(confirmed))
 
 
 def diagnostics(record: SweepRecord) -> Plot | None:
@@ -173,7 +173,7 @@ def diagnostics(record: SweepRecord) -> Plot | None:
 
 
 def objective_against_time(record: SweepRecord) -> Plot | None:
-    """Return each trial's last objective against its training time, with the Pareto line."""
+    """Return the last objective of each trial against its training time, with the Pareto front."""
     ended = [t for t in record.search if t.last and t.state != "failed" and math.isfinite(t.last.objective)]
     if not ended:
         return None
@@ -213,5 +213,5 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
 
 
 def tick_format(objective: str) -> str:
-    """Return how plotly writes values of an objective on an axis."""
+    """Return plotly's format of an objective on an axis."""
     return ".1%" if objective in NEED_LABELS else ".3f"

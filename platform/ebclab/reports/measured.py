@@ -1,4 +1,4 @@
-"""How the numbers of a sweep were measured, in words."""
+"""Describe how the numbers of a sweep were measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ebclab.reports.verdict import NOISE_RULE
 
 
 def how_measured(record: SweepRecord) -> dict[str, str]:
-    """Return split, protocol, seeds and rules by name."""
+    """Return the rows of the table about data split, probes, seeds, stopping and intervals, by heading."""
     plan, config = record.plan, record.plan.config
     score, sizes = config.evaluation, record.split
     split = (

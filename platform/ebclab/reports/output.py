@@ -1,4 +1,4 @@
-"""The files of a report: the page, and the same facts as CSV and JSON beside it."""
+"""Write a report: the page, and the same facts as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from ebclab.reports.page import render
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.sections import Section, lead, section
 from ebclab.reports.together import require_one_objective
+from ebclab.reports.verdict import Difference
 from ebclab.storage import atomic
 from ebclab.storage.object_store import send
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.sweeps.log import finite
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.results import ConfirmedSettings
 
 _COLUMNS = (
     "sweep",
@@ -39,13 +42,13 @@ _COLUMNS = (
 def write_report(
     folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None
 ) -> tuple[str, list[str]]:
-    """Write the report of one or several sweeps; return where the page lies and what could not be read.
+    """Write the report of one or several sweeps; return the path or address of the page, and what could not be read.
 
     Args:
         folders: Sweeps, finished or not: folders, or addresses in an object store.
-        to: The page, a file or an address; CSV and JSON get its name with their endings. None means report.html in the
-            sweep's folder, or sweeps.html in the present one when there are several.
-        price: Of one GPU-hour, in any currency.
+        to: File or address of the page; the CSV and JSON files have the same name with other endings. None means
+            report.html in the sweep's folder, or sweeps.html in the current folder for several sweeps.
+        price: Price of one GPU-hour, in any currency; None when unknown.
 
     Raises:
         UserError: A folder is no sweep, objectives differ, or the page cannot be written.
@@ -78,7 +81,7 @@ def write_report(
 
 
 def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[RemoteFolder | None, Path]:
-    """Return the home of the folder that the page goes into, None for one on a disk, and the page on this disk."""
+    """Return the store folder that the page goes into (None on a disk), and the path of the page on this disk."""
     if to is None:
         folder = records[0].folder
         return (folder.remote, folder.path / "report.html") if len(records) == 1 else (None, Path("sweeps.html"))
@@ -95,10 +98,10 @@ def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[Remote
 
 
 def _require_page(page: Path, remote: RemoteFolder | None) -> None:
-    """Refuse a page that cannot be written, before any work.
+    """Refuse a path to which no page can be written.
 
     Raises:
-        UserError: What is wrong with its path.
+        UserError: What is wrong with the path.
     """
     if page.is_dir():
         raise UserError(f"--to: a folder, got {page}; name a file, such as {page / 'report.html'}")
@@ -110,7 +113,7 @@ def _require_page(page: Path, remote: RemoteFolder | None) -> None:
 
 
 def _csv(records: Sequence[SweepRecord]) -> str:
-    """Return one line a trial; settings that a sweep did not search are empty."""
+    """Return one line per trial; settings that a sweep did not search are empty."""
     names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
     text = io.StringIO()
     rows = csv.DictWriter(text, [*_COLUMNS, *names], extrasaction="ignore", lineterminator="\n")
@@ -122,7 +125,7 @@ def _csv(records: Sequence[SweepRecord]) -> str:
 
 
 def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
-    """Return every trial as plain values, in the order of their proposal; the objective is its last one."""
+    """Return every trial as plain values, in the order of their proposal, with its last objective."""
     ranks = {trial.id: rank for rank, trial in enumerate(record.order, start=1)}
     return [
         {
@@ -143,7 +146,7 @@ def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
 
 
 def _facts(part: Section) -> dict[str, Any]:
-    """Return everything that the page says of a sweep, and all of its curves."""
+    """Return everything on the page about a sweep, and all of its curves, as plain values."""
     record = part.record
     curves = {
         trial.id: {str(epoch): vars(point) for epoch, point in sorted(trial.curve.items())}
@@ -157,15 +160,30 @@ def _facts(part: Section) -> dict[str, Any]:
         "facts": part.facts,
         "objective": record.objective,
         "confirmed": [
-            {**asdict(entry), "below_winner": asdict(gap) | {"is_noise": gap.is_noise} if gap else None}
-            for entry, gap in zip(part.confirmed, part.differences, strict=True)
+            _confirmed(entry, gap, record.plan) for entry, gap in zip(part.confirmed, part.differences, strict=True)
         ],
-        "test": part.test,
+        "test": part.test and {probe: score.to_mapping() for probe, score in part.test.items()},
         "commands": part.commands,
         "importance": part.shares,
-        "saved_by_early_stopping": part.saved,
+        "saved_by_early_stopping": asdict(part.saved),
         "cost": asdict(part.cost) | {"gpu_hours": part.cost.gpu_hours, "money": part.cost.money},
         "measured": part.measured,
         "notes": list(record.notes),
         "trials": [{**row, "curve": curves[row["trial"]]} for row in trial_rows(record)],
+    }
+
+
+def _confirmed(entry: ConfirmedSettings, gap: Difference | None, plan: SweepPlan) -> dict[str, Any]:
+    """Return confirmed settings as plain values, with how far they lie below the winner."""
+    return {
+        "source": entry.source,
+        "settings": entry.settings,
+        "seeds": entry.seeds,
+        "values": entry.values,
+        "seeds_asked": entry.seeds_asked,
+        "mean": entry.mean,
+        "low": entry.low,
+        "high": entry.high,
+        "is_start": entry.is_start(plan),
+        "below_winner": asdict(gap) | {"is_noise": gap.is_noise} if gap else None,
     }

@@ -1,4 +1,4 @@
-"""The page itself: a template, its style, its script and plotly.js in one file that needs no network."""
+"""Render the page: template, style, script and plotly.js in one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
     """Return the page as HTML.
 
     Args:
-        parts: What it says of each sweep.
-        csv_name: Name of the CSV file beside it.
-        json_name: Name of the JSON file beside it.
+        parts: The content of the page, one part per sweep.
+        csv_name: Name of the CSV file in the same folder.
+        json_name: Name of the JSON file in the same folder.
     """
     environment = Environment(
         loader=PackageLoader("ebclab.reports", "templates"),
@@ -68,17 +68,17 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
 
 
 def in_script(value: Any) -> Markup:
-    """Return plain values as JSON that no script element can end early, whatever texts are in it."""
+    """Return plain values as JSON for a script element; no text in it can end the element."""
     return Markup(json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":")).translate(_IN_SCRIPT))
 
 
 def _own(name: str) -> Markup:
-    """Return a file of this package as it is."""
+    """Return a template file of this package as it is."""
     return Markup(files("ebclab.reports").joinpath("templates", name).read_text(encoding="utf-8"))
 
 
 def _in_order(record: SweepRecord) -> list[Trial]:
-    """Return the trials that search by rank, then those without one, then those that confirm."""
+    """Return the search trials by rank, then those without a rank, then the confirming ones."""
     ranked = {trial.id: trial for trial in record.order}
     return list((ranked | {trial.id: trial for trial in record.search} | record.log.trials).values())
 

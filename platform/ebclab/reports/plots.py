@@ -1,4 +1,4 @@
-"""A plot on a page: plain data for plotly.js, with colours that hold on light and dark ground."""
+"""A plot on the page: plain data for plotly.js, with colours for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ENDS = {
     "failed": ("failed", BROWN, "cross"),
     "not over": ("not over yet", GREEN, "circle-open"),
 }
-"""How a trial may have ended: words, colour and mark."""
-_FEW_EPOCHS = 10  # with more, plotly marks whole ones by itself
+"""The ways in which a trial may end: words, colour and mark."""
+_FEW_EPOCHS = 10  # with more, plotly puts ticks at whole epochs by itself
 _STOPS = {
     "rung ": "below the others at a rung",
     "collapsed": "collapsed",
@@ -45,13 +45,13 @@ _STOPS = {
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot with its words.
+    """A plot with its title and note.
 
     Attributes:
-        title: What it shows.
-        note: How to read it, in a sentence or two; empty when that is plain.
+        title: Heading.
+        note: How to read the plot; may be empty.
         figure: Plain values for plotly.js.
-        height: In pixels.
+        height: Height in pixels.
     """
 
     title: str
@@ -61,7 +61,7 @@ class Plot:
 
 
 def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot:
-    """Return a figure with its words, its ground and fonts left to the page."""
+    """Return a figure with its title and note; the page sets background and fonts."""
     figure.update_layout(
         template=go.layout.Template(),
         title=None,
@@ -77,7 +77,7 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
 
 
 def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:
-    """Return what keeps an axis over epochs from marking halves of one."""
+    """Return axis settings that put ticks at whole epochs."""
     most = max((trial.epochs_done for trial in trials), default=0)
     return {"dtick": 1} if most <= _FEW_EPOCHS else {}
 

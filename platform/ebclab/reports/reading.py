@@ -1,12 +1,9 @@
-"""A sweep's folder as a report reads it: nothing is written there, and Ray is not needed."""
+"""Read a sweep's folder for a report; nothing is written, and Ray is not needed."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,8 +12,9 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import held_by
-from ebclab.storage.lock import LOCK
+from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -28,16 +26,16 @@ from energy_contrast.method import Method
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """What a sweep has left on disk.
+    """A sweep as its folder shows it.
 
     Attributes:
-        folder: Where it lies.
-        plan: What it is.
-        log: What happened.
+        folder: The sweep's folder.
+        plan: The sweep's plan.
+        log: The sweep's log.
         notes: What could not be read, one sentence each.
-        is_finished: It has concluded.
-        is_running: A process works on it at this moment.
-        read_at: Time of the log's newest line.
+        is_finished: The sweep has written its result.
+        is_running: A process works on the sweep now.
+        read_at: When the log was last written.
     """
 
     folder: SweepFolder
@@ -50,135 +48,110 @@ class SweepRecord:
 
     @property
     def name(self) -> str:
-        """Name of the folder."""
+        """Name of the sweep: that of its folder."""
         return self.folder.path.name
 
     @property
     def title(self) -> str:
-        """Method and data."""
+        """Method and dataset, for people."""
         return f"{self.plan.config.method_name} on {self.plan.config.data.name}"
 
     @property
     def objective(self) -> str:
-        """Key of the objective."""
+        """Name of the objective in the settings."""
         return self.plan.config.evaluation.objective
 
     @property
     def objective_words(self) -> str:
-        """The objective as a person calls it."""
+        """The objective in words."""
         return OBJECTIVES[self.objective]
 
     def shown(self, value: float) -> str:
-        """Return a value of the objective as a person reads it."""
+        """Return a value of the objective for people."""
         return shown_score(self.objective, value)
 
     @cached_property
     def search(self) -> list[Trial]:
-        """The trials that search, in the order of their proposal."""
+        """The search trials, in the order of their proposal."""
         return self.log.of_kind("search")
 
     @cached_property
     def order(self) -> list[Trial]:
-        """Those that measured anything, best first; diverged and failed ones left out."""
+        """The search trials that measured anything, best first; diverged and failed ones are left out."""
         return ranked(self.search)
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """What was written down when the sweep was begun or last resumed; empty when nothing was."""
+        """The log's event of the newest start or resume; empty when there is none."""
         return self.log.last_event("resumed") or self.log.last_event("started") or {}
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Where the sweep's own process ran."""
-        found = self.start.get("environment")
-        return dict(found) if isinstance(found, Mapping) else {}
+        """The machine and versions of the sweep's own process."""
+        facts = self.start.get("environment")
+        return dict(facts) if isinstance(facts, Mapping) else {}
 
     @property
     def gpus_per_trial(self) -> float:
-        """GPUs of a trial, or the share of one."""
-        found = self.start.get("gpus_per_trial", 0.0)
-        return float(found) if isinstance(found, int | float) else 0.0
+        """GPUs of a trial, or a share of one."""
+        share = self.start.get("gpus_per_trial", 0.0)
+        return float(share) if isinstance(share, int | float) else 0.0
 
     @cached_property
     def machines(self) -> list[str]:
-        """The machines that trials ran on, as their run folders tell."""
-        found = {_machine(_json(path)): None for path in sorted(self.folder.trials.glob("*/environment.json"))}
-        return [name for name in found if name] or [name for name in [_machine(self.environment)] if name]
+        """The machines that trials ran on, from their run folders; else the machine of the sweep's own process."""
+        names = {_machine(_json(path)): None for path in sorted(self.folder.trials.glob("*/environment.json"))}
+        return [name for name in names if name] or [name for name in [_machine(self.environment)] if name]
 
     @cached_property
     def split(self) -> tuple[int, int] | None:
-        """Training and held-out images, as the result of any finished run tells."""
+        """Numbers of training and held-out images, from any finished run; None when no run has finished."""
         for path in sorted(self.folder.trials.glob("*/result.json")):
-            found = _json(path)
-            if "train_images" in found and "holdout_images" in found:
-                return int(found["train_images"]), int(found["holdout_images"])
+            try:
+                summary = RunSummary.read(path, str(path))
+            except (RunError, OSError):  # removed since it was listed, or damaged; another run tells as well
+                continue
+            return summary.train_images, summary.holdout_images
         return None
 
 
 def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = None) -> SweepRecord:
-    """Return what a sweep has left, finished or not.
+    """Read a sweep, finished or not.
 
     Args:
-        where: Its folder, or its address in an object store.
-        methods: Methods by name; None takes the catalogue's.
+        where: The sweep's folder, or its address in an object store.
+        methods: Methods by name; None means the catalogue.
 
     Raises:
         UserError: There is no sweep, or its plan cannot be read.
     """
     folder = SweepFolder.at(where).of("reader").pull_all()
     plan = folder.read_plan(methods)
-    is_running = bool(held_by(folder.remote)) if folder.remote else _is_held(folder.path / LOCK)
+    is_held = bool(held_by(folder.remote)) if folder.remote else is_running(folder.path)
     try:
-        with _warnings() as notes:
-            log = folder.read_log()
+        log = folder.read_log()
         read_at = _changed(folder, folder.log if folder.log.exists() else folder.plan)
     except OSError as error:
         raise RunError(f"{folder.address}: {folder.log.name} cannot be read, got {error.strerror or error}") from error
     for trial in log.trials.values():
-        if is_running and trial.state == "interrupted" and not trial.reason:
+        if is_held and trial.state == "interrupted" and not trial.reason:
             trial.state = "running"
-    return SweepRecord(folder, plan, log, tuple(notes), folder.result.exists(), is_running, read_at)
+    return SweepRecord(folder, plan, log, tuple(log.problems), folder.result.exists(), is_held, read_at)
 
 
 def _changed(folder: SweepFolder, path: Path) -> datetime:
-    """Return when a file of a sweep was written, by the store's clock when it lies in one."""
-    found = Store(folder.remote).stored(path.name) if folder.remote else None
-    return found.changed if found and found.changed else datetime.fromtimestamp(path.stat().st_mtime, UTC)
-
-
-def _is_held(lock: Path) -> bool:
-    """Return whether another process holds a lock file; ours is let go at once."""
-    try:
-        with lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """Yield a list that fills with what the log has to say about its file."""
-    found: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("ebclab.sweeps")
-    logger.addHandler(handler)
-    try:
-        yield found
-    finally:
-        logger.removeHandler(handler)
+    """Return when a file of a sweep was written; in a store, by the store's clock."""
+    stored = Store(folder.remote).stored(path.name) if folder.remote else None
+    return stored.changed if stored and stored.changed else datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return a JSON object on disk, or an empty one when there is none: a running trial's file may be half there."""
+    """Return the JSON object in a file; an empty one when there is none, or the file is not complete."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

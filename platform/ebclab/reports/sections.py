@@ -1,4 +1,4 @@
-"""What the page says of one sweep: plain values for the template, worked out once."""
+"""The content of the page about one sweep: values for the template."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ebclab.reports.costs import Cost, cost_of
 from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import Plot, ending
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.verdict import Candidate, Difference, candidates, difference
-from ebclab.sweeps.conclude import saved_by_stopping
+from ebclab.reports.verdict import Difference, difference
+from ebclab.sweeps.proposals import confirmed_settings, confirming_run
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, WinnerTest
 from ebclab.sweeps.trial import Trial
 
 MOST_FAILURES = 50
@@ -25,49 +26,49 @@ MOST_FAILURES = 50
 
 @dataclass(frozen=True)
 class Section:
-    """Everything that the page shows of one sweep.
+    """The content of the page about one sweep.
 
     Attributes:
         record: The sweep.
-        facts: Header, by name.
+        facts: Header rows by name.
         confirmed: Confirmed settings, the winner first.
-        differences: How far each lies below the winner; None for the winner itself.
-        start: Index of the settings that the search started from in ``confirmed``; None when they were not confirmed.
-        commands: How to run the winner again, and the sweep.
-        shares: Importance of settings.
-        plots: By place on the page.
-        no_importance: Why there is none; empty when there is.
+        differences: How far each of them lies below the winner; None for the winner itself.
+        start: Index in ``confirmed`` of the settings that the search started from; None when they were not confirmed.
+        commands: Commands that run the winner and the sweep again, by heading.
+        shares: Importance of each setting.
+        plots: Plots by place on the page.
+        no_importance: Why there is no importance; empty when there is.
         saved: What early stopping saved.
-        cost: What was used.
-        failures: Reasons why trials diverged or failed, with their trials, the most frequent first.
-        measured: How the objective was measured, by name.
+        cost: What the trials used.
+        failures: Reasons why trials diverged, failed or collapsed, with the trials; the most frequent first.
+        measured: How the objective was measured, by heading.
         test: Test scores of the winner by probe; None when the test set was not read.
     """
 
     record: SweepRecord
     facts: dict[str, str]
-    confirmed: list[Candidate]
+    confirmed: list[ConfirmedSettings]
     differences: list[Difference | None]
     start: int | None
     commands: dict[str, str]
     shares: dict[str, float]
     plots: dict[str, Plot]
     no_importance: str
-    saved: dict[str, float]
+    saved: StoppingSavings
     cost: Cost
     failures: list[tuple[str, list[Trial]]]
     measured: dict[str, str]
-    test: dict[str, Any] | None
+    test: dict[str, SeedScores] | None
 
 
 def section(record: SweepRecord, price: float | None) -> Section:
-    """Work out what the page says of one sweep.
+    """Compute the content of the page about one sweep.
 
     Args:
         record: The sweep.
-        price: Of one GPU-hour; None when nobody said.
+        price: Price of one GPU-hour; None when unknown.
     """
-    confirmed = candidates(record)
+    confirmed = confirmed_settings(record.plan, record.log)
     thin = footing(record.plan.space, record.search).thinned()
     shares = importance(record.plan.space, thin)
     plots = {
@@ -80,8 +81,8 @@ def section(record: SweepRecord, price: float | None) -> Section:
         "diagnostics": curve_plots.diagnostics(record),
         "time": curve_plots.objective_against_time(record),
     }
-    tested = record.log.last_event("tested")
-    is_current = tested and confirmed and tested.get("trial") == confirmed[0].source
+    tested = WinnerTest.newest(record.log)
+    is_current = tested and confirmed and tested.trial == confirmed[0].source
     return Section(
         record=record,
         facts=_facts(record),
@@ -89,16 +90,16 @@ def section(record: SweepRecord, price: float | None) -> Section:
         differences=[
             difference(confirmed[0].values, entry.values) if place else None for place, entry in enumerate(confirmed)
         ],
-        start=next((place for place, entry in enumerate(confirmed) if entry.is_start), None),
+        start=next((place for place, entry in enumerate(confirmed) if entry.is_start(record.plan)), None),
         commands=_commands(record, confirmed),
         shares=shares,
         plots={name: made for name, made in plots.items() if made},
         no_importance="" if shares else setting_plots.why_no_importance(thin),
-        saved=saved_by_stopping(record.search),
+        saved=StoppingSavings.of(record.search),
         cost=cost_of(record, price),
         failures=_failures(record),
         measured=how_measured(record),
-        test=dict(tested["scores"]) if tested and is_current else None,
+        test=tested.scores if tested and is_current else None,
     )
 
 
@@ -136,35 +137,35 @@ def _facts(record: SweepRecord) -> dict[str, str]:
 _PACKAGES = ("python", "ebclab", "torch", "torchvision", "ray", "numpy", "scikit-learn")
 
 
-def _commands(record: SweepRecord, confirmed: list[Candidate]) -> dict[str, str]:
-    """Return the commands that run the winner and the sweep again."""
-    found, method = {}, record.plan.config.method_name
+def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[str, str]:
+    """Return the commands that run the winner and the sweep again, by heading."""
+    commands, method = {}, record.plan.config.method_name
     source, seed = _winner_run(record, confirmed)
     if source is not None:
-        # best.yaml exists once the sweep has concluded; before, a run's own settings are the best there is.
+        # best.yaml exists once the sweep has finished; before, the settings of the run itself are used.
         folder, name = record.folder, "best.yaml" if record.is_finished else f"trials/{source.run_name}/config.yaml"
         settings = str(folder.path / name) if folder.remote is None else (folder.remote / name).address
         words = ["ebclab", "pretrain", method, "--config", settings, "--seed", str(seed)]
-        found["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
+        commands["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
     command = record.environment.get("command")
     if isinstance(command, list) and command:
         words = [str(word) for word in command]
-        program = words[0].removesuffix("/__main__.py").rsplit("/", 1)[-1]  # of `python -m ebclab` too
-        found["This sweep"] = shlex.join([program, *words[1:]])
-    return found
+        program = words[0].removesuffix("/__main__.py").rsplit("/", 1)[-1]  # also for `python -m ebclab`
+        commands["This sweep"] = shlex.join([program, *words[1:]])
+    return commands
 
 
-def _winner_run(record: SweepRecord, confirmed: list[Candidate]) -> tuple[Trial | None, int]:
-    """Return a run of the winner's settings and its seed."""
+def _winner_run(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> tuple[Trial | None, int]:
+    """Return a trial with the winner's settings, and its seed; without confirmed settings, the best search trial."""
     if confirmed:
         seed = confirmed[0].seeds[0]
-        return record.log.trials[f"confirm-{confirmed[0].source}-seed{seed}"], seed
+        return record.log.trials[confirming_run(confirmed[0].source, seed)], seed
     best = record.order[0] if record.order else None
     return best, best.seed if best else 0
 
 
 def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
-    """Return why trials diverged, failed or collapsed."""
+    """Return the reasons why trials diverged, failed or collapsed, with the trials."""
     by_reason: dict[str, list[Trial]] = {}
     for trial in record.log.trials.values():
         if ending(trial) in ("diverged", "failed", "collapsed"):
@@ -173,7 +174,7 @@ def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
 
 
 def lead(part: Section) -> str:
-    """Return the answer in one or two sentences."""
+    """Return the answer of the sweep in a few sentences."""
     record = part.record
     if not part.confirmed:
         if not record.order:
@@ -185,11 +186,14 @@ def lead(part: Section) -> str:
         return f"Best trial so far: {best.id} with {value}{done}. {luck}"
     winner = part.confirmed[0]
     seeds = len(winner.values)
-    text = f"Winner: {winner.words}, {record.shown(winner.mean)} over {seeds} seed{'s' if seeds > 1 else ''}"
+    over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
+    text = f"Winner: {winner.in_words(record.plan)}, {record.shown(winner.mean)} {over}"
     if winner.low is not None and winner.high is not None:
         text += f" (95 %: {record.shown(winner.low)} to {record.shown(winner.high)})"
     text += "."
-    if noisy := [e.words for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise]:
+    if noisy := [
+        e.in_words(record.plan) for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise
+    ]:
         text += f" Within noise of {' and of '.join(noisy)}."
     return text + " " + _against_start(part)
 
@@ -219,7 +223,7 @@ BASELINE_WORDS = "the starting settings"
 
 
 def points(record: SweepRecord, value: float, unit: str = " points") -> str:
-    """Return a difference of objectives: of accuracies in percentage points."""
+    """Return a difference of objectives for people; accuracies differ by percentage points."""
     return f"{100 * value:+.1f}{unit}" if record.objective in NEED_LABELS else f"{value:+.3f}"
 
 

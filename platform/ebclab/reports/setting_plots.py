@@ -1,4 +1,4 @@
-"""Plots of what mattered: importance of each setting, slices, contour of two, parallel coordinates."""
+"""Plots of the settings: importance, slices, contour of two settings, parallel coordinates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = 3
 
 
 def importance_bars(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:
-    """Return how much of the objective's variance each setting explains."""
+    """Return bars: how much of the objective's variance each setting explains."""
     if not shares:
         return None
     names = labels(record.plan.space)
@@ -47,7 +47,7 @@ def importance_bars(record: SweepRecord, compared: Footing, shares: Mapping[str,
 
 
 def slices(record: SweepRecord) -> Plot | None:
-    """Return the last objective of every trial against each of its settings, coloured by epochs done."""
+    """Return the last objective of every trial against each setting, coloured by epochs done."""
     space = record.plan.space
     measured = [trial for trial in record.order if is_inside(space, trial)]
     if not measured:
@@ -81,7 +81,7 @@ def slices(record: SweepRecord) -> Plot | None:
 
 
 def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:
-    """Return the objective over the two settings that matter most."""
+    """Return the objective over the two most important settings."""
     if len(shares) < 2:
         return None
     names = labels(record.plan.space)
@@ -101,7 +101,7 @@ def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float])
 
 
 def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
-    """Return every compared trial as a line through its settings; ranges can be brushed."""
+    """Return every compared trial as a line through its settings; a range can be selected with the mouse."""
     if len(compared.trials) < 2:
         return None
     figure = plot_parallel_coordinate(study_of(record.plan.space, compared), target_name=record.objective_words)
@@ -118,7 +118,7 @@ def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
 
 
 def why_no_importance(compared: Footing) -> str:
-    """Return why there are no shares."""
+    """Return why there is no importance."""
     count = len(compared.trials)
     if count < LEAST_TRIALS:
         return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {count}."
@@ -130,7 +130,7 @@ def _shown(parameter: Parameter, value: object) -> object:
 
 
 def _axis(parameter: Parameter) -> dict[str, object]:
-    """Return the axis of a parameter: its order of choices, its scale."""
+    """Return axis settings of a parameter: order of choices, linear or log scale."""
     if parameter.kind == "choice":
         shown = [as_text(choice) for choice in parameter.choices]
         return {"type": "category", "categoryorder": "array", "categoryarray": shown}

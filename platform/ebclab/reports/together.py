@@ -1,4 +1,4 @@
-"""Several sweeps side by side: what may be compared, and at what budget."""
+"""Compare several sweeps: whether they can be compared, and at which budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ebclab.reports.comparable import as_text
 from ebclab.reports.curve_plots import tick_format
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, plot
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.verdict import Candidate, Difference, candidates, difference
+from ebclab.reports.verdict import Difference, difference
+from ebclab.sweeps.proposals import confirmed_settings
+from ebclab.sweeps.results import ConfirmedSettings
 
 _SHOULD_AGREE = {
     "data": ("name", "train_limit", "holdout_rate"),
@@ -30,24 +32,24 @@ class Row:
 
     Attributes:
         record: The sweep.
-        at_equal_budget: Best objective after ``budget`` seconds of training; None when nothing was measured by then.
-        trials_then: Trials that fit into that time.
-        winner: Its best confirmed settings, if any.
-        to_best: How far that lies below the best row's winner; None for that row and without a winner.
+        at_equal_budget: Best objective within the common budget; None when nothing was measured by then.
+        trials_then: Number of trials within the common budget.
+        winner: Its best confirmed settings; None when nothing was confirmed.
+        to_best: How far the winner lies below the best row's winner; None for the best row and without a winner.
     """
 
     record: SweepRecord
     at_equal_budget: float | None
     trials_then: int
-    winner: Candidate | None
+    winner: ConfirmedSettings | None
     to_best: Difference | None
 
 
 def require_one_objective(records: Sequence[SweepRecord]) -> None:
-    """Refuse sweeps that maximised different things.
+    """Refuse sweeps with different objectives.
 
     Raises:
-        UserError: With the objective of each.
+        UserError: The text names the objective of each.
     """
     if len({record.objective for record in records}) > 1:
         each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
@@ -57,46 +59,46 @@ def require_one_objective(records: Sequence[SweepRecord]) -> None:
 
 
 def disagreements(records: Sequence[SweepRecord]) -> list[str]:
-    """Return the settings that make objectives incomparable, with the value each sweep has."""
+    """Return the settings that must agree for a comparison but do not, with the value of each sweep."""
     mappings = [to_mapping(record.plan.config) for record in records]
-    found = []
+    lines = []
     for section, names in _SHOULD_AGREE.items():
         for name in names:
             values: list[Any] = [mapping[section][name] for mapping in mappings]
             if any(value != values[0] for value in values):
                 each = ", ".join(f"{value} in {r.name}" for r, value in zip(records, values, strict=True))
-                found.append(f"{section}.{name}: {each}")
-    return found
+                lines.append(f"{section}.{name}: {each}")
+    return lines
 
 
 def budget_of(records: Sequence[SweepRecord]) -> float:
-    """Return the training time, in seconds, that every sweep's search has used."""
+    """Return the common budget: the training time, in seconds, of the shortest search."""
     return min(sum(trial.seconds for trial in record.search) for record in records)
 
 
 def rows(records: Sequence[SweepRecord]) -> list[Row]:
-    """Return the sweeps, best confirmed settings first, then unconfirmed ones by the best at equal budget."""
+    """Return the sweeps by the mean of their winner; then those without a winner by their best at equal budget."""
     budget = budget_of(records)
-    winners = [next(iter(candidates(record)), None) for record in records]
+    winners = [next(iter(confirmed_settings(record.plan, record.log)), None) for record in records]
     leader = max((winner for winner in winners if winner), key=lambda winner: winner.mean, default=None)
-    found = []
+    sweeps = []
     for record, winner in zip(records, winners, strict=True):
         within = [value for seconds, value in best_so_far(record) if seconds <= budget * (1 + 1e-9)]
         gap = difference(leader.values, winner.values) if leader and winner and winner is not leader else None
-        found.append(Row(record, within[-1] if within else None, len(within), winner, gap))
+        sweeps.append(Row(record, within[-1] if within else None, len(within), winner, gap))
 
     def merit(row: Row) -> tuple[bool, float]:
         value = row.winner.mean if row.winner else row.at_equal_budget
         return row.winner is not None, float("-inf") if value is None else value
 
-    return sorted(found, key=merit, reverse=True)
+    return sorted(sweeps, key=merit, reverse=True)
 
 
 _DASHES = ("solid", "dash", "dot")
 
 
 def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
-    """Return the best objective so far against the training time of all trials until then, a line a sweep."""
+    """Return a line per sweep: the best objective so far against the training time of all trials until then."""
     figure = go.Figure()
     colours = [BLUE, ORANGE, GREEN, GREY]
     for place, record in enumerate(records):
@@ -117,7 +119,7 @@ def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
 
 
 def best_so_far(record: SweepRecord) -> list[tuple[float, float]]:
-    """Return pairs of training time of all trials so far, in seconds, and the best objective until then."""
+    """Return pairs of training time of all trials so far, in seconds, and best objective so far."""
     line: list[tuple[float, float]] = []
     seconds, best = 0.0, -math.inf
     for trial in record.search:

@@ -5,10 +5,8 @@ config.yaml  environment.json  metrics.jsonl  tensorboard/  checkpoints/  result
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ebclab.config import ExperimentConfig, parse_yaml
 from ebclab.config.names import other_folder
@@ -16,6 +14,7 @@ from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
+from ebclab.runs.summary import RunSummary
 from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.workspace import Workspace
@@ -119,9 +118,12 @@ class RunFolder(Workspace):
         text = self.config_path.read_text(encoding="utf-8")
         return parse_yaml(text, where=self.address_of(self.config_path), methods=methods)
 
-    def read_result(self) -> dict[str, Any] | None:
-        """Return the content of result.json, or None when the run has not finished."""
+    def read_result(self) -> RunSummary | None:
+        """Return what the finished run wrote, or None when it has not finished.
+
+        Raises:
+            RunError: The file is not the result of a run.
+        """
         if not self.result_path.exists():
             return None
-        result: dict[str, Any] = json.loads(self.result_path.read_text(encoding="utf-8"))
-        return result
+        return RunSummary.read(self.result_path, self.address_of(self.result_path))

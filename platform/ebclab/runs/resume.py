@@ -59,7 +59,7 @@ def find(
             f"choose another --name, or use equal settings:{lines}"
         )
     result = run.read_result()
-    if result is not None and result["epochs"] >= config.training.epochs:
+    if result is not None and result.epochs >= config.training.epochs:
         return "finished"
     started = checkpoint.latest_path(run.checkpoints) is not None
     if resume and not started:

@@ -57,6 +57,12 @@ def kept_free(folder: Path) -> Iterator[bool]:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process works in ``folder``."""
-    with kept_free(folder) as is_free:
-        return not is_free
+    """Return whether a process works in ``folder``; no lock, or one that cannot be read, means no."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers do not take each other for a worker
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -5,12 +5,11 @@ sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import RunFolder
@@ -20,6 +19,7 @@ from ebclab.storage.sync import Syncer
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
+from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method
 
 TRIALS = "trials"
@@ -114,7 +114,7 @@ class SweepFolder(Workspace):
 
 def finished_result(
     folder: SweepFolder, plan: SweepPlan, methods: Mapping[str, type[Method]], *, resume: bool
-) -> dict[str, Any] | None:
+) -> SweepResult | None:
     """Return the result of a finished sweep of this plan, or None when there is something to do; nothing is written.
 
     Args:
@@ -138,8 +138,7 @@ def finished_result(
     require_same(before, plan, folder.address)
     if replace(before, config=plan.config, space=plan.space) != plan or not folder.result.exists():
         return None
-    result: dict[str, Any] = json.loads(folder.result.read_text(encoding="utf-8"))
-    return result
+    return SweepResult.read(folder.result, (folder.remote / folder.result.name).address if folder.remote else "")
 
 
 def _files(folder: Path) -> Iterator[Path]:

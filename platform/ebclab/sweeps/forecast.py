@@ -1,4 +1,4 @@
-"""How long a sweep can take at most on this machine, from a few measured steps."""
+"""The longest time that a sweep can take, from a few steps measured on this machine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FORWARD_SHARE = 1 / 6  # of a step with two views and a backward pass: one imag
 
 @dataclass(frozen=True)
 class Forecast:
-    """Upper bounds of a sweep, as if no trial were stopped.
+    """Upper bounds of the time of a sweep: no trial is stopped early.
 
     Attributes:
-        epoch_seconds: One epoch of one trial with the run's own settings, its scoring included.
-        search_epochs: Epochs of all trials of the search.
-        confirm_epochs: Epochs of all confirming runs.
-        concurrent: Trials at once.
+        epoch_seconds: Time of one epoch of one trial with the run's own settings, scoring included.
+        search_epochs: Epochs of all trials of the search together.
+        confirm_epochs: Epochs of all confirming runs together.
+        concurrent: Number of trials at once.
         gpus: GPUs of a trial.
     """
 
@@ -38,32 +38,32 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """The longest possible time."""
+        """The longest possible time of the sweep."""
         return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / self.concurrent
 
     @property
     def trial_hours(self) -> float:
-        """Hours of trials, one after the other: what is paid for."""
+        """Hours of all trials, as if they ran one after the other."""
         return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / 3600
 
 
-def forecast(plan: SweepPlan, slots: TrialResources, split: Split, methods: Mapping[str, type[Method]]) -> Forecast:
-    """Measure a few steps with the run's own settings in this process and return what a whole sweep takes at most.
+def forecast(plan: SweepPlan, resources: TrialResources, split: Split, methods: Mapping[str, type[Method]]) -> Forecast:
+    """Measure a few steps with the run's own settings in this process, and return the forecast of the sweep.
 
     Trials with other batch sizes or memories may be slower or faster.
 
     Args:
-        plan: The sweep.
-        slots: What trials get.
+        plan: The plan of the sweep.
+        resources: What the trials reserve.
         split: The images.
         methods: Methods by name.
     """
     config = plan.config
     device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
-    set_threads(slots.threads)
+    set_threads(resources.threads)
     prepared = prepare(config, device, split, methods[config.method_name])
     prepared.training.method.start(prepared.draw)
-    train_step(prepared.training)  # the first one allocates
+    train_step(prepared.training)  # the first step allocates memory
     steps, started = 0, time.perf_counter()
     while steps < 20 and (steps == 0 or time.perf_counter() - started < _MEASURE_SECONDS):
         train_step(prepared.training)
@@ -75,6 +75,6 @@ def forecast(plan: SweepPlan, slots: TrialResources, split: Split, methods: Mapp
         epoch_seconds=step_seconds * prepared.training.data.num_batches + score_seconds,
         search_epochs=plan.trials * plan.epochs,
         confirm_epochs=(plan.top + (plan.baseline and plan.top > 0)) * plan.seeds * config.training.epochs,
-        concurrent=slots.concurrent,
-        gpus=slots.gpus,
+        concurrent=resources.concurrent,
+        gpus=resources.gpus,
     )

@@ -1,4 +1,4 @@
-"""trials.jsonl: one JSON object a line, the only truth about a sweep. Everything a sweep decides follows from it."""
+"""trials.jsonl: the log of a sweep, one JSON object per line. All decisions of a sweep depend on this file alone."""
 
 from __future__ import annotations
 
@@ -17,33 +17,36 @@ from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")
 _OF_MEASURING = ("running", "epoch", "waiting")
-"""Events that a run folder tells again after a crash."""
+"""Events that can be recovered from run folders after a crash, so that nobody waits until they are uploaded."""
 
 _log = logging.getLogger("ebclab.sweeps")
 
 
 class SweepLog:
-    """The events of a sweep on disk, and the trials they tell of in memory.
+    """The events of a sweep on disk, and the trials that they describe in memory.
 
-    Events: ``trial`` (proposed), ``running`` (begun or gone on), ``epoch`` (measured), ``waiting`` (has to wait for
-    others), ``cloned`` (goes on from another trial's weights), ``exchanged`` (goes on from its own), ``ended``; any
-    other name is kept in ``events`` and changes no trial. Every event has ``time``, in UTC.
+    Events of a trial: ``trial`` (proposed), ``running`` (a turn began), ``epoch`` (measured), ``waiting`` (waits for
+    others), ``cloned`` (copied another trial's weights), ``exchanged`` (kept its own), ``ended``. Events with any other
+    name change no trial and are kept in ``events``. Every event has a ``time`` in UTC.
 
     Args:
-        path: The file; made with the first event. Lines that cannot be read are skipped with a warning.
-        syncer: Brings it to where the sweep lives. What is proposed is there before anybody acts upon it.
-        where: What warnings call the file; its path when empty.
+        path: The file; the first event makes it. Lines that cannot be read are left out with a warning.
+        syncer: Uploads the file to the store that holds the sweep; None for a sweep on a disk.
+        where: What messages call the file; its path when empty.
 
     Attributes:
+        where: What messages call the file.
+        problems: What was wrong with the file when it was read, one sentence each.
         trials: Trials by id, in the order of their proposal.
         events: All other events.
-        failure: Why the log cannot be brought to where the sweep lives; a sweep that sees one stops. It is not raised
-            where it happens, since that may be inside Ray Tune, which would make a traceback of it.
+        failure: Why the file cannot be uploaded; the sweep stops when it sees this. The error is not raised where it
+            happens, because that may be inside Ray Tune, which would show it as a traceback.
     """
 
     def __init__(self, path: Path, syncer: Syncer | None = None, where: str = "") -> None:
         self.path = path
-        self._where = where or str(path)
+        self.where = where or str(path)
+        self.problems: list[str] = []
         self._syncer = syncer or NoSync()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
@@ -52,7 +55,7 @@ class SweepLog:
         self._read()
 
     def append(self, event: str, **values: Any) -> None:
-        """Write one event, so that it survives a power cut, and apply it.
+        """Write one event so that it survives a power cut, and apply it to its trial.
 
         Raises:
             RunError: The file cannot be written.
@@ -81,13 +84,13 @@ class SweepLog:
         return [trial for trial in self.trials.values() if trial.kind == kind]
 
     def last_event(self, name: str) -> dict[str, Any] | None:
-        """Return the newest event of a name that changes no trial."""
+        """Return the newest event with this name, which is none of a trial's; None when there is none."""
         return next((record for record in reversed(self.events) if record["event"] == name), None)
 
     def _read(self) -> None:
         if not self.path.exists():
             return
-        beside = self.path.parent  # parts lie there when somebody has copied the folder out of a store
+        beside = self.path.parent  # a folder that was copied out of a store has the parts of the log here
         raw = assembled(self.path.read_bytes(), lambda part: (beside / part).read_bytes())
         bad = []
         for number, line in enumerate(raw.splitlines(), start=1):
@@ -96,11 +99,12 @@ class SweepLog:
             except (ValueError, KeyError, TypeError, AttributeError):
                 bad.append(number)
         for trial in self.trials.values():
-            if trial.state == "running":  # whoever wrote that is gone
+            if trial.state == "running":  # the process that wrote this has ended
                 trial.state = "interrupted"
         if bad:
             shown = ", ".join(map(str, bad[:5])) + (" ..." if len(bad) > 5 else "")
-            _log.warning("%s: %d of its lines cannot be read and are left out: %s", self._where, len(bad), shown)
+            self.problems.append(f"{self.where}: {len(bad)} of its lines cannot be read and are left out: {shown}")
+            _log.warning("%s", self.problems[-1])
         self._is_torn = raw != b"" and not raw.endswith(b"\n")  # cut short by a kill
 
     def _apply(self, record: dict[str, Any]) -> None:
@@ -142,12 +146,12 @@ def _new_trial(record: dict[str, Any]) -> Trial:
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return metrics as numbers; JSON has no infinity, so such values were written as text."""
+    """Return metrics as numbers; nan and infinity were written as text, since JSON has none."""
     return {name: float(value) for name, value in metrics.items()}
 
 
 def finite(value: Any) -> Any:
-    """Return ``value`` with every number that JSON cannot hold as text, which ``float`` reads back."""
+    """Return ``value`` with nan and infinity as text, which ``float`` reads back: JSON has no such numbers."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""From what a person asks for to a plan, with every mistake reported at once."""
+"""Make the plan of a sweep from what the user asks for; all mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError
 from ebclab.sweeps.plan import Population, SweepPlan
 from ebclab.sweeps.policies.stopping import StopRules
-from ebclab.sweeps.policies.suggest import Search
 from ebclab.sweeps.space.check import check_space, why_not_live
 from ebclab.sweeps.space.space import Space, load_space
+from ebclab.sweeps.trial import Search
 
 TRIALS = 16
 SEARCHES: tuple[str, ...] = get_args(Search)
@@ -38,17 +38,17 @@ def make_plan(
     """Return the plan of a sweep.
 
     Args:
-        config: Settings of every trial but for those searched; ``training.epochs`` is the full budget.
-        space: What is searched: a space, a path, or None for the one shipped for the method.
+        config: Settings of every trial, except the searched ones; ``training.epochs`` is the full budget.
+        space: The search space: a space, a path, or None for the one shipped for the method.
         search: tpe, random or grid; None means tpe, or random under population based training.
         scheduler: asha, median, pbt or none.
-        trials: Trials of the search; None means 16, or all points of a grid.
+        trials: Number of trials of the search; None means 16, or all points of a grid.
         epochs: Budget of a trial of the search; None means the full budget.
-        top: How many of the best settings are run again; None means 3, or all where there are fewer trials.
-        seeds: How many seeds each of them is run with.
-        baseline: Also run the settings that the search starts from with these seeds.
+        top: How many of the best settings are confirmed; None means 3, or all when there are fewer trials.
+        seeds: Number of seeds for each of them.
+        baseline: Also confirm the settings that the search starts from.
         interval_epochs: Epochs between exchanges of a population; None means a fifth of the budget.
-        rules: Other stopping rules, ``KEY=VALUE``.
+        rules: Stopping rules that differ from the defaults, each ``KEY=VALUE``.
 
     Raises:
         ConfigError: With every problem found.
@@ -58,14 +58,16 @@ def make_plan(
     search = search or ("random" if scheduler == "pbt" else "tpe")
     if search not in SEARCHES:
         problems.add("--search", f"no such search, got {search}; {did_you_mean(search, SEARCHES)}")
-    found = _fitting_space(space, config, stop_rules, problems)
-    if search == "grid" and trials is not None and trials != found.grid_size:
-        problems.add("--trials", f"the grid has {found.grid_size} points, got {trials}; leave --trials out or thin it")
-    count = found.grid_size if search == "grid" else TRIALS if trials is None else trials
+    fitting = _fitting_space(space, config, stop_rules, problems)
+    if search == "grid" and trials is not None and trials != fitting.grid_size:
+        problems.add(
+            "--trials", f"the grid has {fitting.grid_size} points, got {trials}; leave --trials out or thin it"
+        )
+    count = fitting.grid_size if search == "grid" else TRIALS if trials is None else trials
     budget = config.training.epochs if epochs is None else epochs
     plan = SweepPlan(
         config=config,
-        space=found,
+        space=fitting,
         search=cast(Search, search),
         rules=stop_rules,
         population=Population(max(1, budget // 5) if interval_epochs is None else interval_epochs),
@@ -84,28 +86,28 @@ def make_plan(
 def _fitting_space(
     space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, problems: Problems
 ) -> Space:
-    """Return the space, and record where it does not fit the run."""
+    """Return the space; add to ``problems`` where it does not fit the run."""
     try:
-        found = space if isinstance(space, Space) else load_space(space, config.method_name)
+        asked = space if isinstance(space, Space) else load_space(space, config.method_name)
     except ConfigError as error:
         raise ConfigError(problems.lines + error.problems) from error
     if space is None and rules.scheduler == "pbt":
-        found = _live_part(found, config)
+        asked = _live_part(asked, config)
     try:
-        check_space(found, config, searched_live_only=rules.scheduler == "pbt")
+        check_space(asked, config, searched_live_only=rules.scheduler == "pbt")
     except ConfigError as error:
         problems.lines += error.problems
-    return found
+    return asked
 
 
 def _live_part(space: Space, config: ExperimentConfig) -> Space:
-    """Return a shipped space without what cannot change in mid-run, and say so in its name."""
+    """Return a shipped space without the settings that cannot change in mid-run; its name says so."""
     fixed = [parameter.name for parameter in space.parameters if why_not_live(parameter, config)]
     return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
 
 
 def _rules(scheduler: str, rules: Iterable[str], problems: Problems) -> StopRules:
-    """Return the stopping rules, and record what is wrong with them."""
+    """Return the stopping rules; add to ``problems`` what is wrong with them."""
     known = settings_of(StopRules)
     schedulers = ("asha", "median", "pbt", "none")
     given: dict[str, Any] = {}

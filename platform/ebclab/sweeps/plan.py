@@ -1,11 +1,11 @@
-"""What a sweep is: settings, space, rules and budgets, written once and compared when it is resumed."""
+"""The plan of a sweep: settings, space, rules and budgets. It is written once and compared on resume."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -17,21 +17,21 @@ from ebclab.storage import atomic
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.space.check import apply_settings
 from ebclab.sweeps.space.space import Space, parse_space
+from ebclab.sweeps.trial import Search
 from energy_contrast.method import Method
 
-Search = Literal["tpe", "random", "grid"]
 MAY_CHANGE = ("trials", "top", "seeds", "baseline", "config.data.root", "config.resources.", "format")
-"""What may differ when a sweep is resumed: a key, or a section when it ends in a dot."""
+"""What may differ on resume: a key, or a whole section when the entry ends in a dot."""
 
 
 @dataclass(frozen=True)
 class Population:
-    """How trials take over from each other, under population based training.
+    """How trials copy each other's weights, under population based training.
 
     Attributes:
         interval_epochs: Epochs from one exchange to the next.
-        quantile: Share of the worst that take over, and of the best that they take after.
-        resample_rate: How often a setting is drawn anew instead of being nudged.
+        quantile: Share of the population that copies, the worst, and share that is copied, the best.
+        resample_rate: Probability that a setting is drawn from its range instead of being multiplied by a factor.
     """
 
     interval_epochs: int
@@ -41,18 +41,18 @@ class Population:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep, resolved.
+    """Everything that defines a sweep.
 
     Attributes:
-        config: Settings of every trial but for those that are searched; ``training.epochs`` is the full budget.
-        space: What is searched.
+        config: Settings of every trial, except the searched ones; ``training.epochs`` is the full budget.
+        space: The search space.
         search: How trials are proposed.
         rules: When trials are stopped.
-        population: How they take over from each other.
-        trials: Trials of the search.
+        population: How trials copy each other's weights.
+        trials: Number of trials of the search.
         epochs: Budget of a trial of the search.
-        top: How many of the best settings are run again at full budget; 0 confirms none.
-        seeds: How many seeds each of them is run with.
+        top: How many of the best settings are confirmed, that is, run again at full budget; 0 confirms none.
+        seeds: Number of seeds for each of them.
         baseline: Also confirm the settings that the search started from.
     """
 
@@ -68,48 +68,48 @@ class SweepPlan:
     baseline: bool
 
     def problems(self) -> list[str]:
-        """Return what does not fit together, one line each, empty when all is well."""
-        found = []
+        """Return what does not fit together, one line per problem."""
+        lines = []
         pbt = self.rules.scheduler == "pbt"
         if pbt and self.search != "random":
-            found.append(
+            lines.append(
                 f"--search: population based training changes settings in mid-run by itself, got {self.search}; "
                 "use --search random with it, or --scheduler asha"
             )
         if self.trials < 1:
-            found.append(f"--trials: at least one, got {self.trials}")
+            lines.append(f"--trials: at least one, got {self.trials}")
         if pbt and self.trials < 4:
-            found.append(f"--trials: a population needs at least 4 members to choose among, got {self.trials}")
+            lines.append(f"--trials: a population needs at least 4 members to choose among, got {self.trials}")
         if self.top < 0:
-            found.append(f"--top: at least 0, got {self.top}; 0 confirms nothing")
+            lines.append(f"--top: at least 0, got {self.top}; 0 confirms nothing")
         if self.top > self.trials:
-            found.append(
+            lines.append(
                 f"--top: more settings than trials, got {self.top} of {self.trials}; use at most {self.trials}"
             )
         if self.top and self.seeds < 1:
-            found.append(f"--seeds: at least one, got {self.seeds}; or confirm nothing with --top 0")
+            lines.append(f"--seeds: at least one, got {self.seeds}; or confirm nothing with --top 0")
         if self.population.interval_epochs < 1:
-            found.append(f"--interval: at least one epoch, got {self.population.interval_epochs}")
+            lines.append(f"--interval: at least one epoch, got {self.population.interval_epochs}")
         if pbt and 1 < self.epochs <= self.population.interval_epochs:
-            found.append(
+            lines.append(
                 f"--interval: no exchange in {self.epochs} epochs, got {self.population.interval_epochs}; "
                 "make it smaller"
             )
         if self.epochs < 1:
-            found.append(f"--epochs: at least one, got {self.epochs}")
+            lines.append(f"--epochs: at least one, got {self.epochs}")
         if self.top and self.epochs > self.config.training.epochs:
-            found.append(
+            lines.append(
                 f"--epochs: a search must not train longer than the runs that confirm it, got {self.epochs} > "
                 f"{self.config.training.epochs}; set training.epochs={self.epochs} too"
             )
         if self.config.data.holdout_rate == 0:
-            found.append(
+            lines.append(
                 "data.holdout_rate: a sweep chooses by held-out images, got 0; use 0.1, and the test set stays unseen"
             )
-        return found
+        return lines
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the plan as plain values, as sweep.yaml holds them."""
         return {
             "format": 1,
             "search": self.search,
@@ -132,16 +132,16 @@ def trial_config(
     seed: int,
     epochs: int,
 ) -> ExperimentConfig:
-    """Return the settings of one trial: scored and saved after every epoch, so that it can stop and go on anywhere.
+    """Return the settings of one trial. It is scored and saved after every epoch, so that it can stop after any.
 
     Args:
         config: Settings that are not searched.
         settings: Searched settings by dotted key.
         seed: Seed of the run.
-        epochs: Its budget.
+        epochs: Budget.
 
     Raises:
-        ConfigError: They contradict each other.
+        ConfigError: The settings contradict each other.
     """
     chosen = apply_settings(config, settings)
     chosen = replace(
@@ -165,11 +165,11 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
 
     Args:
         path: The file.
-        methods: Methods by name; None takes the catalogue's.
-        where: What messages call its folder, when that is not the file's own.
+        methods: Methods by name; None means the catalogue.
+        where: What messages call the folder; the path of the folder when empty.
 
     Raises:
-        UserError: There is none, or it cannot be read.
+        UserError: There is no plan, or it cannot be read.
     """
     where = where or str(path.parent)
     if not path.is_file():
@@ -191,15 +191,21 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
 def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:
     """Refuse to resume a sweep with another plan; trials, confirmation and resources may change.
 
+    Args:
+        before: The plan of the sweep in the folder.
+        now: The plan of this launch.
+        where: What messages call the folder.
+
     Raises:
-        RunError: What differs, line by line.
-        UserError: Fewer trials are asked for than there were.
+        RunError: Something else differs; the text has a line for each setting.
+        UserError: The new plan has fewer trials.
     """
     changed = changed_settings(before.to_mapping(), now.to_mapping(), MAY_CHANGE, what="sweep")
     if changed:
         lines = "".join(f"\n  {line}" for line in changed)
         raise RunError(
-            f"{where}: this sweep was begun otherwise; choose another --name, or resume it as it was:{lines}"
+            f"{where}: this sweep was started with other settings; "
+            f"choose another --name, or use the settings of the sweep:{lines}"
         )
     if now.trials < before.trials:
         raise UserError(f"--trials: a resumed sweep may grow, not shrink, got {now.trials}; it has {before.trials}")

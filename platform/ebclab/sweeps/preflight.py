@@ -1,4 +1,4 @@
-"""What must hold before a sweep starts, so that trials do not all fail in the night for the same reason."""
+"""Checks before a sweep starts, so that its trials do not all fail for the same reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from energy_contrast.networks.batch_norm import require_groups
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
-    """Refuse images that cannot give the objective.
+    """Refuse images on which the objective cannot be measured.
 
     Raises:
         UserError: Nothing is held out, or labels are missing.
@@ -43,16 +43,17 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
 def require_trainable(
     plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]], weights: InitialWeights | None = None
 ) -> None:
-    """Refuse ends of the space, and budgets, that no trial could be trained with.
+    """Refuse a space or a budget with which no trial could be trained.
 
-    Each setting is tried at both ends with all others at the run's own values: the method is built, and its batches
-    must fit the images, the batch norms' groups and the method's memories; so must the weights that trials start from.
+    Each setting is tried at both ends of its range, with all others at the run's own values: the method is built, and
+    its batches must fit the images, the groups of batch norm and the method's memories. The initial weights must fit
+    the network.
 
     Raises:
         ConfigError: With every problem found.
     """
     method_class = methods[plan.config.method_name]
-    own: list[str] = []  # wrong wherever one looks, and told once
+    own: list[str] = []  # problems of the run's own settings; said once, not for every end
     problems: dict[str, None] = {}  # ordered, each line once
     for settings in _one_at_a_time(plan):
         named = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the run's own settings"
@@ -82,7 +83,7 @@ def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
 def _require_batches(
     config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
 ) -> None:
-    """Build the method as a trial would, and refuse batches that do not suit it or the images."""
+    """Build the method and check its batches, without any images."""
     batch_size, images = config.training.batch_size, len(split.train)
     if batch_size > images:
         raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")

@@ -1,11 +1,11 @@
-"""Where a sweep's trials come from: the search's own suggestions, and the best settings with other seeds."""
+"""Propose the trials of a sweep: the search's suggestions, then the best settings with other seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from scipy import stats
 
@@ -13,19 +13,17 @@ from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import suggest
+from ebclab.sweeps.results import BASELINE, ConfirmedSettings
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Kind, Trial
 
-BASELINE = "baseline"
-"""Stands for the id of a search trial where the settings are the ones that the search started from."""
-
 
 class SearchProposals:
-    """Trials that a search suggests, each knowing what the ones before have found.
+    """Proposes the trials of the search, each from what the trials before it measured.
 
     Args:
-        plan: The sweep.
-        earlier: Points and objectives of a sweep before this one; its best point is tried first.
+        plan: The plan of the sweep.
+        earlier: Points and objectives of an earlier sweep; its best point is tried first.
     """
 
     kind: Kind = "search"
@@ -36,15 +34,15 @@ class SearchProposals:
         self._first = max(earlier, key=lambda pair: pair[1])[0] if earlier else own
 
     def includes(self, trial: Trial) -> bool:
-        """Return True: every searching trial is one of these."""
+        """Return True: every trial of the search belongs to this phase."""
         return True
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many are still to be proposed."""
+        """Return how many trials are still to be proposed."""
         return self._plan.trials - len(trials)
 
     def propose(self, trials: Sequence[Trial]) -> Trial:
-        """Return the next one."""
+        """Return the next trial."""
         plan, number = self._plan, self._next_number(trials)
         point = suggest(
             plan.space,
@@ -59,7 +57,7 @@ class SearchProposals:
         return Trial(f"{number:04d}", "search", number, point, settings, plan.config.seed, plan.epochs)
 
     def _next_number(self, trials: Sequence[Trial]) -> int:
-        """Return a number that no trial has: the next one, or of a grid the first one that is missing."""
+        """Return a free number: one more than the largest, or for a grid the smallest that is missing."""
         taken = {trial.number for trial in trials}
         if self._plan.search == "grid":
             return next(number for number in range(len(taken) + 1) if number not in taken)
@@ -67,11 +65,16 @@ class SearchProposals:
 
 
 class ConfirmProposals:
-    """The best settings of a search, and the ones it started from, each with several seeds at full budget.
+    """Proposes the confirming trials: the best settings and the starting ones, at full budget with several seeds.
 
     Args:
-        plan: The sweep.
-        log: Its log, when the search is over.
+        plan: The plan of the sweep.
+        log: The log of the sweep, when the search is over.
+
+    Attributes:
+        settings: The settings to confirm, by source.
+        num_seeds: Number of seeds for each of them.
+        is_rate: The objective is an accuracy, in [0, 1].
     """
 
     kind: Kind = "confirm"
@@ -82,9 +85,9 @@ class ConfirmProposals:
         own = own_settings(plan.space, plan.config)
         if plan.baseline and chosen and own not in self.settings.values():
             self.settings[BASELINE] = own
-        seeds = range(plan.config.seed + 1, plan.config.seed + 1 + plan.seeds)  # others than that of the search
+        seeds = range(plan.config.seed + 1, plan.config.seed + 1 + plan.seeds)  # none is the seed of the search
         self._wanted = {
-            f"confirm-{source}-seed{seed}": (rank, source, seed)
+            confirming_run(source, seed): (rank, source, seed)
             for rank, source in enumerate(self.settings)
             for seed in seeds
         }
@@ -92,34 +95,57 @@ class ConfirmProposals:
         self.is_rate = plan.config.evaluation.objective in NEED_LABELS
 
     def includes(self, trial: Trial) -> bool:
-        """Return whether a confirming trial is of settings that still count among the best."""
+        """Return whether a confirming trial has settings that are still among the best."""
         return trial.id in self._wanted
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many are still to be proposed."""
+        """Return how many trials are still to be proposed."""
         return len(self._wanted) - len(trials)
 
     def propose(self, trials: Sequence[Trial]) -> Trial:
-        """Return the next one."""
+        """Return the next trial."""
         known = {trial.id for trial in trials}
         name = next(name for name in self._wanted if name not in known)
         rank, source, seed = self._wanted[name]
         return Trial(name, "confirm", rank, {}, self.settings[source], seed, self._epochs)
 
     def results(self, log: SweepLog) -> dict[str, dict[int, float]]:
-        """Return the last objective of every finished confirming trial: by source of the settings, by seed."""
-        found: dict[str, dict[int, float]] = {source: {} for source in self.settings}
+        """Return the last objective of every finished confirming trial, by source of the settings and by seed."""
+        values: dict[str, dict[int, float]] = {source: {} for source in self.settings}
         for name, (_, source, seed) in self._wanted.items():
             trial = log.trials.get(name)
             if trial is not None and trial.state == "finished" and trial.last is not None:
-                found[source][seed] = trial.last.objective
-        return found
+                values[source][seed] = trial.last.objective
+        return values
+
+
+def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings]:
+    """Return the confirmed settings, the winner first: those with most finished seeds, then with the best mean."""
+    proposals = ConfirmProposals(plan, log)
+    confirmed = [
+        ConfirmedSettings(
+            source=source,
+            settings=proposals.settings[source],
+            seeds=tuple(by_seed),
+            values=tuple(by_seed.values()),
+            seeds_asked=proposals.num_seeds,
+            **mean_and_interval(list(by_seed.values()), is_rate=proposals.is_rate)._asdict(),
+        )
+        for source, by_seed in proposals.results(log).items()
+        if by_seed
+    ]
+    return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
+
+
+def confirming_run(source: str, seed: int) -> str:
+    """Return the id, and the name of the run folder, of the trial that confirms settings with a seed."""
+    return f"confirm-{source}-seed{seed}"
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    """Return trials that measured anything, best first: finished ones, then others by how far they came.
+    """Return the trials that measured anything, best first: finished ones, then the others by epochs done.
 
-    Trials that the end of the search's time has interrupted count; those that diverged or failed do not.
+    Interrupted trials count, those that diverged or failed do not.
     """
     measured = [trial for trial in trials if trial.last is not None and trial.state not in ("diverged", "failed")]
 
@@ -130,22 +156,33 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(measured, key=merit, reverse=True)
 
 
-def mean_and_interval(values: Sequence[float], *, is_rate: bool) -> dict[str, float | None]:
-    """Return mean, standard deviation and Student's 95 % interval of the mean over seeds; none of one value alone.
+class MeanInterval(NamedTuple):
+    """A mean over seeds and how sure it is.
+
+    Attributes:
+        mean: The mean.
+        std: Standard deviation over seeds (n - 1 in the divisor); None for one seed.
+        low: Lower end of Student's 95 % interval of the mean; None for one seed.
+        high: Upper end of the interval; None for one seed.
+    """
+
+    mean: float
+    std: float | None
+    low: float | None
+    high: float | None
+
+
+def mean_and_interval(values: Sequence[float], *, is_rate: bool) -> MeanInterval:
+    """Return mean, standard deviation and Student's 95 % interval of the mean over seeds.
 
     Args:
-        values: One a seed.
-        is_rate: They are shares: the interval ends at 0 and 1.
+        values: One value per seed.
+        is_rate: The values are shares: the interval is cut at 0 and 1.
     """
     mean = fmean(values)
     if len(values) < 2:
-        return {"mean": mean, "std": None, "low": None, "high": None}
+        return MeanInterval(mean, None, None, None)
     std = stdev(values)
     half = float(stats.t.ppf(0.975, len(values) - 1)) * std / len(values) ** 0.5
     low, high = mean - half, mean + half
-    return {
-        "mean": mean,
-        "std": std,
-        "low": max(low, 0.0) if is_rate else low,
-        "high": min(high, 1.0) if is_rate else high,
-    }
+    return MeanInterval(mean, std, max(low, 0.0) if is_rate else low, min(high, 1.0) if is_rate else high)

@@ -1,4 +1,4 @@
-"""How many trials run at once and what each of them gets: plain numbers in, plain numbers out."""
+"""How many trials run at once, and how many CPUs and GPUs each gets: a pure computation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ebclab.errors import UserError
 
 @dataclass(frozen=True)
 class TrialResources:
-    """What a sweep asks of a cluster.
+    """What the trials of a sweep reserve on a cluster.
 
     Attributes:
-        concurrent: Trials at once.
-        cpus: CPUs that Ray reserves for a trial's own process; 0 where its workers reserve theirs.
-        gpus: GPUs, or the share of one, likewise.
+        concurrent: Number of trials at once.
+        cpus: CPUs that Ray reserves for the process of a trial; 0 where the trial's workers reserve them.
+        gpus: GPUs, or a share of one, that Ray reserves for it; 0 where the trial's workers reserve them.
         threads: CPU threads of a trial.
     """
 
@@ -25,7 +25,7 @@ class TrialResources:
     threads: int
 
     def in_words(self) -> str:
-        """Return what runs at once and what each gets."""
+        """Return how many trials run at once and what each gets, for people."""
         each = f"{self.threads} CPU thread{'s' if self.threads > 1 else ''}"
         return f"{self.concurrent} at once, {each}" + (f" and {self.gpus:g} GPU" if self.gpus else "") + " each"
 
@@ -41,20 +41,20 @@ def share_out(
     gpus_per_trial: float,
     concurrent: int | None,
 ) -> TrialResources:
-    """Return how the trials of a sweep share a cluster.
+    """Divide a cluster among the trials of a sweep.
 
     Args:
         cpus: CPUs the cluster has.
         gpus: GPUs the cluster has.
-        num_trials: Trials there will ever be at once, at most.
-        threads: CPU threads that a trial (a worker, where a trial has workers) uses; 0 means 1.
-        workers: Ray workers of each trial; 0 where a trial is one process.
-        cpus_per_worker: CPUs that each of these workers reserves; 0 where nothing is said.
+        num_trials: Largest number of trials that the sweep could ever run at once.
+        threads: CPU threads of a trial, or of each worker where a trial has workers; 0 means 1.
+        workers: Ray workers of each trial; 0 when a trial is one process.
+        cpus_per_worker: CPUs that each of these workers reserves; 0 when the settings do not say.
         gpus_per_trial: GPUs of a trial, fractions allowed.
-        concurrent: Trials at once, or None for as many as fit.
+        concurrent: Number of trials at once; None means as many as fit.
 
     Raises:
-        UserError: The cluster has not what is asked for, so that trials would wait for ever; the text shows the sum.
+        UserError: The cluster has less than what is asked for, so that trials would wait for ever.
     """
     threads = max(1, threads)
     if workers and not cpus_per_worker and (concurrent or 1) > 1:

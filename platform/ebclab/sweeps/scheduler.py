@@ -1,28 +1,27 @@
-"""What a sweep does next and what becomes of its trials: decisions on the log alone, with no word about Ray.
+"""The sweep scheduler: which trial trains next, and when it ends. It decides from the log alone and knows no Ray.
 
-A trial is trained in turns. A turn begins with an ``Turn`` and ends when the trial is over, when it has to wait for
-others (population based training), or when somebody stops the sweep; the next turn goes on from the run folder. So a
-resumed sweep needs nothing of its own: it gives orders for what the log calls unfinished.
+A trial trains in turns. A turn ends when the trial is over, when the trial has to wait for others (population based
+training), or when somebody stops the sweep. The next turn continues from the run folder. So a resumed sweep needs no
+state of its own: the scheduler gives turns to the trials that the log calls unfinished.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ebclab.runs.stop_request import Stop
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import Population
-from ebclab.sweeps.policies.population import exploit, must_wait
+from ebclab.sweeps.policies.population import at_exchange, exploit, must_wait
 from ebclab.sweeps.policies.stopping import StopRules, decide
 from ebclab.sweeps.trial import Kind, Trial
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a trial.
+    """A turn of a trial: what a worker needs to train it.
 
     Attributes:
         trial: Id of the trial.
@@ -38,44 +37,39 @@ class Turn:
     seed: int
     epochs: int
 
-    def to_json(self) -> str:
-        """Return the order as text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Turn:
-        """Return the order that ``to_json`` made ``text`` of."""
-        return cls(**json.loads(text))
-
 
 class Proposals(Protocol):
-    """Where a phase of a sweep takes its trials from."""
+    """The source of the trials of a phase."""
 
     kind: Kind
 
     def includes(self, trial: Trial) -> bool:
-        """Return whether ``trial``, of this kind, belongs to the phase."""
+        """Return whether ``trial``, which is of this kind, belongs to the phase."""
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many are still to be proposed, given those of the phase that have been."""
+        """Return how many trials are still to be proposed, given those that have been."""
 
     def propose(self, trials: Sequence[Trial]) -> Trial:
-        """Return the next one."""
+        """Return the next trial, given those that have been proposed."""
 
 
 class SweepScheduler:
-    """One phase of a sweep, search or confirmation.
+    """Schedules the trials of one phase of a sweep, search or confirmation.
 
     Args:
         log: The sweep's log.
-        proposals: The phase's trials.
+        proposals: Source of the phase's trials.
         rules: When trials are stopped.
-        population: How trials take over from each other, under population based training.
-        concurrent: Trials that train at once, at most.
-        failures_allowed: How often a trial whose process died is begun again.
-        stop: Set when the sweep shall end early.
-        clone: Makes a trial's next run folder from another trial's newest checkpoint, and returns the trial's new point
-            and settings.
+        population: How trials copy each other's weights, under population based training.
+        concurrent: Number of trials that train at once, at most.
+        failures_allowed: How often a trial whose process died is restarted.
+        stop: Set when the sweep is to end early.
+        clone: Makes a trial's next run folder from the newest checkpoint of another trial, and returns the trial's new
+            point and settings.
+
+    Attributes:
+        active: Ids of the trials that have a turn now.
+        refusal: Why a worker refused to train at all, which ends the sweep; empty when none did.
     """
 
     def __init__(
@@ -103,14 +97,14 @@ class SweepScheduler:
 
     @property
     def is_over(self) -> bool:
-        """There is nothing left to order, and nothing in work."""
+        """No trial has a turn, and none will get one."""
         if self.active:
             return False
         trials = self.trials
         return self.stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
 
     def next_turn(self) -> Turn | None:
-        """Return the next turn, which is then in work, or None while there is none to give."""
+        """Return the next turn and count its trial as active; None while no trial can have one."""
         if self.stop.is_set or len(self.active) >= self._concurrent:
             return None
         trial = self._next_trial()
@@ -122,20 +116,20 @@ class SweepScheduler:
         return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
-        """Take in a measurement and return whether the trial's turn ends here.
+        """Write down a measurement and return whether the trial's turn ends here.
 
         Args:
             trial_id: The trial.
             epoch: Epochs done.
-            objective: The value that the sweep maximises.
-            seconds: Duration of this turn so far.
+            objective: Value of the objective.
+            seconds: Duration of this turn so far, in seconds.
             metrics: Everything else that was measured.
         """
         trial = self._log.trials[trial_id]
         if epoch not in trial.curve:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
-        if epoch < trial.epochs_done:  # told before, and decided then
+        if epoch < trial.epochs_done:  # reported before, and decided on then
             return False
         if reason := decide(trial, self._others(trial), self._rules):
             state = "diverged" if reason.startswith("diverged") else "stopped"
@@ -144,7 +138,7 @@ class SweepScheduler:
         return self._is_population and self._population_turn(trial)
 
     def on_outcome(self, trial_id: str, state: str, reason: str, seconds: float) -> None:
-        """Take in how a turn ended: finished, diverged, failed, interrupted, or refused, which ends the course."""
+        """Write down how a turn ended: finished, diverged, failed or interrupted; "refused" ends the whole sweep."""
         if state == "refused":
             self.refusal = reason
             self.stop.set()
@@ -154,7 +148,7 @@ class SweepScheduler:
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=total)
 
     def on_death(self, trial_id: str, reason: str) -> None:
-        """Take in that a trial's process died: it is begun again from its last checkpoint, or given up."""
+        """Handle the death of a trial's process: let the trial go on from its last checkpoint, or give it up."""
         if self._log.trials[trial_id].is_over:
             return
         restarts = sum(record["event"] == "restarted" and record["trial"] == trial_id for record in self._log.events)
@@ -167,15 +161,15 @@ class SweepScheduler:
         self._log.append("ended", trial=trial_id, state="failed", reason=f"{reason}{allowed}", seconds=seconds)
 
     def on_turn_over(self, trial_id: str) -> None:
-        """Take in that nothing works for a trial any more; one that left without a word counts as dead."""
+        """End a trial's turn; a process that ended without an outcome counts as dead."""
         if self._log.trials[trial_id].state == "running":
-            self.on_death(trial_id, "its turn ended without a word")
+            self.on_death(trial_id, "its process ended without reporting an outcome")
         self.active.discard(trial_id)
 
     def _next_trial(self) -> Trial | None:
-        """Return what to train next: what was begun and may go on, the one furthest behind first; else a new one.
+        """Return the trial to train next: of those that can go on the one furthest behind, otherwise a new one.
 
-        A population is brought to full strength first.
+        A population first gets all of its trials.
         """
         may_grow = self._proposals.left(self.trials) > 0
         if self._is_population:
@@ -205,7 +199,7 @@ class SweepScheduler:
         return self._log.trials[trial.id]
 
     def _population_turn(self, trial: Trial) -> bool:
-        """Let a trial wait for those behind, or, when it is the last to arrive, let all exchange; return if it ends."""
+        """Let a trial wait for those behind it; when it is the last, let all exchange. Return whether its turn ends."""
         if self._must_wait(trial):
             self._log.append("waiting", trial=trial.id)
             return True
@@ -213,17 +207,18 @@ class SweepScheduler:
         return trial.state == "waiting"
 
     def _exchange(self) -> None:
-        """Decide, once for each trial at the end of an interval, whether it goes on from a better one's weights.
+        """Decide once for each trial at the end of an interval whether it goes on from the weights of a better trial.
 
-        All of a population are there when this happens: nobody leaves before it has been decided for everybody.
+        All trials of the population have arrived by then, and none goes on before all decisions are made.
         """
         rules = self._population
         for trial in self.trials:
             epoch = trial.epochs_done
-            if trial.is_over or trial.exchanged == epoch or not self._at_exchange(trial) or self._must_wait(trial):
+            is_due = at_exchange(trial, rules.interval_epochs) and trial.exchanged != epoch
+            if trial.is_over or not is_due or self._must_wait(trial):
                 continue
-            abreast = [other for other in self.trials if other.epochs_done == epoch]  # their checkpoints are, too
-            donor = exploit(trial, abreast, interval_epochs=rules.interval_epochs, quantile=rules.quantile)
+            level = [other for other in self.trials if other.epochs_done == epoch]  # so are their checkpoints
+            donor = exploit(trial, level, interval_epochs=rules.interval_epochs, quantile=rules.quantile)
             if donor is None:
                 self._log.append("exchanged", trial=trial.id, epoch=epoch)
                 continue
@@ -238,13 +233,10 @@ class SweepScheduler:
                 settings=settings,
             )
 
-    def _at_exchange(self, trial: Trial) -> bool:
-        return 0 < trial.epochs_done < trial.epochs and trial.epochs_done % self._population.interval_epochs == 0
-
     def _must_wait(self, trial: Trial) -> bool:
-        unborn = self._proposals.left(self.trials) > 0
         interval = self._population.interval_epochs
-        return self._at_exchange(trial) and (unborn or must_wait(trial, self.trials, interval_epochs=interval))
+        is_incomplete = self._proposals.left(self.trials) > 0
+        return at_exchange(trial, interval) and (is_incomplete or must_wait(trial, self.trials, interval))
 
     def _others(self, trial: Trial) -> list[Trial]:
         return [other for other in self.trials if other.id != trial.id]

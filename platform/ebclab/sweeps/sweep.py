@@ -1,11 +1,10 @@
-"""A whole sweep: what can be known without Ray is checked first, then trials are launched."""
+"""Run a whole sweep: check all that can be checked without Ray, then launch the trials."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.names import require_folder_name
@@ -18,6 +17,7 @@ from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.sweeps.ray_tune.launch import Launch, Limits
+from ebclab.sweeps.results import SweepResult
 from ebclab.sweeps.warm_start import earlier_results
 from ebclab.training.setup import load_images
 from energy_contrast.catalog import METHODS
@@ -35,22 +35,22 @@ def sweep(
     images: ImageSet | None = None,
     method: type[Method] | None = None,
     display: SweepDisplay | None = None,
-) -> dict[str, Any]:
-    """Search settings, or continue, or return what an equal sweep has already found.
+) -> SweepResult:
+    """Run a sweep, or continue it, or return the result of an equal sweep that has finished.
 
     Args:
-        plan: What is searched, and how.
+        plan: The plan of the sweep.
         sweeps: Folder that holds sweep folders, or its address in an object store (s3://, gs://).
         name: Name of the sweep; None makes one of method and dataset.
-        resume: Insist on continuing: a missing sweep is then an error.
-        limits: What may be used.
-        warm_start: Folder of an earlier sweep to learn from.
+        resume: Only continue: a missing sweep is then an error.
+        limits: Time, GPUs and number of trials at once.
+        warm_start: Earlier sweep to learn from: its folder or address.
         images: Own training images in place of the dataset that the plan names.
         method: Own Method class in place of the catalogue's.
         display: Where progress is shown; None chooses by the terminal.
 
     Returns:
-        What result.json says, with ``path``, the sweep's folder.
+        The content of result.json.
 
     Raises:
         UserError: The sweep cannot be made as asked.
@@ -82,9 +82,9 @@ def sweep(
 def with_initial_weights(
     plan: SweepPlan, folder: SweepFolder, methods: Mapping[str, type[Method]]
 ) -> tuple[SweepPlan, InitialWeights | None]:
-    """Return ``plan`` with the digest of the weights that its trials start from, and those weights.
+    """Return ``plan`` with the digest of the initial weights, and these weights; None when they are random.
 
-    A sweep keeps a copy of them, since trials may begin long after their source has gone.
+    A sweep keeps a copy of the weights, since a trial may start long after their source was deleted.
     """
     source = plan.config.init.weights
     if source is None:
@@ -98,12 +98,11 @@ def with_initial_weights(
 
 
 def _recorded_warm_start(folder: SweepFolder) -> str | None:
-    """Return which sweep this one began to learn from, when it is resumed."""
+    """Return the earlier sweep that this one learns from, as its log says; None when there is none."""
     started = folder.read_log().last_event("started") or {}
     return started.get("warm_start")
 
 
 def default_name(plan: SweepPlan) -> str:
-    """Return the name of a sweep that was given none: method and dataset."""
-
+    """Return the name of a sweep to which the user gave none: method and dataset."""
     return f"{plan.config.method_name}-{short_name(plan.config.data.name)}"

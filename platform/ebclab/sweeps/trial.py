@@ -1,4 +1,4 @@
-"""One trial as the sweep knows it: plain values, the same from a living sweep and from its log."""
+"""One trial of a sweep as plain values, the same in a running sweep and when read from its log."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["search", "confirm"]
+Search = Literal["tpe", "random", "grid"]
+"""How the trials of a search are proposed."""
 State = Literal["waiting", "running", "finished", "stopped", "diverged", "failed", "interrupted"]
 OVER: tuple[State, ...] = ("finished", "stopped", "diverged", "failed")
-"""A trial in one of these states is never run again; every other is, when the sweep is resumed."""
+"""A trial in one of these states is never trained again; a resumed sweep continues all others."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a trial told after one of its epochs.
+    """What a trial measured after one of its epochs.
 
     Attributes:
         objective: Value that the sweep maximises, measured on held-out training images.
-        seconds: Training time of the trial until then.
-        metrics: Everything else that was measured: scores, losses, diagnostics.
+        seconds: Training time of the trial up to this epoch.
+        metrics: All other measurements: scores, losses, diagnostics.
     """
 
     objective: float
@@ -28,21 +30,21 @@ class Epoch:
 
 @dataclass
 class Trial:
-    """One set of settings and how far it has come.
+    """One set of settings, and how far its training has come.
 
     Attributes:
-        id: Its name and the name of its run folder, such as 0007 or confirm-1-seed2.
+        id: Name of the trial, such as 0007 or confirm-0001-seed2.
         kind: "search" looks for settings, "confirm" runs good ones again at full budget with other seeds.
         number: Place in the order of proposals; of a confirming trial, the rank of its settings.
-        point: The searcher's own coordinates: one value a parameter, before derived ones are worked out.
+        point: Coordinates in the search space: one value per parameter, before derived settings are computed.
         settings: Value of every searched setting by dotted key.
         seed: Seed of the run.
         epochs: Budget.
-        state: Where it stands.
+        state: State of the trial.
         reason: Why it ended before its budget, or what went wrong.
-        curve: What was measured, by epochs done.
-        generation: How often it went on from another trial's weights (population based training).
-        exchanged: Epoch after which it was last decided whose weights it goes on from.
+        curve: Measurements by epochs done.
+        generation: How often the trial copied another trial's weights (population based training).
+        exchanged: Epoch of the newest decision whose weights the trial goes on with; 0 before the first.
         seconds: Training time so far.
     """
 
@@ -62,17 +64,17 @@ class Trial:
 
     @property
     def is_over(self) -> bool:
-        """The trial will not be run again."""
+        """The trial will not be trained again."""
         return self.state in OVER
 
     @property
     def epochs_done(self) -> int:
-        """Epochs of which a measurement exists."""
+        """The newest epoch with a measurement; 0 before the first."""
         return max(self.curve, default=0)
 
     @property
     def last(self) -> Epoch | None:
-        """The newest measurement."""
+        """The newest measurement; None before the first."""
         return self.curve[self.epochs_done] if self.curve else None
 
     @property
@@ -82,5 +84,5 @@ class Trial:
 
     @property
     def run_name(self) -> str:
-        """Name of the folder of its present run: each time it goes on from another trial's weights, a new one."""
+        """Name of the trial's run folder; a trial that copies another one's weights gets a new folder."""
         return self.id if self.generation == 0 else f"{self.id}-g{self.generation}"

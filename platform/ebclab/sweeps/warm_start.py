@@ -1,4 +1,4 @@
-"""What an earlier sweep found, as far as a new one may learn from it."""
+"""Warm start: what a new sweep may learn from an earlier one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.ho
 def earlier_results(
     where: str | Path, plan: SweepPlan, methods: Mapping[str, type[Method]] | None = None
 ) -> list[tuple[dict[str, Any], float]]:
-    """Return points of this sweep's space and their objectives, from an earlier sweep's finished trials.
+    """Return points in the new sweep's space and their objectives, from the finished trials of an earlier sweep.
 
-    Settings that the earlier sweep did not search have the value it ran with. Points outside the space are left out.
+    A setting that the earlier sweep did not search has the value it ran with. Points outside the space are left out.
 
     Args:
         where: The earlier sweep: its folder, or its address in an object store.
-        plan: The sweep that is about to begin.
-        methods: Methods by name.
+        plan: The plan of the new sweep.
+        methods: Methods by name; None means the catalogue.
 
     Raises:
-        UserError: There is no such sweep, it measured something else, or none of its trials lies in the space.
+        UserError: There is no such sweep, its objective cannot be compared, or no trial of it lies in the space.
     """
     folder = SweepFolder.at(where).of("reader").pull()
     before = folder.read_plan(methods)
@@ -51,14 +51,14 @@ def earlier_results(
             f"--warm-start: {folder.address} measured something else; leave it out, or make these agree:{lines}"
         )
     fixed = own_settings(plan.space, before.config)
-    found = []
+    points = []
     for trial in folder.read_log().of_kind("search"):
         point = plan.space.point_of({**fixed, **trial.settings})
         last = trial.last.objective if trial.last else math.nan
         if trial.state == "finished" and point is not None and math.isfinite(last):
-            found.append((point, last))
-    if not found:
+            points.append((point, last))
+    if not points:
         raise RunError(
             f"--warm-start: {folder.address} has no finished trial inside this space; leave it out or widen the space"
         )
-    return found
+    return points

@@ -20,6 +20,7 @@ from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.resume import claim, find
 from ebclab.runs.stop_request import StopFlag
+from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -35,15 +36,20 @@ class RunResult:
 
     Attributes:
         path: Its folder, or the copy of the folder on this machine.
-        result: The content of result.json.
+        summary: What the run found: scores, speed, its newest checkpoint.
         was_finished: The run had finished before this call.
         address: Its folder, or its address in an object store.
     """
 
     path: Path
-    result: dict[str, Any]
+    summary: RunSummary
     was_finished: bool
     address: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The summary as plain values: the content of result.json."""
+        return self.summary.to_mapping()
 
 
 def default_name(config: ExperimentConfig) -> str:
@@ -86,16 +92,17 @@ def pretrain(
     before = run.read_config(methods).init if run.config_path.is_file() else None
     config, weights = with_digest(config, before)
     state = find(run, config, methods, resume=resume)
-    result = run.read_result()
-    if state == "finished" and result is not None:
-        return RunResult(run.path, result, was_finished=True, address=run.address)
+    summary = run.read_result()
+    if state == "finished" and summary is not None:
+        return RunResult(run.path, summary, was_finished=True, address=run.address)
     if state == "unfinished":
         weights = None
     elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
     spec = RunSpec(run, config, method_class, images, tuple(sys.argv), weights)
     train = _train_on_workers if config.resources.workers else _train_here
-    return RunResult(run.path, train(spec, display or choose_display()), was_finished=False, address=run.address)
+    summary = RunSummary.of_mapping(train(spec, display or choose_display()), run.address)
+    return RunResult(run.path, summary, was_finished=False, address=run.address)
 
 
 def _train_here(spec: RunSpec, display: Display) -> dict[str, Any]:

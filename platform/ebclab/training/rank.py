@@ -23,6 +23,7 @@ from ebclab.runs.environment import describe_environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
+from ebclab.runs.summary import BestScore, RunSummary, Throughput
 from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
@@ -210,28 +211,29 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
 
 
 def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
+    """Return the content of result.json."""
     config, training = recorder.config, prepared.training
     newest = checkpoint.latest_path(recorder.run.checkpoints)
-    return {
-        "format": 1,
-        "method": config.method_name,
-        "dataset": config.data.name,
-        "seed": config.seed,
-        "epochs": config.training.epochs,
-        "steps": training.step,
-        "batch_size": config.training.batch_size,
-        "train_images": prepared.facts["train_images"],
-        "holdout_images": prepared.facts["holdout_images"],
-        "scores": recorder.last_scores,
-        "best": recorder.best or None,
-        "metrics": recorder.last_metrics,
-        "health": recorder.health.events if recorder.health else [],
-        "images_per_second": training.images_per_second.summary(),
-        "seconds": round(recorder.seconds, 2),
-        "parameters": sum(p.numel() for p in training.method.encoder.parameters()),
-        "checkpoint": str(newest.relative_to(recorder.run.path)) if newest else None,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    rate = training.images_per_second.summary()
+    return RunSummary(
+        method=config.method_name,
+        dataset=config.data.name,
+        seed=config.seed,
+        epochs=config.training.epochs,
+        steps=training.step,
+        batch_size=config.training.batch_size,
+        train_images=prepared.facts["train_images"],
+        holdout_images=prepared.facts["holdout_images"],
+        scores=recorder.last_scores,
+        best=BestScore(**recorder.best) if recorder.best else None,
+        metrics=recorder.last_metrics,
+        health=recorder.health.events if recorder.health else [],
+        images_per_second=Throughput(**rate) if rate else None,
+        seconds=round(recorder.seconds, 2),
+        parameters=sum(p.numel() for p in training.method.encoder.parameters()),
+        checkpoint=str(newest.relative_to(recorder.run.path)) if newest else None,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).to_mapping()
 
 
 def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:

@@ -13,6 +13,7 @@ from ebclab.cli.sweep import seconds_of
 from ebclab.cli.sweep_report import print_result
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
+from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import parse_space
 
@@ -132,15 +133,28 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
     plan = ebclab.make_plan(ebclab.compose("simclr"))
     start = own_settings(plan.space, plan.config)
-    own, other = ({"settings": settings, "values": [0.5], "seeds_asked": 1, "low": None} for settings in (start, {}))
-    result = {"objective": "holdout_knn", "path": "s", "winner": {**own, "trial": "0000"}, "trials": {"finished": 2}}
-    rest = {"seconds": 1.0, "saved": {"seconds": 0.0}, "test": None, "method": "simclr"}
-    candidates = [{**own, "trial": "0000"}, {**other, "trial": "0001"}, {**own, "trial": "baseline"}]
-    print_result(result | rest | {"candidates": candidates}, plan)
+
+    def entry(source: str, settings: dict[str, object]) -> ConfirmedSettings:
+        return ConfirmedSettings(source=source, settings=settings, seeds=(1,), values=(0.5,), seeds_asked=1, mean=0.5)
+
+    result = SweepResult(
+        path="s",
+        method="simclr",
+        dataset="digits",
+        objective="holdout_knn",
+        trials={"finished": 2},
+        winner=entry("0000", start),
+        candidates=(entry("0000", start), entry("0001", {}), entry("baseline", start)),
+        test=None,
+        saved=StoppingSavings(0, 0, 0.0, 1.0),
+        seconds=1.0,
+        finished="2026-11-20T12:00:00+00:00",
+    )
+    print_result(result, plan)
     said = capsys.readouterr().out
-    assert "winner: 0000, the starting settings: " in said
+    assert "winner: trial 0000, the starting settings: " in said
     assert [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")] == [
-        "0000, the starting settings",
-        "0001",
+        "trial 0000, the starting settings",
+        "trial 0001",
         "the starting settings",
     ]

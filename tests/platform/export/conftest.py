@@ -21,7 +21,6 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, trial_config, write_plan
-from ebclab.sweeps.proposals import ConfirmProposals
 from ebclab.sweeps.space.space import parse_space
 from energy_contrast.catalog import METHODS
 
@@ -62,7 +61,7 @@ class FinishedSweep:
 
     def conclude(self) -> None:
         """Write the result as the engine does."""
-        conclude(self.folder, self.plan, self.log, ConfirmProposals(self.plan, self.log), METHODS, SilentSweepDisplay())
+        conclude(self.folder, self.plan, self.log, METHODS, SilentSweepDisplay())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
-from ebclab.inventory.folders import RunCollection, shelf_at
+from ebclab.inventory.folders import RunCollection, collection_at
 from ebclab.inventory.listing import inventory
 from ebclab.storage import object_store as storage
 from ebclab.storage.filesystem import Location
@@ -83,7 +83,7 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     (run / "deep" / "config.yaml").touch()
     for path in run.rglob("*"):
         os.utime(path, (hour_ago, hour_ago))
-    collection = shelf_at(f"file://{run.parent}", "runs", "--runs")
+    collection = collection_at(f"file://{run.parent}", "runs", "--runs")
     [entry] = inventory(collection, RunCollection(tmp_path / "none"))
     assert (entry.name, entry.done, entry.score) == ("half", "3/6 epochs", "75.0%" if scored else "")
     assert entry.state == "unfinished"
@@ -91,7 +91,7 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     brought = {path.relative_to(collection.path).as_posix() for path in collection.path.rglob("*") if path.is_file()}
     assert brought == {"half/config.yaml"}
     shutil.rmtree(run)
-    assert inventory(shelf_at(f"file://{run.parent}", "runs", "--runs"), RunCollection(tmp_path / "none")) == []
+    assert inventory(collection_at(f"file://{run.parent}", "runs", "--runs"), RunCollection(tmp_path / "none")) == []
 
 
 def test_a_whole_bucket_of_runs_is_listed(
@@ -116,6 +116,6 @@ def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, mon
         log.append("note", number=number, text="x" * 20_000)
         mirror.push()
     assert (tmp_path / "sweeps" / "long" / "trials.jsonl").stat().st_size < 100_000  # the rest, and names of parts
-    collection = shelf_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
+    collection = collection_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
     events = SweepLog(collection.path / "long" / "trials.jsonl").events
     assert [event["number"] for event in events] == list(range(10))

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,11 @@ from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError
 from ebclab.inventory.folders import RunCollection, collection_given
 from ebclab.inventory.listing import Entry, inventory
+from ebclab.runs.summary import RunSummary
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
+from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
 
 Plans = Callable[..., SweepPlan]
 
@@ -33,8 +36,43 @@ def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> N
         facts = {"epochs_done": epochs_done, "scores": {"holdout_knn": 0.75}}
         (checkpoint / "manifest.json").write_text(json.dumps({"facts": facts}))
     if result:
-        found = {"epochs": epochs_done, "scores": {"holdout_knn": 0.75}}
-        (folder / "result.json").write_text(json.dumps(found))
+        summary = RunSummary(
+            method="flatclr",
+            dataset="cifar10",
+            seed=0,
+            epochs=epochs_done or 0,
+            steps=10,
+            batch_size=4,
+            train_images=40,
+            holdout_images=4,
+            scores={"holdout_knn": 0.75},
+            best=None,
+            metrics=None,
+            images_per_second=None,
+            seconds=1.0,
+            parameters=1,
+            checkpoint=None,
+            finished="2026-11-20T12:00:00+00:00",
+        )
+        (folder / "result.json").write_text(json.dumps(summary.to_mapping()))
+
+
+def write_result(folder: SweepFolder, winner: ConfirmedSettings) -> None:
+    """Let a sweep be finished, with ``winner``."""
+    result = SweepResult(
+        path=folder.address,
+        method="simclr",
+        dataset="digits",
+        objective="holdout_knn",
+        trials={},
+        winner=winner,
+        candidates=(winner,) if winner.is_confirmed else (),
+        test=None,
+        saved=StoppingSavings(0, 0, 0.0, 0.0),
+        seconds=0.0,
+        finished="2026-11-20T12:00:00+00:00",
+    )
+    folder.result.write_text(json.dumps(result.to_mapping()))
 
 
 def listed(tmp_path: Path) -> dict[str, Entry]:
@@ -62,6 +100,8 @@ def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> No
 def test_a_run_that_is_held_is_running(tmp_path: Path) -> None:
     new_run(tmp_path / "runs" / "half", 3)
     with (tmp_path / "runs" / "half" / ".lock").open("a") as lock:
+        assert listed(tmp_path)["half"].state == "unfinished"
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as another reader does that looks at the same moment
         assert listed(tmp_path)["half"].state == "unfinished"
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert listed(tmp_path)["half"].state == "running"
@@ -96,9 +136,11 @@ def test_sweeps_tell_trials_that_are_over_and_the_winner(tmp_path: Path, sweep_p
     entry = listed(tmp_path)["hunt"]
     assert (entry.method, entry.data, entry.done) == ("simclr", "digits", "3/4 trials")
     assert (entry.score, entry.state) == ("80.0%", "unfinished")
-    folder.result.write_text(json.dumps({"winner": {"mean": 0.625, "values": [0.5, 0.75]}}))
+    start: dict[str, Any] = {"source": "0001", "settings": {}}
+    confirmed = ConfirmedSettings(**start, seeds=(1, 2), values=(0.5, 0.75), seeds_asked=2, mean=0.625)
+    write_result(folder, confirmed)
     assert (listed(tmp_path)["hunt"].score, listed(tmp_path)["hunt"].state) == ("62.5%", "finished")
-    folder.result.write_text(json.dumps({"winner": {"values": [0.5]}}))  # nothing was confirmed
+    write_result(folder, ConfirmedSettings(**start, seeds=(0,), values=(0.5,), seeds_asked=0, mean=0.5))
     assert listed(tmp_path)["hunt"].score == "50.0%"
 
 

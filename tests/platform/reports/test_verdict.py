@@ -10,7 +10,8 @@ from scipy import stats
 
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import lead, section
-from ebclab.reports.verdict import candidates, difference
+from ebclab.reports.verdict import difference
+from ebclab.sweeps.proposals import confirmed_settings
 
 
 def test_the_difference_has_the_interval_of_welchs_test_in_scipy() -> None:
@@ -33,7 +34,7 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_beats_the_start
     folder = sweep_folder()
     folder.fill()
     record = read_sweep(folder.path)
-    assert [entry.source for entry in candidates(record)] == ["0007", "0006", "baseline"]
+    assert [entry.source for entry in confirmed_settings(record.plan, record.log)] == ["0007", "0006", "baseline"]
     part = section(record, price=None)
     assert part.start == 2
     # Standard errors 0.02/sqrt(3) and 0.01/sqrt(3), 2.94 degrees of freedom: half width 3.22 * 0.0129.

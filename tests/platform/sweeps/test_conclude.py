@@ -15,14 +15,13 @@ import pytest
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
 from ebclab.errors import StoreError, TrainingError
-from ebclab.sweeps import conclude as findings
-from ebclab.sweeps.conclude import conclude, saved_by_stopping
+from ebclab.sweeps import conclude as conclusion
+from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.proposals import ConfirmProposals
-from ebclab.sweeps.trial import Epoch, Trial
+from ebclab.sweeps.results import SweepResult
 from ebclab.training.display import SilentDisplay
 from energy_contrast.catalog import METHODS
 
@@ -63,9 +62,8 @@ class Sweep:
         for seed, value in by_seed.items():
             self.add(f"confirm-{source}-{seed}", value, kind="confirm", seed=int(seed.removeprefix("seed")))
 
-    def conclude(self) -> dict[str, Any]:
-        proposals = ConfirmProposals(self.plan, self.log)
-        return conclude(self.folder, self.plan, self.log, proposals, METHODS, self.display)
+    def conclude(self) -> SweepResult:
+        return conclude(self.folder, self.plan, self.log, METHODS, self.display)
 
 
 @pytest.fixture
@@ -86,26 +84,8 @@ def no_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **options: Any) -> None:
         raise AssertionError("the test set was read")
 
-    monkeypatch.setattr(findings, "evaluate_run", refuse)
+    monkeypatch.setattr(conclusion, "evaluate_run", refuse)
     monkeypatch.setattr("ebclab.runs.evaluate.load_split", refuse)
-
-
-def trial(state: Any, epochs_done: int, epochs: int, seconds: float) -> Trial:
-    curve = {epoch: Epoch(0.5, seconds * epoch / epochs_done) for epoch in range(1, epochs_done + 1)}
-    return Trial("a", "search", 0, {}, {}, 0, epochs, state=state, curve=curve, seconds=seconds)
-
-
-def test_a_stopped_trial_saved_the_epochs_it_did_not_train_at_its_own_seconds_an_epoch() -> None:
-    trials = [
-        trial("stopped", 2, 10, 6.0),  # 3 s an epoch, 8 epochs left: 24 s
-        trial("stopped", 1, 10, 0.5),  # 0.5 s an epoch, 9 epochs left: 4.5 s
-        trial("stopped", 0, 10, 1.0),  # never measured: nothing is known of it
-        trial("finished", 10, 10, 20.0),
-        trial("failed", 5, 10, 7.0),  # cut short, but not by the sweep's decision
-        trial("diverged", 5, 10, 7.0),
-    ]
-    assert saved_by_stopping(trials) == {"trials": 2, "epochs": 17, "seconds": 28.5, "seconds_spent": 41.5}
-    assert saved_by_stopping([]) == {"trials": 0, "epochs": 0, "seconds": 0, "seconds_spent": 0}
 
 
 def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_test_set(
@@ -113,12 +93,12 @@ def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_
 ) -> None:
     sweep.plan = replace(sweep.plan, top=0)
     result = sweep.conclude()
-    assert result["winner"]["trial"] == "0001"
-    assert result["winner"]["values"] == [0.9]
-    assert (result["test"], result["candidates"]) == (None, [])
-    assert result["trials"] == {"finished": 3, "stopped": 1}
-    assert result["saved"]["epochs"] == 5
-    assert json.loads(sweep.folder.result.read_text()) == result
+    assert (result.winner.source, result.winner.values) == ("0001", (0.9,))
+    assert (result.test, result.candidates) == (None, ())
+    assert result.trials == {"finished": 3, "stopped": 1}
+    assert result.saved.epochs == 5
+    assert json.loads(sweep.folder.result.read_text()) == result.to_mapping()
+    assert "mean" not in result["winner"]  # of one search trial there is none
     assert sweep.display.notes == []
 
 
@@ -127,7 +107,7 @@ def test_when_every_confirming_run_failed_the_search_decides_and_nobody_reads_th
 ) -> None:
     sweep.add("confirm-0001-seed1", 0.9, kind="confirm", seed=1, state="failed", reason="no disk")
     result = sweep.conclude()
-    assert (result["winner"]["trial"], result["candidates"], result["test"]) == ("0001", [], None)
+    assert (result.winner.source, result.candidates, result.test) == ("0001", (), None)
 
 
 def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
@@ -136,11 +116,11 @@ def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
     sweep.confirm("0002", seed1=0.5, seed2=0.9, seed3=0.7)
     sweep.confirm("0000", seed1=0.71, seed2=0.71, seed3=0.71)
     result = sweep.conclude()
-    assert [entry["trial"] for entry in result["candidates"]] == ["0000", "0002", "0001"]
-    assert [entry["mean"] for entry in result["candidates"]] == pytest.approx([0.71, 0.7, 0.985])
-    assert result["winner"] == result["candidates"][0]
-    assert (result["winner"]["seeds"], result["winner"]["seeds_asked"]) == ([1, 2, 3], 3)
-    assert result["test"] is None  # there are no run folders to test
+    assert [entry.source for entry in result.candidates] == ["0000", "0002", "0001"]
+    assert [entry.mean for entry in result.candidates] == pytest.approx([0.71, 0.7, 0.985])
+    assert result.winner == result.candidates[0]
+    assert (result.winner.seeds, result.winner.seeds_asked) == ((1, 2, 3), 3)
+    assert result.test is None  # there are no run folders to test
     assert "no test score" in sweep.display.notes[-1]
     assert sweep.log.last_event("not_tested") is not None
 
@@ -151,7 +131,7 @@ def test_a_store_that_is_away_when_the_test_set_is_read_ends_the_sweep_without_a
     def away(*args: Any, **options: Any) -> None:
         raise StoreError("s3://runs/x: the store has not answered for 600 s")
 
-    monkeypatch.setattr(findings, "evaluate_run", away)
+    monkeypatch.setattr(conclusion, "evaluate_run", away)
     sweep.confirm("0001", seed1=0.7)
     with pytest.raises(StoreError, match="has not answered"):
         sweep.conclude()
@@ -196,13 +176,14 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
     runs = [sweep.folder.trials / f"confirm-0001-seed{seed}" for seed in (1, 2)]
     ebclab.pretrain(config, runs=runs[0].parent, name=runs[0].name, display=SilentDisplay())
     shutil.copytree(runs[0], runs[1])
-    test = sweep.conclude()["test"]
+    test = sweep.conclude().test
+    assert test is not None
     for name in ("knn", "linear"):
         scores = [json.loads((run / "evaluation.json").read_text())["rows"] for run in runs]
         values = [next(iter(rows.values()))[name]["value"] for rows in scores]
-        assert test[name]["values"] == values
-        assert test[name]["mean"] == pytest.approx(fmean(values))
+        assert list(test[name].values) == values
+        assert test[name].mean == pytest.approx(fmean(values))
     for run in runs:
         shutil.rmtree(run)
-    assert sweep.conclude()["test"] == test
+    assert sweep.conclude().test == test
     assert sum("reading the test set" in note for note in sweep.display.notes) == 2

@@ -19,6 +19,7 @@ from ebclab.storage.lease import leased
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
 from ebclab.sweeps.sweep import sweep
 from ebclab.sweeps.warm_start import earlier_results
 from energy_contrast.catalog import METHODS
@@ -39,15 +40,29 @@ def folder(tmp_path: Path) -> SweepFolder:
     return SweepFolder(tmp_path / "sweeps" / "mine")
 
 
-def look(folder: SweepFolder, plan: SweepPlan, *, resume: bool = False) -> dict[str, Any] | None:
+def look(folder: SweepFolder, plan: SweepPlan, *, resume: bool = False) -> SweepResult | None:
     return finished_result(folder, plan, METHODS, resume=resume)
 
 
-def finish(folder: SweepFolder, plan: SweepPlan) -> dict[str, Any]:
+def finish(folder: SweepFolder, plan: SweepPlan) -> SweepResult:
     """Leave the folder as a sweep that has ended."""
+    winner = ConfirmedSettings(source="0003", settings={}, seeds=(0,), values=(0.5,), seeds_asked=0, mean=0.5)
+    result = SweepResult(
+        path=folder.address,
+        method="simclr",
+        dataset="digits",
+        objective="holdout_knn",
+        trials={"finished": 4},
+        winner=winner,
+        candidates=(),
+        test=None,
+        saved=StoppingSavings(0, 0, 0.0, 4.0),
+        seconds=4.0,
+        finished="2026-11-20T12:00:00+00:00",
+    )
     with claim_sweep(folder, plan):
-        folder.result.write_text(json.dumps({"winner": "0003"}))
-    return {"winner": "0003"}
+        folder.result.write_text(json.dumps(result.to_mapping()))
+    return result
 
 
 def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plans, folder: SweepFolder) -> None:
@@ -154,7 +169,7 @@ def test_what_is_said_of_a_sweep_in_a_store_names_its_address(
     with claim_sweep(folder, plan):
         pass
     other = replace(plan, epochs=plan.epochs + 1)
-    assert said(lambda: look(folder, other)).startswith(f"{address}: this sweep was begun otherwise")
+    assert said(lambda: look(folder, other)).startswith(f"{address}: this sweep was started with other settings")
     for text, problem in (("[]", "sweep.yaml"), ("search: tpe", "sweep.yaml is not a sweep's plan")):
         (tmp_path / "store" / "mine" / "sweep.yaml").write_text(text)
         assert said(lambda: read_sweep(address)).startswith(f"{address}: {problem}")
@@ -223,6 +238,9 @@ def test_the_result_of_a_finished_sweep_is_given_again(sweep_plan: Plans, folder
     result = finish(folder, sweep_plan())
     assert look(folder, sweep_plan(), resume=resume) == result
     assert look(folder, sweep_plan("resources.threads=2"), resume=resume) == result
+    folder.result.write_text("{")
+    with pytest.raises(RunError, match=r"mine.result\.json: not the result of a sweep, got "):
+        look(folder, sweep_plan(), resume=resume)
 
 
 @pytest.mark.parametrize("changes", [{"trials": 20}, {"top": 5}, {"seeds": 4}, {"baseline": False}])

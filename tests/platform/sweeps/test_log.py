@@ -189,7 +189,8 @@ def test_a_damaged_line_is_left_out_with_one_warning_that_names_it_and_the_rest_
     after = SweepLog(log.path)
     assert after.trials["a"] == before
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert f"{log.path}: 1 of its lines cannot be read and are left out: 2" in caplog.text
+    assert after.problems == [f"{log.path}: 1 of its lines cannot be read and are left out: 2"]
+    assert caplog.messages == after.problems * 2
     after.append("ended", trial="a", state="finished", reason="", seconds=1.0)
     assert reread(log).state == "finished"
 

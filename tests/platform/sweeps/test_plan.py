@@ -168,7 +168,7 @@ def test_any_other_difference_is_shown_and_refused(
     with pytest.raises(RunError) as caught:
         require_same(sweep_plan(), replace(sweep_plan(*overrides), **changes), tmp_path)
     first, *lines = str(caught.value).splitlines()
-    assert first.startswith(f"{tmp_path}: this sweep was begun otherwise")
+    assert first.startswith(f"{tmp_path}: this sweep was started with other settings")
     assert lines == [f"  {difference}"]
 
 

@@ -13,7 +13,15 @@ from scipy import stats
 
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import BASELINE, ConfirmProposals, SearchProposals, mean_and_interval, ranked
+from ebclab.sweeps.proposals import (
+    ConfirmProposals,
+    MeanInterval,
+    SearchProposals,
+    confirmed_settings,
+    mean_and_interval,
+    ranked,
+)
+from ebclab.sweeps.results import BASELINE
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Epoch, State, Trial
 
@@ -171,6 +179,9 @@ def test_only_finished_confirming_runs_give_a_result(sweep_plan: Plans, log: Swe
     runs = zip(proposed(proposals), states, strict=True)
     write(log, *(replace(one, state=state, curve={5: Epoch(0.9, 1.0), 6: Epoch(0.8, 2.0)}) for one, state in runs))
     assert proposals.results(log) == {"0002": {1: 0.8}}
+    (confirmed,) = confirmed_settings(plan, log)
+    assert (confirmed.source, confirmed.seeds, confirmed.values, confirmed.seeds_asked) == ("0002", (1,), (0.8,), 3)
+    assert confirmed.settings == log.trials["0002"].settings
 
 
 @pytest.mark.parametrize("values", [[0.5, 0.6, 0.7], [0.91, 0.93, 0.92, 0.95, 0.9], [3.0, -4.0, 12.5]])
@@ -178,24 +189,20 @@ def test_the_interval_is_students(values: list[float]) -> None:
     found = mean_and_interval(values, is_rate=False)
     mean, error = sum(values) / len(values), stats.sem(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=error)
-    assert found["mean"] == pytest.approx(mean)
-    assert found["std"] == pytest.approx(error * math.sqrt(len(values)))
-    assert found["low"] == pytest.approx(low)
-    assert found["high"] == pytest.approx(high)
+    assert found.mean == pytest.approx(mean)
+    assert found.std == pytest.approx(error * math.sqrt(len(values)))
+    assert found.low == pytest.approx(low)
+    assert found.high == pytest.approx(high)
 
 
 def test_the_interval_of_two_values_is_12_706_times_half_their_distance() -> None:
     found = mean_and_interval([0.2, 0.4], is_rate=False)  # std |a-b|/sqrt(2), over sqrt(2) again; t is tan(0.475 pi)
-    assert found["high"] == pytest.approx(0.3 + 0.1 * math.tan(0.475 * math.pi))
-    assert found["low"] == pytest.approx(0.3 - 0.1 * 12.7062, abs=1e-4)
+    assert found.high == pytest.approx(0.3 + 0.1 * math.tan(0.475 * math.pi))
+    assert found.low == pytest.approx(0.3 - 0.1 * 12.7062, abs=1e-4)
 
 
 def test_the_interval_of_a_rate_ends_at_0_and_1_and_one_value_has_none() -> None:
-    assert mean_and_interval([0.2, 0.4], is_rate=True) == {
-        "mean": pytest.approx(0.3),
-        "std": pytest.approx(math.sqrt(0.02)),
-        "low": 0.0,
-        "high": 1.0,
-    }
-    assert mean_and_interval([0.4], is_rate=True) == {"mean": 0.4, "std": None, "low": None, "high": None}
-    assert mean_and_interval([0.5, 0.5], is_rate=True)["low"] == 0.5
+    found = mean_and_interval([0.2, 0.4], is_rate=True)
+    assert found == MeanInterval(pytest.approx(0.3), pytest.approx(math.sqrt(0.02)), 0.0, 1.0)
+    assert mean_and_interval([0.4], is_rate=True) == MeanInterval(0.4, None, None, None)
+    assert mean_and_interval([0.5, 0.5], is_rate=True).low == 0.5

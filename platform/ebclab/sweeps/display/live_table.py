@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a live table in a terminal, quiet lines elsewhere, and a table at the end."""
+"""Show a running sweep: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES: tuple[State, ...] = ("finished", "stopped", "diverged", "failed", "inte
 
 
 class SweepDisplay(Protocol):
-    """Told about a sweep as it goes."""
+    """What shows the progress of a sweep."""
 
     def start(self, name: str, objective: str, num_trials: int) -> None: ...
 
@@ -66,27 +66,17 @@ def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
     return SweepTableDisplay(console) if stream.isatty() and not console.is_dumb_terminal else SweepLineDisplay(stream)
 
 
-def final_table(trials: Sequence[Trial], objective: str, top: int) -> TrialTable:
-    """Return the best ``top`` trials as something that rich prints: finished ones, then those that came furthest."""
-
-    def merit(trial: Trial) -> tuple[bool, int, float]:
-        return trial.state == "finished", trial.epochs_done, value(trial)
-
-    ranked = sorted(filter(counts, trials), key=merit, reverse=True)
-    return TrialTable(trials, ranked[:top], objective, ranked[0] if ranked else None)
-
-
 @dataclass
 class SweepProgress:
     """How far a sweep has come.
 
     Attributes:
-        name: Of the sweep.
-        objective: What it maximises.
-        num_trials: How many trials are planned.
-        trials: Those proposed so far, None before the first look.
-        started: Of this launch, in seconds of the monotonic clock.
-        done_before: Trials' worth of work that earlier launches did.
+        name: Name of the sweep.
+        objective: Name of the objective.
+        num_trials: Number of planned trials.
+        trials: Trials proposed so far; None before the first update.
+        started: Start of this launch, in seconds of the monotonic clock.
+        done_before: What earlier launches did, in trials.
     """
 
     name: str = ""
@@ -98,28 +88,28 @@ class SweepProgress:
 
     @property
     def total(self) -> int:
-        """Trials in all, as far as is known."""
+        """Number of trials in all, as far as known."""
         return max(self.num_trials, len(self.trials or ()))
 
     @property
     def done(self) -> float:
-        """Trials that are over, and the others by their share of epochs."""
+        """What is done, in trials; a trial that is not over counts by its share of epochs."""
         return sum(1.0 if trial.is_over else trial.epochs_done / trial.epochs for trial in self.trials or ())
 
     def update(self, trials: Sequence[Trial]) -> None:
-        """Take the trials as they are now; what the first look shows was done before."""
+        """Take the trials as they are now; the first update shows what earlier launches did."""
         is_first, self.trials = self.trials is None, trials
         if is_first:
             self.done_before = self.done
 
     def states(self) -> str:
-        """Return how many trials are in which state."""
-        found = Counter(trial.state for trial in self.trials or ())
-        found["waiting"] += self.total - found.total()
-        return " · ".join(f"{found[state]} {state}" for state in _STATES if found[state]) or "no trials"
+        """Return how many trials are in each state, for people."""
+        numbers = Counter(trial.state for trial in self.trials or ())
+        numbers["waiting"] += self.total - numbers.total()
+        return " · ".join(f"{numbers[state]} {state}" for state in _STATES if numbers[state]) or "no trials"
 
     def facts(self) -> str:
-        """Return the best so far, the time since the start and, once a trial's worth is done, the time left."""
+        """Return the best trial so far, the time since the start and, once a trial is done, the estimated rest."""
         best = best_trial(self.trials or ())
         parts = [f"best {self.objective} {value(best):.4f} by {best.id}"] if best else []
         elapsed = time.monotonic() - self.started
@@ -146,14 +136,14 @@ class SweepLineDisplay:
         self.note(_opening(self._progress))
 
     def show(self, trials: Sequence[Trial]) -> None:
-        """Print what has changed, and how the sweep stands when the last such line is old enough."""
-        if self._progress.trials is None:  # trials that were over before this launch are no news
+        """Print what has changed; every ten seconds, also print a line about the whole sweep."""
+        if self._progress.trials is None:  # no lines about trials that were over before this launch
             self._known = {trial.id: trial.state for trial in trials if trial.is_over}
         self._progress.update(trials)
         for trial in trials:
             if trial.state != self._known.get(trial.id):
                 self._known[trial.id] = trial.state
-                self._tell(trial)
+                self._print_trial(trial)
         now = time.monotonic()
         if now - self._written >= _LINE_SECONDS:
             self._written = now
@@ -164,9 +154,9 @@ class SweepLineDisplay:
         print(plain(text), file=self._stream, flush=True)
 
     def stop(self) -> None:
-        """Nothing: every line is already out."""
+        """Nothing: every line is printed already."""
 
-    def _tell(self, trial: Trial) -> None:
+    def _print_trial(self, trial: Trial) -> None:
         done = epochs_of(trial)
         if trial.state == "running":
             names = short_names(list(trial.settings))
@@ -179,7 +169,7 @@ class SweepLineDisplay:
 
 
 class SweepTableDisplay:
-    """A table under two lines of heading, drawn anew up to four times a second."""
+    """A table under two heading lines, drawn up to four times a second."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -188,7 +178,7 @@ class SweepTableDisplay:
         self._drawn = 0.0
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
-        """Begin, or begin anew after a stop."""
+        """Begin, or begin again after a stop."""
         self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
         self._drawn = 0.0
         self.note(_opening(self._progress))
@@ -196,7 +186,7 @@ class SweepTableDisplay:
         self._live.start()
 
     def show(self, trials: Sequence[Trial]) -> None:
-        """Draw ``trials``, unless the last drawing is fresh."""
+        """Draw ``trials``, unless the last drawing is younger than a quarter of a second."""
         self._progress.update(trials)
         if self._live is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
             self._draw(self._live)
@@ -206,7 +196,7 @@ class SweepTableDisplay:
         self._console.print(Text(plain(text)))
 
     def stop(self) -> None:
-        """Leave the table as the sweep stands."""
+        """Draw the table a last time and leave it on the screen."""
         if self._live is not None:
             self._draw(self._live)
             self._live.stop()
@@ -214,19 +204,19 @@ class SweepTableDisplay:
 
     def _draw(self, live: Live) -> None:
         self._drawn = time.monotonic()
-        standing, trials = self._progress, self._progress.trials or ()
-        heading = [Text(line, no_wrap=True, overflow="ellipsis") for line in (standing.states(), standing.facts())]
-        height = self._console.height - len(heading) - 1  # the cursor's line stays free
-        table = TrialTable(trials, _by_interest(trials), standing.objective, best_trial(trials), height)
+        progress, trials = self._progress, self._progress.trials or ()
+        heading = [Text(line, no_wrap=True, overflow="ellipsis") for line in (progress.states(), progress.facts())]
+        height = self._console.height - len(heading) - 1  # one line for the cursor
+        table = TrialTable(trials, _by_interest(trials), progress.objective, best_trial(trials), height)
         live.update(Group(*heading, table), refresh=True)
 
 
-def _opening(standing: SweepProgress) -> str:
-    return f"{standing.name}: {standing.num_trials} trials, objective {standing.objective}"
+def _opening(progress: SweepProgress) -> str:
+    return f"{progress.name}: {progress.num_trials} trials, objective {progress.objective}"
 
 
 def _by_interest(trials: Sequence[Trial]) -> list[Trial]:
-    """Return running trials, those that will go on, finished ones and the others from the best down, and the rest."""
+    """Return running trials, then those that will go on, finished ones, stopped ones (best first), and the rest."""
 
     def place(trial: Trial) -> tuple[int, float, int]:
         if not trial.is_over:

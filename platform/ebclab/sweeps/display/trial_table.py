@@ -1,4 +1,4 @@
-"""Trials as a table that fits the width and height of whoever prints it."""
+"""A table of trials that fits the width and height of the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES: Mapping[State, str] = {
 
 
 class Column(NamedTuple):
-    """A column before it is drawn: one text a row, the lines of its header apart."""
+    """A column before it is drawn: the lines of its header, and one text per row."""
 
     header: list[str]
     cells: list[str]
@@ -36,20 +36,20 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Characters that it needs."""
+        """Width in characters."""
         return max(map(cell_len, [*self.header, *self.cells]))
 
 
 @dataclass(frozen=True)
 class TrialTable:
-    """Something that rich prints: trial, the settings that vary (as many as fit), epoch, objective, state, reason.
+    """A table for rich to print: trial, varying settings (as many as fit), epoch, objective, state, reason.
 
     Attributes:
         trials: All trials; a setting in which they agree is not shown.
-        rows: Those to show, in order.
-        objective: Its name.
-        best: The trial to mark; it is shown even when not all rows fit.
-        height: Lines at most; None for no limit.
+        rows: The trials to show, in order.
+        objective: Name of the objective.
+        best: The trial to mark; it is shown even when not all rows fit. None marks no trial.
+        height: Largest number of lines; None means no limit.
     """
 
     trials: Sequence[Trial]
@@ -59,7 +59,7 @@ class TrialTable:
     height: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw the table and, below it, what did not fit."""
+        """Draw the table and, below it, a line about what did not fit."""
         settings = varying_settings(self.trials)
         header_lines = max(len(_stacked(name)) for name in (self.objective, *settings.values()))
         rows = list(self.rows) if self.height is None else self._fitting_rows(self.height - header_lines - 1)
@@ -96,35 +96,35 @@ class TrialTable:
 
 
 def best_trial(trials: Iterable[Trial]) -> Trial | None:
-    """Return the finished searching trial with the highest objective; while there is none, any with the highest."""
+    """Return the finished search trial with the highest objective; while none is finished, any with the highest."""
     able = (trial for trial in trials if trial.kind == "search" and counts(trial))
     return max(able, key=lambda trial: (trial.state == "finished", value(trial)), default=None)
 
 
 def counts(trial: Trial) -> bool:
-    """Return whether a trial may be the best: it has a value and went well."""
+    """Return whether a trial may be the best: it has a finite value and neither diverged nor failed."""
     return bool(trial.curve) and math.isfinite(value(trial)) and trial.state not in ("diverged", "failed")
 
 
 def value(trial: Trial) -> float:
-    """Return the newest objective of a trial, nan before there is one."""
+    """Return the newest objective of a trial; nan when there is none."""
     return trial.last.objective if trial.last else math.nan
 
 
 def epochs_of(trial: Trial) -> str:
-    """Return epochs done of how many: ``3/10``."""
+    """Return epochs done and the budget: ``3/10``."""
     return f"{trial.epochs_done}/{trial.epochs}"
 
 
 def varying_settings(trials: Sequence[Trial]) -> dict[str, str]:
-    """Return the dotted keys in whose values trials differ, each with a short name; all keys when none differs."""
+    """Return the settings in which trials differ, by dotted key with a short name; all settings when none differ."""
     keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
     differing = [key for key in keys if len({short(trial.settings.get(key)) for trial in trials}) > 1]
     return short_names(differing or keys)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the last part of each dotted key, or the whole key where two end alike."""
+    """Return the last part of each dotted key, or the whole key where two have the same last part."""
     lasts = [key.rpartition(".")[2] for key in keys]
     return {key: plain(last if lasts.count(last) == 1 else key) for key, last in zip(keys, lasts, strict=True)}
 
@@ -138,12 +138,12 @@ def short(setting: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` on one line, without the control characters that would confuse a terminal."""
+    """Return ``text`` on one line, without control characters."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _stacked(name: str) -> list[str]:
-    """Return the words of a name, those that would make a column wide cut in two."""
+    """Return a name as header lines, one word each; long words are cut in two."""
     lines = []
     for word in plain(name).replace(".", ". ").replace("_", " ").split():
         half = (len(word) + 1) // 2
@@ -152,7 +152,7 @@ def _stacked(name: str) -> list[str]:
 
 
 def _drawn(columns: list[Column], rows: list[Trial], best: Trial | None) -> Table:
-    """Return columns as rich draws them; the last one is cut off where the line ends."""
+    """Return the columns as a table of rich; the last one is cut where the line ends."""
     titles = [column.header[0] for column in columns]
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for column, title in zip(columns, titles, strict=True):
@@ -160,7 +160,7 @@ def _drawn(columns: list[Column], rows: list[Trial], best: Trial | None) -> Tabl
             Text("\n".join(column.header)),
             justify=column.justify,
             vertical="bottom",
-            no_wrap=title != "reason",  # rich takes what is missing from the others
+            no_wrap=title != "reason",  # rich narrows the other columns
             width=None if title == "reason" else column.width,
         )
     for place, trial in enumerate(rows):

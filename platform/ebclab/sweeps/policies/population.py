@@ -1,7 +1,7 @@
-"""Population based training (Jaderberg et al. 2017): bad trials go on from good ones' weights with changed settings.
+"""Population based training (Jaderberg et al. 2017): bad trials copy good ones' weights and change their settings.
 
-Decisions are pure functions of what the trial log tells; chance is a hash of seed, trial and epoch. So a resumed sweep
-clones the same trials from the same donors.
+Decisions are pure functions of the trials in the log; random numbers are hashes of seed, trial and epoch. So a resumed
+sweep clones the same trials from the same donors.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ _END_OF_TEXT = 256  # no byte
 
 
 def must_wait(trial: Trial, population: Sequence[Trial], interval_epochs: int) -> bool:
-    """Return whether ``trial`` stands at the end of an interval that others, not over yet, have still to reach.
+    """Return whether ``trial`` is at the end of an interval that other trials, not over yet, have still to reach.
 
     Args:
-        trial: The trial that has just told an epoch.
+        trial: The trial that has just reported an epoch.
         population: The trials of the sweep.
         interval_epochs: Epochs from one exchange to the next.
     """
-    return _at_exchange(trial, interval_epochs) and any(
+    return at_exchange(trial, interval_epochs) and any(
         other.epochs_done < trial.epochs_done and not other.is_over for other in population if other.kind == "search"
     )
 
 
 def exploit(trial: Trial, population: Sequence[Trial], *, interval_epochs: int, quantile: float) -> Trial | None:
-    """Return the trial whose weights and settings ``trial`` should go on from after its newest epoch, or None.
+    """Return the donor: the trial whose weights ``trial`` copies after its newest epoch; None when it keeps its own.
 
-    At the end of an interval, all that ever reached it are ranked by what they measured in this very epoch; one in the
-    lowest ``quantile`` takes after one in the highest, drawn by hash. A trial that was stopped, diverged or failed
-    keeps its rank, so that what becomes of it later changes nobody else's, but gives nothing; nor does one that is
-    past this epoch, whose weights are others by now.
+    At the end of an interval, all trials that reached it are ranked by what they measured in this epoch. A trial in the
+    lowest ``quantile`` gets a donor in the highest, drawn by hash. A trial that was stopped, diverged or failed keeps
+    its rank, so that its later fate does not change the ranks of others, but it is no donor. Neither is a trial that
+    has trained past this epoch, since its weights have changed.
 
     Args:
-        trial: The trial that has just told an epoch.
+        trial: The trial that has just reported an epoch.
         population: The trials of the sweep; ``trial`` itself may be among them.
         interval_epochs: Epochs from one exchange to the next.
-        quantile: Share of the population at either end, up to a half; rounded up to whole trials, but never so that
-            the ends overlap.
+        quantile: Share of the population at either end, at most a half; rounded up to whole trials unless the two ends
+            would overlap.
     """
-    if not _at_exchange(trial, interval_epochs):
+    if not at_exchange(trial, interval_epochs):
         return None
     epoch = trial.epochs_done
     reached = {other.id: other for other in [*population, trial] if other.kind == "search" and epoch in other.curve}
@@ -70,18 +70,18 @@ def explore(
     resample_rate: float,
     factors: tuple[float, float] = (0.8, 1.25),
 ) -> dict[str, Any]:
-    """Return a point near the donor's: each coordinate times one of ``factors``, or drawn anew from its range.
+    """Return a point near the donor's: each coordinate is multiplied by one of ``factors`` or drawn from its range.
 
-    Coordinates that are not continuous stay as they are: the weights would not fit another value.
+    Coordinates that are not continuous keep their value, since the weights would not fit another one.
 
     Args:
         point: The donor's point.
-        space: Ranges, which the new point keeps.
+        space: The search space; the new point stays inside it.
         seed: Seed of the draws.
-        trial_id: The trial that goes on from the donor.
+        trial_id: The trial that copies the donor.
         epoch: Epochs done.
-        resample_rate: How often a coordinate is drawn anew, in [0, 1].
-        factors: What a coordinate is multiplied by, both alike often.
+        resample_rate: Probability that a coordinate is drawn from its range.
+        factors: A coordinate is multiplied by one of these, each with probability 1/2.
     """
     changed = dict(point)
     for parameter in space.parameters:
@@ -101,18 +101,19 @@ def _changed(
     return min(max(rounded(value * factor), parameter.low), parameter.high)
 
 
-def _at_exchange(trial: Trial, interval_epochs: int) -> bool:
+def at_exchange(trial: Trial, interval_epochs: int) -> bool:
+    """Return whether ``trial`` stands at the end of an interval before its last epoch."""
     return 0 < trial.epochs_done < trial.epochs and trial.epochs_done % interval_epochs == 0
 
 
 def _value(trial: Trial, epoch: int) -> float:
-    """Return the objective after ``epoch``; what is no number counts as the worst."""
+    """Return the objective after ``epoch``; nan counts as the worst."""
     value = trial.curve[epoch].objective
     return -math.inf if math.isnan(value) else value
 
 
 def _draws(seed: int, trial_id: str, epoch: int, purpose: str) -> Iterator[float]:
-    """Yield numbers in [0, 1) that follow from the arguments alone."""
+    """Yield numbers in [0, 1) that depend on the arguments alone."""
     words = (seed, epoch, *trial_id.encode(), _END_OF_TEXT, *purpose.encode(), _END_OF_TEXT)
     number = 0
     while True:

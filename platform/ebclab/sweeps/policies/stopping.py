@@ -1,7 +1,7 @@
-"""When a trial has seen enough: decisions on plain values, with no clock and no memory of their own.
+"""Early stopping: pure functions that decide whether a trial ends before its budget.
 
-Every rule reads curves (values by epochs done) as the trial log tells them, judges the newest epoch of the trial's own
-curve, and returns a reason to stop or None to go on. So a resumed sweep decides as an undisturbed one.
+Every rule reads curves (values by epochs done) from the log, judges the newest epoch of the trial's own curve, and
+returns a reason to stop, or None to go on. So a resumed sweep decides as an undisturbed one.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class StopRules:
 def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | None:
     """Return why ``trial`` should stop after its newest epoch, or None.
 
-    In this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch finishes, whatever it
-    measured. Confirming trials stop for divergence and collapse alone, and nobody is compared with them.
+    The rules are tried in this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch is never
+    stopped. Confirming trials stop for divergence and collapse alone, and no trial is compared with them.
 
     Args:
-        trial: The trial that has just told an epoch.
+        trial: The trial that has just reported an epoch.
         others: The trials of the sweep; ``trial`` itself may be among them.
-        rules: Which rules, with which numbers.
+        rules: The stopping rules.
     """
     if trial.epochs_done >= trial.epochs:
         return None
@@ -122,19 +122,19 @@ def asha(
 ) -> str | None:
     """Asynchronous successive halving, stopping variant (Li et al. 2020, as in Ray Tune).
 
-    Rungs are ``grace_epochs * reduction_factor^k`` below ``max_epochs``. A trial is judged once at each, in the first
-    epoch measured at or after it, by what the others had in that same epoch: it stops when it is below the
-    ``1 - 1/reduction_factor`` quantile of theirs, linear between two neighbours. The first to come goes on.
+    Rungs are ``grace_epochs * reduction_factor^k`` below ``max_epochs``. A trial is judged once at each rung, in the
+    first epoch measured at or after it, against the values of the others in that same epoch. It stops when its value is
+    below their ``1 - 1/reduction_factor`` quantile (linear between neighbours). The first trial at a rung goes on.
 
     Args:
         own: Objective by epochs done; higher is better.
-        others: The same of every other trial, stopped ones included.
+        others: Curves of all other trials, stopped ones included.
         grace_epochs: The lowest rung, at least 1.
-        reduction_factor: One in so many goes on, at least 2.
-        max_epochs: Budget; in its last epoch no trial stops.
+        reduction_factor: One trial in ``reduction_factor`` goes on; at least 2.
+        max_epochs: Budget; no trial stops in its last epoch.
 
     Raises:
-        ValueError: There would be no end of rungs.
+        ValueError: The rungs would not rise.
     """
     if grace_epochs < 1 or reduction_factor < 2:
         raise ValueError(f"asha: rungs do not rise, got grace_epochs {grace_epochs}, factor {reduction_factor}")
@@ -165,7 +165,7 @@ def median(own: Curve, others: Iterable[Curve], *, grace_epochs: int, min_others
 
     Args:
         own: Objective by epochs done; higher is better.
-        others: The same of every other trial; those that never came so far do not count.
+        others: Curves of all other trials; those that never reached this epoch do not count.
         grace_epochs: No comparison before this epoch.
         min_others: No comparison with fewer others.
     """
@@ -189,8 +189,8 @@ def plateau(own: Curve, *, patience_epochs: int, min_change: float) -> str | Non
 
     Args:
         own: Objective by epochs done; higher is better.
-        patience_epochs: How long to wait for a gain; 0 never stops.
-        min_change: A gain up to this counts as none.
+        patience_epochs: Epochs to wait for a gain; 0 never stops.
+        min_change: A gain of at most this much counts as none.
     """
     last = max(own, default=0) - patience_epochs
     past = _finite(value for epoch, value in own.items() if epoch <= last)
@@ -206,10 +206,10 @@ def collapsed(
     """Stop when the encoder has mapped all images to nearly one point for ``patience_epochs`` in a row.
 
     Args:
-        metrics_by_epoch: Metrics by epochs done; ``effective_rank`` and ``embedding_spread`` count where they exist.
+        metrics_by_epoch: Metrics by epochs done; ``effective_rank`` and ``embedding_spread`` are read where they exist.
         min_effective_rank: Smallest healthy effective rank, in dimensions.
         min_spread: Smallest healthy spread.
-        patience_epochs: How long the metric must have been below.
+        patience_epochs: Number of epochs for which a metric must have been below.
     """
     for name, least in zip(COLLAPSES, (min_effective_rank, min_spread), strict=True):
         curve = {epoch: metrics[name] for epoch, metrics in metrics_by_epoch.items() if name in metrics}
@@ -221,13 +221,13 @@ def collapsed(
 
 
 def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs: int = FIRST_EPOCHS) -> str | None:
-    """Stop when a metric is no finite number or an energy has left the scale of the trial's own first epochs.
+    """Stop when a metric is not finite, or an energy is far above those of the trial's first epochs.
 
     Args:
         metrics_by_epoch: Metrics by epochs done; energies are those named in ``ENERGIES``.
         max_energy_ratio: Largest ``|energy|`` as a multiple of the largest of the first epochs, which counts as 1 nat
-            when it is smaller; above 1, or 0 to leave energies alone.
-        first_epochs: How many measured epochs set the scale.
+            when it is smaller; above 1, or 0 to ignore energies.
+        first_epochs: Number of measured epochs that set the scale.
     """
     epoch = max(metrics_by_epoch, default=0)
     newest = metrics_by_epoch.get(epoch, {})

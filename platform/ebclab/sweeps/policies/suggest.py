@@ -1,4 +1,4 @@
-"""Where to try next: a pure function of the space, the seed, the trial's number and what is known of other trials."""
+"""The search: suggest the next point, a pure function of space, seed, number of the trial and the other trials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -17,12 +17,11 @@ from torch import Tensor
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.sweeps.space.parameter import Parameter, rounded
 from ebclab.sweeps.space.space import Space
-from ebclab.sweeps.trial import Trial
+from ebclab.sweeps.trial import Search, Trial
 
-Search = Literal["tpe", "random", "grid"]
 Point = Mapping[str, Any]
 
-STARTUP = 8  # points of known worth before TPE takes over from random ones
+STARTUP = 8  # points with a value before TPE takes over from random points
 
 
 def suggest(
@@ -38,79 +37,79 @@ def suggest(
     """Return the point of trial ``number``.
 
     Args:
-        space: Where to search.
-        search: tpe: where good trials lie denser than others, after a few random ones; random: anywhere; grid: the
-            grid's points in turn.
-        seed: Of the sweep.
+        space: The search space.
+        search: tpe: a few random points, then where good trials lie denser than others; random: anywhere; grid: the
+            points of the grid in turn.
+        seed: Seed of the sweep.
         number: The trial's place in the order of proposals, from 0.
-        trials: What is known of the others, in any order; those that confirm do not count.
-        default: Point of trial 0, unless the search is a grid; None makes it a trial as any other.
-        earlier: Points of the box and their objectives, from a sweep before this one.
+        trials: The other trials, in any order; confirming ones do not count.
+        default: Point of trial 0, unless the search is a grid; None treats trial 0 as any other.
+        earlier: Points of the space and their objectives, from an earlier sweep.
 
     Raises:
-        IndexError: The grid has no such place.
+        IndexError: The grid has fewer points.
     """
     if search == "grid":
         return space.grid_point(number)
     if number == 0 and default is not None:
         return dict(default)
     if search == "tpe":
-        told = list(_told(space, trials, earlier, number))
-        if sum(trial.state.is_finished() for trial in told) >= STARTUP:
-            return _most_promising(space, told, int(_bits(seed, number, "tpe")) % 2**32)
+        known = list(_known_trials(space, trials, earlier, number))
+        if sum(trial.state.is_finished() for trial in known) >= STARTUP:
+            return _most_promising(space, known, int(_bits(seed, number, "tpe")) % 2**32)
     shares = {name: float(unit_interval(_bits(seed, number, name))) for name in space.by_name}
     return {name: parameter.at(shares[name]) for name, parameter in space.by_name.items()}
 
 
 def _bits(seed: int, number: int, name: str) -> Tensor:
-    """Return 64 mixed bits for one number of a trial."""
+    """Return 64 hashed bits for one random number of a trial."""
     word = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
     return hash_words(seed, number, word)
 
 
-def _told(
+def _known_trials(
     space: Space, trials: Sequence[Trial], earlier: Sequence[tuple[Point, float]], number: int
 ) -> Iterator[FrozenTrial]:
-    """Yield what TPE learns from, oldest first.
+    """Yield the trials that TPE learns from, oldest first.
 
-    It prefers finished trials by objective, then stopped ones by epochs done and objective, then those without a value.
-    Of trials that are not over it knows only where they are, and keeps away. A trial that failed tells nothing of its
-    settings, unless it ran out of memory.
+    TPE prefers finished trials by objective, then stopped ones by epochs done and objective, then those without a
+    value. It keeps away from the points of trials that are not over. A failed trial says nothing about its settings,
+    unless it ran out of memory.
     """
     distributions = {name: _distribution(parameter) for name, parameter in space.by_name.items()}
 
-    def tell(point: Point, state: TrialState, **value: Any) -> FrozenTrial:
+    def frozen(point: Point, state: TrialState, **value: Any) -> FrozenTrial:
         params = {name: _to_optuna(parameter, point[name]) for name, parameter in space.by_name.items()}
         return create_trial(state=state, params=params, distributions=distributions, **value)
 
     for point, objective in earlier:
-        yield tell(point, TrialState.COMPLETE, value=objective)
+        yield frozen(point, TrialState.COMPLETE, value=objective)
     others = [trial for trial in trials if trial.kind == "search" and trial.number != number]
     for trial in sorted(others, key=lambda trial: trial.number):
         last = trial.last if trial.last and math.isfinite(trial.last.objective) else None
         if not trial.is_over:
-            yield tell(trial.point, TrialState.RUNNING)
+            yield frozen(trial.point, TrialState.RUNNING)
         elif trial.state == "finished" and last:
-            yield tell(trial.point, TrialState.COMPLETE, value=last.objective)
+            yield frozen(trial.point, TrialState.COMPLETE, value=last.objective)
         elif trial.state == "stopped" and last:
             # TPE reads the last of the values only.
-            yield tell(trial.point, TrialState.PRUNED, intermediate_values={trial.epochs_done: last.objective})
+            yield frozen(trial.point, TrialState.PRUNED, intermediate_values={trial.epochs_done: last.objective})
         elif trial.state != "failed" or "out of memory" in trial.reason.lower():
-            yield tell(trial.point, TrialState.PRUNED)
+            yield frozen(trial.point, TrialState.PRUNED)
 
 
-def _most_promising(space: Space, told: list[FrozenTrial], seed: int) -> dict[str, Any]:
-    """Return the point that TPE proposes after ``told``."""
+def _most_promising(space: Space, known: list[FrozenTrial], seed: int) -> dict[str, Any]:
+    """Return the point that TPE proposes after the trials ``known``."""
     with _quiet_optuna():
         sampler = optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.add_trials(told)
+        study.add_trials(known)
         params = study.ask({name: _distribution(parameter) for name, parameter in space.by_name.items()}).params
     return {name: _from_optuna(parameter, params[name]) for name, parameter in space.by_name.items()}
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
-    """Return the range as optuna knows it; levels are their places, so that no value is rounded or mistaken."""
+    """Return the range as optuna's distribution; a level is its index, so that no value is rounded."""
     if parameter.kind == "choice":
         return CategoricalDistribution(range(len(parameter.levels)))
     if parameter.kind == "quantised":
@@ -130,7 +129,7 @@ def _from_optuna(parameter: Parameter, value: Any) -> Any:
 
 @contextmanager
 def _quiet_optuna() -> Iterator[None]:
-    """Keep optuna from announcing the study; what others do with its log stays as it was."""
+    """Keep optuna from logging that it made a study, and restore its log level afterwards."""
     logger = logging.getLogger("optuna")
     level = logger.level
     logger.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Population based training on disk: a run that begins where another one stands, with settings of its own."""
+"""Population based training on disk: make a run that starts from another run's checkpoint with new settings."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ebclab.sweeps.trial import Trial
 def clone_run(
     folder: SweepFolder, plan: SweepPlan, trial: Trial, donor: Trial
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Make the next run folder of ``trial`` from the newest checkpoint of ``donor``, near the donor's settings.
+    """Make the next run folder of ``trial`` from the newest checkpoint of ``donor``, with settings near the donor's.
 
-    The checkpoint's files are linked, not copied, where the file system can: checkpoints are never written to, and
-    the donor may delete its own names for them.
+    The checkpoint's files are linked where the file system allows it, otherwise copied: checkpoints never change, and
+    the donor may delete its own.
 
     Args:
         folder: The sweep's folder.
-        plan: What the sweep is.
-        trial: Who goes on.
-        donor: Whose weights it takes.
+        plan: The sweep's plan.
+        trial: The trial that copies the weights.
+        donor: The trial whose weights are copied.
 
     Returns:
         The trial's new point and settings.
@@ -44,7 +44,7 @@ def clone_run(
     settings = plan.space.settings(point)
     source = _checkpoint_at(epoch, folder.run(donor.run_name).pull(("last",)))
     run = folder.run(f"{trial.id}-g{trial.generation + 1}")
-    if run.path.exists():  # of a sweep that was killed before it had written this down
+    if run.path.exists():  # left by a sweep that was killed before the clone was in its log
         shutil.rmtree(run.path)
     run.clear_store()
     run.checkpoints.mkdir(parents=True)
@@ -58,15 +58,15 @@ def clone_run(
 
 
 def _checkpoint_at(epoch: int, run: RunFolder) -> Path:
-    """Return the checkpoint of ``run`` at the end of ``epoch``, or its newest: it may have gone on."""
+    """Return the checkpoint of ``run`` at the end of ``epoch``, or its newest one when that is gone."""
     paths = sorted(run.checkpoints.glob("last-*"))
     if not paths:
-        raise RunError(f"{run.path}: has no checkpoint to go on from; restore its folder")
+        raise RunError(f"{run.path}: has no checkpoint to continue from; restore its folder")
     return next((path for path in paths if _epochs_done(path) == epoch), paths[-1])
 
 
 def _epochs_done(path: Path) -> int | None:
-    """Return how many epochs a checkpoint has behind it, or None when it cannot be read."""
+    """Return how many epochs were done at a checkpoint; None when it cannot be read."""
     try:
         done: int = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["facts"]["epochs_done"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""A sweep on Ray: search, confirm the best with other seeds, read the test set once, write down what was found."""
+"""Run a sweep on Ray: search, confirm the best settings with other seeds, read the test set once, write the result."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from ebclab.sweeps.ray_tune.phase import Phase
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
 from ebclab.sweeps.resources import TrialResources, share_out
+from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method
 
 
-def launch_sweep(launch: Launch) -> dict[str, Any]:
-    """Train all trials, confirm, test, and return what result.json says.
+def launch_sweep(launch: Launch) -> SweepResult:
+    """Train all trials, confirm the best, test the winner, and return the result.
 
-    An instance of Ray that this process has joined already is used and left running.
+    If this process has already joined a Ray instance, that one is used and left running.
 
     Args:
         launch: The sweep.
@@ -46,7 +47,7 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
     folder, plan, display = launch.folder, launch.plan, launch.display
     with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
         require_same_versions()
-        resources = slots_of(plan, launch.limits)
+        resources = resources_of(plan, launch.limits)
         with claim_sweep(folder, plan) as syncer:
             if launch.weights is not None:
                 keep_weights(folder.initial_weights, launch.weights)
@@ -67,13 +68,12 @@ def launch_sweep(launch: Launch) -> dict[str, Any]:
             )
             search = SearchProposals(plan, launch.earlier)
             Phase(folder, plan, log, setup, resources, display, search, launch.limits.seconds).run()
-            confirmed = ConfirmProposals(plan, log)
-            Phase(folder, plan, log, setup, resources, display, confirmed).run()
-            return conclude(folder, plan, log, confirmed, launch.methods, display)
+            Phase(folder, plan, log, setup, resources, display, ConfirmProposals(plan, log)).run()
+            return conclude(folder, plan, log, launch.methods, display)
 
 
 def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> None:
-    """Write down that the sweep begins or goes on, and on what."""
+    """Write into the log that the sweep starts or is resumed, with what resources and on which machine."""
     log.append(
         "started" if not log.trials else "resumed",
         trials=launch.plan.trials,
@@ -84,8 +84,8 @@ def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> No
     )
 
 
-def slots_of(plan: SweepPlan, limits: Limits) -> TrialResources:
-    """Return how trials share the cluster that this process has joined."""
+def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
+    """Return what each trial reserves on the cluster that this process has joined."""
     resources = plan.config.resources
     cpus, gpus = cluster_size()
     wants_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
@@ -106,11 +106,11 @@ def slots_of(plan: SweepPlan, limits: Limits) -> TrialResources:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sweep may use; may differ when it is resumed.
+    """What a sweep may use; it may differ on resume.
 
     Attributes:
-        gpus_per_trial: GPUs of a trial, fractions allowed; None means a whole one where there are any.
-        concurrent: Trials at once; None means as many as fit.
+        gpus_per_trial: GPUs of a trial, fractions allowed; None means one where the cluster has any.
+        concurrent: Number of trials at once; None means as many as fit.
         seconds: Time for the search; None means no limit.
     """
 
@@ -121,18 +121,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Launch:
-    """A sweep that was found fit to start.
+    """A sweep that has passed all checks and can start.
 
     Attributes:
-        folder: Where everything lies.
-        plan: What is searched, and how.
+        folder: The sweep's folder.
+        plan: The sweep's plan.
         split: The images of all trials.
         methods: Methods by name.
-        limits: What may be used.
-        warm_start: Where a sweep before this one lies, to learn from.
-        earlier: Its points and objectives.
+        limits: Time, GPUs and number of trials at once.
+        warm_start: Address of an earlier sweep to learn from; None when there is none.
+        earlier: Points and objectives of that sweep.
         display: Where progress is shown.
-        weights: What the encoders of all trials start from; None means random weights.
+        weights: Initial weights of all trials' encoders; None means random weights.
     """
 
     folder: SweepFolder

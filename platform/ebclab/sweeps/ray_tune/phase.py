@@ -101,16 +101,14 @@ class Phase:
     def _on_step(self) -> None:
         self.display.show(self._scheduler.trials)
         if machines := self._notices.new():
-            self.display.note(
-                f"{', '.join(machines)} will be taken away: trials that train now save at their next log step"
-            )
+            self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
             for trial_id in self._scheduler.active:
                 with logged():
                     self._run(trial_id).save_now.set()
         elapsed = time.monotonic() - self._began
         if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
             self._over_time = True
-            self.display.note("the time for the search is over: trials that train now save and stop")
+            self.display.note("the time for the search is over: running trials save and stop")
             self._stop.set()
         if self.log.failure is not None:
             self._stop.set()

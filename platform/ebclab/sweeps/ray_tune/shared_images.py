@@ -1,4 +1,4 @@
-"""The images of a sweep, once in the memory of each node."""
+"""The images of a sweep, held once in the memory of each node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ebclab.data.image_set import ImageSet
 
 @dataclass(frozen=True)
 class SharedImages:
-    """Images as arrays in Ray's object store: all trials of a node read the same memory.
+    """Images as arrays in Ray's object store, so that all trials of a node read the same memory.
 
     Attributes:
         arrays: Pixels, labels and keys of the training part, then of the held-out part.
-        facts: The other fields of an ``ImageSet``.
+        facts: Name, class names, mean and standard deviation of the ``ImageSet``.
         digest: Hash of the training part.
     """
 
@@ -39,7 +39,7 @@ class SharedImages:
         )
 
     def split(self) -> Split:
-        """Return tensors over the same memory, which nobody may write to."""
+        """Return tensors over the same memory; they must not be written to."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             tensors = [torch.from_numpy(array) for array in self.arrays]

@@ -1,4 +1,4 @@
-"""One turn of a trial in a process that Ray Tune keeps warm: an ordinary run whose display reports to the sweep."""
+"""Train one turn of a trial in a process of Ray Tune: an ordinary run whose display reports to the sweep."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ from ebclab.training.setup import prepare
 from energy_contrast.method import Method
 
 ERROR = "error.txt"
-"""Where a failed trial keeps its traceback."""
+"""File in the run folder of a failed trial that holds the traceback."""
 
-_LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder for a moment longer
+_LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder a little longer
 
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What all trials of a sweep have in common.
+    """What all trials of a sweep share.
 
     Attributes:
         folder: The sweep's folder.
         config: Settings that are not searched.
         methods: Methods by name.
-        images: Images of all trials; None where workers of a trial load their own.
+        images: Images of all trials; None where the workers of a trial load their own.
         threads: CPU threads of a trial.
         gpus: Share of a GPU that a trial has.
-        command: What the user ran.
-        origin: Where the sweep was launched; every machine must run the same versions.
-        weights: File of what the encoders of all trials start from; None means random weights.
+        command: The command line of the user.
+        origin: Versions where the sweep was launched; every machine must run the same.
+        weights: File of the encoders' initial weights; None means random weights.
     """
 
     folder: SweepFolder
@@ -69,13 +69,13 @@ class TrialSetup:
 
 
 def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
-    """Train one trial until it is over or told to end its turn; its end is the last thing it reports.
+    """Train a trial until it is over or its turn ends; the last report says how it ended.
 
     Args:
-        config: {"turn": a ``Turn`` as JSON}.
+        config: {"turn": a ``Turn`` as plain values}.
         setup: What all trials share.
     """
-    turn = Turn.from_json(config["turn"])
+    turn = Turn(**config["turn"])
     run = setup.folder.run(turn.run_name, "user" if setup.config.resources.workers else "worker")
     state, reason = "finished", ""
     try:
@@ -85,15 +85,15 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         state, reason = "interrupted", str(error)
     except VersionError as error:
         state, reason = "refused", str(error)
-    except StoreError:  # none of the trial's doing: Tune tells of a death, and the trial goes on later
+    except StoreError:  # not the trial's fault: Tune reports a death, and the trial goes on later
         raise
     except DivergedError as error:
         state, reason = "diverged", str(error).splitlines()[0]
-    except Exception as error:  # recorded, so that it ends this trial alone
+    except Exception as error:  # recorded, so that only this trial ends
         state, reason = "failed", _reason(error)
         _keep_traceback(run)
     finally:
-        if run.remote is not None:  # all is in the store; a node's disk cannot hold the runs of a sweep
+        if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason})
 
@@ -129,7 +129,7 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
 
 
 def _at_hand(weights: Path, folder: SweepFolder) -> Path:
-    """Return where this machine has the initial weights, which a store may hold."""
+    """Return the path of the initial weights on this machine; of a sweep in a store, they are downloaded once."""
     if folder.remote is None:
         return weights
     copy, store = folder.remote.of("worker").cache / weights.name, Store(folder.remote)
@@ -142,7 +142,7 @@ def _at_hand(weights: Path, folder: SweepFolder) -> Path:
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Keep warnings off the console: what a trial warns of is in its run folder."""
+    """Keep warnings off the console; a trial's warnings are in its run folder."""
     log = logging.getLogger("ebclab")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -170,9 +170,9 @@ def _claim_patiently(stack: ExitStack, run: RunFolder) -> Syncer:
 
 
 class TurnReport:
-    """The display of a trial: shows nothing, and tells the sweep the scores of every epoch.
+    """The display of a trial: it shows nothing and reports the scores of every epoch to the sweep.
 
-    Reporting is where a turn may end: Tune raises SystemExit there. All that an epoch leaves is on disk by then.
+    A turn may end inside a report, where Tune raises SystemExit. Everything of the epoch is on disk by then.
 
     Args:
         run: The trial's run folder.
@@ -181,16 +181,16 @@ class TurnReport:
 
     def __init__(self, run: RunFolder, objective: str) -> None:
         self._run, self._objective = run, objective
-        self._told = 0
+        self._reported = 0
 
     def start(self, step: int, num_steps: int, epochs: int) -> None:
-        """Tell what earlier turns measured: the sweep may have died before it heard of it."""
+        """Report what earlier turns measured: the sweep may have died before it received it."""
         self.replay()
 
     def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Report an epoch's end; all other measurements stay in the run folder."""
-        if self._objective in metrics and epoch > self._told:
-            self._told = epoch
+        """Report the end of an epoch; measurements within an epoch stay in the run folder."""
+        if self._objective in metrics and epoch > self._reported:
+            self._reported = epoch
             tune.report({"epoch": epoch, "objective": metrics[self._objective], "metrics": metrics})
 
     def note(self, text: str) -> None:
@@ -200,7 +200,7 @@ class TurnReport:
         """Nothing."""
 
     def replay(self) -> None:
-        """Report every epoch that the run's log holds."""
+        """Report every epoch in the run's log."""
         metrics: dict[str, float] = {}
         for record in self._run.metrics.records():
             measured = {name: float(value) for name, value in record.items() if _is_measured(value)}
@@ -211,12 +211,12 @@ class TurnReport:
 
 
 def _is_measured(value: Any) -> bool:
-    """Return whether a log's value is a measurement; those that JSON cannot hold are written as text."""
+    """Return whether a value in the log is a measurement; nan and infinity are written as text."""
     return isinstance(value, float) or value in ("nan", "inf", "-inf")
 
 
 def _reason(error: Exception) -> str:
-    """Return in one line why a trial failed."""
+    """Return one line that says why a trial failed."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else "no text"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in text or "can't allocate" in text:
         return f"out of memory: {text}"
@@ -226,5 +226,5 @@ def _reason(error: Exception) -> str:
 def _keep_traceback(run: RunFolder) -> None:
     run.path.mkdir(parents=True, exist_ok=True)
     atomic.write_text(run.path / ERROR, traceback.format_exc())
-    with suppress(RunError):  # a store may be what failed; the reason is in the sweep's log
+    with suppress(RunError):  # perhaps the store is what failed; the reason is in the sweep's log too
         run.send(ERROR)

@@ -1,12 +1,13 @@
-"""A course on Ray Tune: Tune starts processes, keeps them warm and tells what happens in them; the course decides.
+"""Run a sweep scheduler on Ray Tune: Tune starts and reuses processes, the sweep scheduler makes all decisions.
 
-Each turn of a trial is a trial of Tune's. Tune keeps nothing that matters: its searcher, its scheduler and its
-callback here pass on what they hear.
+Each turn of a trial is one trial of Tune. Tune holds no state that matters: the searcher, scheduler and callback below
+pass everything on to the sweep scheduler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,20 @@ from ebclab.sweeps.scheduler import SweepScheduler, Turn
 def run_sweep_trials(
     scheduler: SweepScheduler, setup: TrialSetup, resources: TrialResources, storage: Path, on_step: Callable[[], None]
 ) -> None:
-    """Train all trials of a course, on the cluster that this process has joined.
+    """Train all trials of a sweep scheduler on the cluster that this process has joined.
 
     Args:
-        scheduler: What to train.
+        scheduler: Gives the turns.
         setup: What all trials share.
-        resources: What a trial reserves.
-        storage: Where Tune may write; of no use to a resume.
+        resources: What each trial reserves.
+        storage: Folder that Tune may write to; a resume does not need it.
         on_step: Called several times a second.
     """
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(resources)),
         tune_config=tune.TuneConfig(
             num_samples=-1,
-            max_concurrent_trials=resources.concurrent,  # as many may wait for a process at once; Tune's default is one
+            max_concurrent_trials=resources.concurrent,  # Tune lets only one turn wait for a process by default
             search_alg=_Turns(scheduler),
             scheduler=_Judge(scheduler),
             reuse_actors=True,
@@ -50,10 +51,10 @@ def run_sweep_trials(
 
 
 def _resources(resources: TrialResources) -> dict[str, float]:
-    """Return what Ray reserves for a turn; one whose workers reserve for themselves gets a place on the head node."""
+    """Return what Ray reserves for a turn; a turn whose workers reserve for themselves runs on the head node."""
     if resources.cpus or resources.gpus:
         return {"cpu": resources.cpus, "gpu": resources.gpus}
-    return {"cpu": 0, "node:__internal_head__": 0.001}  # Tune wants a reservation, and this one takes nothing away
+    return {"cpu": 0, "node:__internal_head__": 0.001}  # Tune demands a reservation; this one costs nothing
 
 
 def _name(trial: TuneTrial) -> str:
@@ -61,18 +62,18 @@ def _name(trial: TuneTrial) -> str:
 
 
 def _turn(trial: TuneTrial) -> Turn:
-    return Turn.from_json(trial.config["turn"])
+    return Turn(**trial.config["turn"])
 
 
 class _Unsaved:
-    """Tune pickles what it is given, for a restore of its own that is never asked for; a display cannot be pickled."""
+    """Pickles to nothing: Tune pickles these objects for a restore that is never used, and a display has no pickle."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
 class _Turns(_Unsaved, Searcher):
-    """Tune asks for the next trial; the course gives its next order."""
+    """Tune asks for the next trial; the sweep scheduler gives the next turn."""
 
     def __init__(self, scheduler: SweepScheduler) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class _Turns(_Unsaved, Searcher):
         if self._scheduler.is_over:
             return str(Searcher.FINISHED)
         turn = self._scheduler.next_turn()
-        return {"turn": turn.to_json()} if turn else None
+        return {"turn": asdict(turn)} if turn else None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         pass
@@ -95,16 +96,16 @@ class _Turns(_Unsaved, Searcher):
 
 
 class _Judge(_Unsaved, FIFOScheduler):
-    """Tune tells what a trial reports; the course says whether it goes on."""
+    """Tune passes on what a trial reports; the sweep scheduler says whether its turn goes on."""
 
     def __init__(self, scheduler: SweepScheduler) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._scheduler = scheduler
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """Leave it to Tune, which starts turns in order; a choice would take over the process of one that waits.
+        """Choose none, so that Tune starts the turns in order: a choice here would take the process of a waiting turn.
 
-        Turns that still wait for a place when the sweep is to end are not given one.
+        When the sweep is to end, turns that still wait for a process are stopped.
         """
         if self._scheduler.stop.is_set:
             for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
@@ -124,18 +125,18 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
-        self._scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a place", 0.0)
+        self._scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a process", 0.0)
         self._scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        error = trial.get_pickled_error()  # none when there was nobody left to raise one
+        error = trial.get_pickled_error()  # None when no process was left to raise one
         lines = str(error).strip().splitlines() if error else []
         self._scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
         self._scheduler.on_turn_over(_turn(trial).trial)
 
 
 class _Heartbeat(_Unsaved, TrialProgressCallback):
-    """Tune's loop, felt several times a second; in the place of Tune's own lines about trials."""
+    """Calls back several times a second from Tune's loop; replaces Tune's own printed lines about trials."""
 
     def __init__(self, on_step: Callable[[], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whether a search space fits a run: settings exist, may be searched, and are valid together at every corner."""
+"""Check that a search space fits a run: settings exist, may be searched, and are valid together at every corner."""
 
 from __future__ import annotations
 
@@ -46,52 +46,53 @@ def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: b
     """Refuse a space that does not fit a run.
 
     Args:
-        space: What a sweep would search.
-        config: Settings of the run; those that are searched must lie within their ranges.
-        searched_live_only: Settings change in mid-run: only numbers that move smoothly and change no shape may.
+        space: The search space.
+        config: Settings of the run; the values of searched settings must lie within their ranges.
+        searched_live_only: The sweep changes settings in mid-run, so only numbers that change no shape may be searched.
 
     Raises:
         ConfigError: With every problem found.
     """
     known = {"method": settings_of(type(config.method)), **{name: settings_of(SECTIONS[name]) for name in SECTIONS}}
-    found: list[tuple[str, str]] = []  # name of a parameter, and a line about it
+    wrong: list[tuple[str, str]] = []  # name of a parameter, and a line about it
     for name in space.by_name:
         if line := _refusal(name, known, config.method_name):
-            found.append((name, line))
-    named = space.without({name for name, _ in found})
+            wrong.append((name, line))
+    named = space.without({name for name, _ in wrong})
     if searched_live_only:
-        found += [(p.name, line) for p in named.parameters if (line := why_not_live(p, config))]
-    wrong = list(_wrong_values(named, config))
-    found += wrong
-    typed = named.without({name for name, _ in wrong})
-    found += _defaults_outside(typed, config)
-    lines = [f"{space.where}, {line}" for _, line in found] + list(_broken_corners(typed, config))
+        wrong += [(p.name, line) for p in named.parameters if (line := why_not_live(p, config))]
+    wrong_values = list(_wrong_values(named, config))
+    typed = named.without({name for name, _ in wrong_values})
+    wrong += [*wrong_values, *_defaults_outside(typed, config)]
+    lines = [f"{space.where}, {line}" for _, line in wrong] + list(_broken_corners(typed, config))
     if lines:
         raise ConfigError(lines)
 
 
 def own_settings(space: Space, config: ExperimentConfig) -> dict[str, Any]:
-    """Return the values that ``config`` itself has of the settings in ``space``: the defaults of the sweep."""
+    """Return the values that ``config`` has for the settings in ``space``: the settings that a search starts from."""
     mapping = to_mapping(config)
     return {name: mapping[section][key] for name in space.by_name for section, _, key in [name.partition(".")]}
 
 
 def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> ExperimentConfig:
-    """Return ``config`` with other values of ``settings``.
+    """Return ``config`` with the values in ``settings``.
 
-    Another ``views.recipe`` replaces all view settings but those in ``settings``; its own one changes nothing.
+    Another ``views.recipe`` replaces all view settings except those in ``settings``; the same recipe changes nothing.
 
     Args:
         config: Settings of a run.
         settings: Values by dotted key, ``section.name``.
 
     Raises:
-        ConfigError: With every problem found in the result.
+        ConfigError: With every problem in the result.
     """
     layer = _by_section(settings)
     if layer.get("views", {}).get("recipe") == config.views.recipe:
         del layer["views"]["recipe"]
-    own_catalogue = {config.method_name: SimpleNamespace(Config=type(config.method))}  # also of a method of the user's
+    own_catalogue = {
+        config.method_name: SimpleNamespace(Config=type(config.method))
+    }  # also knows a method of the user's own
     return parse_experiment(merge(to_mapping(config), layer), cast(Methods, own_catalogue))
 
 
@@ -141,7 +142,7 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
 
 
 def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yield each setting that would get a value of wrong type or out of range, and a line about it."""
+    """Yield each setting that would get a value of a wrong type or out of range, and a line about it."""
     corners = list(_corners(space, config))
     for parameter in space.parameters:
         field, hint = _field_and_type(parameter.name, config)
@@ -151,7 +152,7 @@ def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str,
             if problem := value_problem(value, field, hint):
                 yield parameter.name, f"{parameter.name}: {problem}"
                 if problem.startswith("wrong type"):
-                    break  # so are all others
+                    break  # all other values have the same type
 
 
 def _defaults_outside(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
@@ -167,7 +168,7 @@ def _defaults_outside(space: Space, config: ExperimentConfig) -> Iterator[tuple[
 
 
 def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]:
-    """Yield the settings at the corners; of a box with too many, all lowest, all highest, and one end at a time."""
+    """Yield the settings at the corners; of too many corners, all lowest, all highest, and one end at a time."""
     if space.num_corners <= MOST_CORNERS:
         yield from map(space.settings, space.corners())
         return
@@ -180,7 +181,7 @@ def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]
 
 
 def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
-    """Yield a line for each combination of values that breaks a rule, as few values as break it."""
+    """Yield a line for each combination of values that breaks a rule, with as few values as break it."""
     guilty: list[dict[str, Any]] = []
     for corner in _corners(space, config):
         if any(values.items() <= corner.items() for values in guilty) or not _broken_rules(config, corner):
@@ -191,7 +192,7 @@ def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
 
 
 def _fewest(config: ExperimentConfig, corner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of ``corner`` that a rule cannot do without to be broken; the others get ``config``'s own."""
+    """Return the values of ``corner`` without which no rule would be broken; the others get ``config``'s own."""
     guilty = dict(corner)
     for name in corner:
         others = {key: value for key, value in guilty.items() if key != name}
@@ -201,7 +202,7 @@ def _fewest(config: ExperimentConfig, corner: Mapping[str, Any]) -> dict[str, An
 
 
 def _broken_rules(config: ExperimentConfig, settings: Mapping[str, Any]) -> Iterable[str]:
-    """Return the rules across settings that ``config`` breaks with ``settings``, each value valid by itself."""
+    """Return the rules across settings that ``config`` with ``settings`` breaks; each value is valid by itself."""
     layer = _by_section(settings)
     if "recipe" in layer.get("views", {}):
         try:
@@ -216,10 +217,10 @@ def _broken_rules(config: ExperimentConfig, settings: Mapping[str, Any]) -> Iter
 
 
 def describe_space(space: Space, config: ExperimentConfig) -> list[tuple[str, str, str]]:
-    """Return the settings that ``space`` searches, each with its range in words and its value in ``config``.
+    """Return each searched setting with its range in words and its value in ``config``.
 
     Args:
-        space: A space that ``check_space`` found to fit.
+        space: A space that passed ``check_space``.
         config: Settings of the run.
     """
     own = own_settings(space, config)

@@ -1,4 +1,4 @@
-"""One searched setting: its range, and the ways to walk through it."""
+"""A parameter: the range of one searched setting, and how searches draw from it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Parameter:
 
     Attributes:
         name: Dotted key of the setting.
-        kind: uniform: all values alike; loguniform: all powers alike; int: whole numbers; quantised: every ``step``
-            from ``low``; choice: one of ``choices``.
+        kind: uniform: all values equally likely; loguniform: all exponents equally likely; int: whole numbers;
+            quantised: every ``step`` from ``low``; choice: one of ``choices``.
         low: Smallest value.
         high: Largest value, included.
         step: Distance of quantised values.
-        choices: Plain values, in the order written.
-        times: Name of another parameter, whose setting this one's value is a multiple of; None when it stands alone.
+        choices: The values of a choice, in the order written.
+        times: Name of another parameter: the setting is a multiple of that one's setting. None when it stands alone.
         points: Values that a grid takes from a range, both ends included.
-        log: Spread whole numbers by their powers.
+        log: Draw whole numbers on a log scale.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Parameter:
 
     @cached_property
     def levels(self) -> tuple[Any, ...]:
-        """All values in order, of a choice and of quantised numbers; empty for ranges."""
+        """All values of a choice or of quantised numbers, in order; empty for other kinds."""
         if self.kind == "choice":
             return self.choices
         if self.kind != "quantised":
@@ -64,7 +64,7 @@ class Parameter:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The values at the corners of the box: both ends of a range, every one of a choice."""
+        """The values at the corners of the space: both ends of a range, or every choice."""
         return self.choices if self.kind == "choice" else (self.low, self.high)
 
     @property
@@ -74,12 +74,12 @@ class Parameter:
 
     @cached_property
     def grid(self) -> list[Any]:
-        """The values that a grid takes: ``points`` of a range, evenly spread in its measure; every level."""
+        """The values of a grid: ``points`` evenly spread values of a range, or every level."""
         shares = [i / (self.points - 1) for i in range(self.points)]
         return list(self.levels or dict.fromkeys(self.at(share) for share in shares))
 
     def at(self, share: float) -> Any:
-        """Return the value below which ``share``, in [0, 1], of the range lies."""
+        """Return the quantile ``share``, in [0, 1], of the range."""
         if self.levels:
             return self.levels[min(int(share * len(self.levels)), len(self.levels) - 1)]
         above = self.high + 1 if self.kind == "int" else self.high
@@ -90,7 +90,7 @@ class Parameter:
         return min(math.floor(value), self.high) if self.kind == "int" else min(max(value, self.low), self.high)
 
     def find(self, value: Any) -> Any:
-        """Return the value of the range that ``value`` is, rounding aside, or None when it lies outside."""
+        """Return ``value`` as the range has it, without rounding errors; None when it lies outside."""
         if self.kind == "choice":
             return next((choice for choice in self.choices if _same(choice, value)), None)
         if not is_number(value):
@@ -107,21 +107,21 @@ class Parameter:
         return float(inside)
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the range, one line each, empty when all is well."""
+        """Return what is wrong with the range, one line per problem."""
         if self.kind == "choice":
-            found = _choice_problems(self.choices)
+            lines = _choice_problems(self.choices)
             if self.times and not self.is_numeric:
-                found.append(f"times: needs numbers to multiply, got {shown(list(self.choices))}; leave times out")
-            return found
-        found = []
+                lines.append(f"times: needs numbers to multiply, got {shown(list(self.choices))}; leave times out")
+            return lines
+        lines = []
         ends = f"got [{self.low:.10g}, {self.high:.10g}]"
         if self.low >= self.high:
-            found.append(f"empty range, {ends}; write the smaller number first, and another one after it")
+            lines.append(f"empty range, {ends}; write the smaller number first, and another one after it")
         elif (self.kind == "loguniform" or self.log) and self.low <= 0:
-            found.append(f"a log range must not reach zero, {ends}; start above 0, or write uniform")
+            lines.append(f"a log range must not reach zero, {ends}; start above 0, or write uniform")
         elif self.kind == "quantised":
-            found += _step_problems(self.high - self.low, self.step)
-        return found
+            lines += _step_problems(self.high - self.low, self.step)
+        return lines
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the range in the form of the YAML files."""
@@ -131,7 +131,7 @@ class Parameter:
         return {self.kind: list(self.choices) if self.kind == "choice" else numbers, **given}
 
     def in_words(self) -> str:
-        """Return the range as a person reads it: ``0.05 to 1, log scale``."""
+        """Return the range for people: ``0.05 to 1, log scale``."""
         if self.kind == "choice":
             *most, last = (choice if isinstance(choice, str) else shown(choice) for choice in self.choices)
             text = f"{', '.join(most)} or {last}"
@@ -144,7 +144,7 @@ class Parameter:
 
 
 def parse_parameter(name: str, given: Any) -> tuple[Parameter | None, list[str]]:
-    """Return the range written for setting ``name`` and no problem, or None and a line for each problem.
+    """Return the range of the setting ``name`` and no lines, or None and a line for each problem.
 
     Args:
         name: Dotted key of the setting.
@@ -153,32 +153,32 @@ def parse_parameter(name: str, given: Any) -> tuple[Parameter | None, list[str]]
     forms = ", ".join(f"{kind}: {form}" for kind, form in FORMS.items())
     if not isinstance(given, Mapping):
         return None, [f"no range, got {shown(given)}; write {{one of {forms}}}"]
-    found = [
+    lines = [
         f"no such range or option, got {key}; {did_you_mean(str(key), [*KINDS, *OPTIONS])}"
         for key in given
         if key not in KINDS and key not in OPTIONS
     ]
     kinds = [kind for kind in KINDS if kind in given]
-    if len(kinds) != 1 and not (found and not kinds):
-        found.append(f"must have one range, got {' and '.join(kinds) or 'none'}; write one of {forms}")
-    found += _option_problems(given)
-    if found:
-        return None, found
-    numbers, found = _read_values(kinds[0], given[kinds[0]])
-    if found:
-        return None, found
+    if len(kinds) != 1 and not (lines and not kinds):
+        lines.append(f"must have one range, got {' and '.join(kinds) or 'none'}; write one of {forms}")
+    lines += _option_problems(given)
+    if lines:
+        return None, lines
+    numbers, lines = _read_values(kinds[0], given[kinds[0]])
+    if lines:
+        return None, lines
     parameter = Parameter(name, kinds[0], **numbers, **{key: given[key] for key in OPTIONS if key in given})
     problems = parameter.problems()
     return (None, problems) if problems else (parameter, [])
 
 
 def rounded(value: float) -> float:
-    """Return a computed number without the dust of binary fractions; whole numbers as they are."""
+    """Return a computed number rounded to ``DIGITS`` significant digits; whole numbers as they are."""
     return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
 
 
 def _read_values(kind: Kind, given: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the attributes that a range's list of values stands for, or what is wrong with the list."""
+    """Return the attributes of ``Parameter`` for a list of values, or what is wrong with the list."""
     if kind == "choice":
         if isinstance(given, list | tuple):
             return {"choices": tuple(given)}, []
@@ -194,19 +194,19 @@ def _read_values(kind: Kind, given: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _option_problems(given: Mapping[str, Any]) -> list[str]:
-    found = []
+    lines = []
     if not isinstance(given.get("times", ""), str):
-        found.append(f"times: not a setting, got {shown(given['times'])}; name another parameter")
+        lines.append(f"times: not a setting, got {shown(given['times'])}; name another parameter")
     points = given.get("points", 2)
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        found.append(f"points: must be a whole number, at least 2, got {shown(points)}")
+        lines.append(f"points: must be a whole number, at least 2, got {shown(points)}")
     elif "points" in given and ("choice" in given or "quantised" in given):
-        found.append(f"points: a grid takes every value of a choice and every step, got {points}; leave points out")
+        lines.append(f"points: a grid takes every value of a choice and every step, got {points}; leave points out")
     if "log" in given and not isinstance(given["log"], bool):
-        found.append(f"log: must be true or false, got {shown(given['log'])}")
+        lines.append(f"log: must be true or false, got {shown(given['log'])}")
     elif given.get("log") and "int" not in given:
-        found.append("log: is for whole numbers only, got true; write loguniform for others")
-    return found
+        lines.append("log: is for whole numbers only, got true; write loguniform for others")
+    return lines
 
 
 def _choice_problems(choices: tuple[Any, ...]) -> list[str]:
@@ -230,7 +230,7 @@ def _step_problems(width: float, step: float) -> list[str]:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a plain value is a finite number; true and false are none."""
+    """Return whether a plain value is a finite number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

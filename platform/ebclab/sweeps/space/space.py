@@ -1,4 +1,4 @@
-"""What a sweep may try: a box of ranges, read from YAML, whose derived settings keep it flat for every search."""
+"""The search space of a sweep: one range per setting, read from YAML."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ebclab.sweeps.space.parameter import Parameter, is_number, parse_parameter,
 class Space:
     """The settings that a sweep searches, each with its range.
 
-    A *point* holds one value a parameter, each free within its own range. The *settings* at a point are what a run is
-    given: with ``times: other``, the point holds a factor and the setting is that factor times the other setting.
+    A *point* has one value per parameter, each free within its own range. The *settings* at a point are what a run
+    gets: with ``times: other``, the point holds a factor, and the setting is that factor times the other setting.
 
     Attributes:
-        parameters: In the order written.
+        parameters: The ranges, in the order written.
         where: What messages call the space, such as the path of its file.
     """
 
@@ -40,21 +40,21 @@ class Space:
 
     @cached_property
     def _in_order(self) -> list[Parameter]:
-        """The parameters, each after the one that it is a multiple of."""
+        """The parameters, each after the one that its ``times`` names."""
         return sorted(self.parameters, key=lambda parameter: len(self._chain(parameter)))
 
     @property
     def num_corners(self) -> int:
-        """How many corners the box has."""
+        """Number of corners of the space."""
         return math.prod(len(parameter.ends) for parameter in self.parameters)
 
     @property
     def grid_size(self) -> int:
-        """How many points the grid has."""
+        """Number of points of the grid."""
         return math.prod(len(parameter.grid) for parameter in self.parameters)
 
     def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value of every setting at ``point``, derived ones worked out."""
+        """Return the value of every setting at ``point``."""
         values: dict[str, Any] = {}
         for parameter in self._in_order:
             value = point[parameter.name]
@@ -62,12 +62,12 @@ class Space:
         return {parameter.name: values[parameter.name] for parameter in self.parameters}
 
     def point_of(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the point with these ``settings``, or None when one is missing or outside its range."""
+        """Return the point with these ``settings``; None when one is missing or outside its range."""
         point = {parameter.name: parameter.find(self.coordinate(parameter, settings)) for parameter in self.parameters}
         return None if None in point.values() else point
 
     def coordinate(self, parameter: Parameter, settings: Mapping[str, Any]) -> Any:
-        """Return the value of ``parameter`` in ``settings``, of a derived one the factor; None when there is none."""
+        """Return the coordinate of ``parameter``: its setting, or its factor; None when there is none."""
         value = settings.get(parameter.name)
         if parameter.times is None:
             return value
@@ -75,7 +75,7 @@ class Space:
         return rounded(value / other) if is_number(value) and is_number(other) and other != 0 else None
 
     def corners(self) -> Iterator[dict[str, Any]]:
-        """Yield the points at the corners of the box: every combination of ends of ranges and of choices."""
+        """Yield the points at the corners: every combination of the ends of ranges and of choices."""
         names = list(self.by_name)
         for values in itertools.product(*(parameter.ends for parameter in self.parameters)):
             yield dict(zip(names, values, strict=True))
@@ -88,10 +88,10 @@ class Space:
         """Return one point of the grid.
 
         Args:
-            number: Its place, from 0 to ``grid_size - 1``.
+            number: From 0 to ``grid_size - 1``.
 
         Raises:
-            IndexError: The grid has no such place.
+            IndexError: The grid has fewer points.
         """
         if not 0 <= number < self.grid_size:
             raise IndexError(f"the grid of {self.where} has {self.grid_size} points, got number {number}")
@@ -102,7 +102,7 @@ class Space:
         return {name: point[name] for name in self.by_name}
 
     def without(self, names: set[str]) -> Space:
-        """Return the space without the parameters ``names`` and those that are multiples of them."""
+        """Return the space without the parameters ``names`` and without their multiples."""
         kept = [parameter for parameter in self.parameters if names.isdisjoint(self._chain(parameter))]
         return Space(tuple(kept), self.where)
 
@@ -111,20 +111,20 @@ class Space:
         return {"parameters": {parameter.name: parameter.to_mapping() for parameter in self.parameters}}
 
     def problems(self) -> list[str]:
-        """Return what is wrong across parameters, one line each, empty when all is well."""
-        found = []
+        """Return what is wrong across parameters, one line per problem."""
+        lines = []
         for name, other in [(parameter.name, parameter.times) for parameter in self.parameters if parameter.times]:
             chain = self._chain(self.by_name[name])
             if other not in self.by_name:
-                found.append(f"{name}: times: no such parameter, got {other}; {did_you_mean(other, self.by_name)}")
+                lines.append(f"{name}: times: no such parameter, got {other}; {did_you_mean(other, self.by_name)}")
             elif not self.by_name[other].is_numeric:
-                found.append(f"{name}: times: must name a parameter with numbers, got {other}; leave times out")
+                lines.append(f"{name}: times: must name a parameter with numbers, got {other}; leave times out")
             elif chain[-1] == name == min(chain):
-                found.append(f"{name}: times: a circle, got {' -> '.join(chain)}; let one of them stand alone")
-        return [f"{self.where}, {line}" for line in found]
+                lines.append(f"{name}: times: a circle, got {' -> '.join(chain)}; let one of them stand alone")
+        return [f"{self.where}, {line}" for line in lines]
 
     def _chain(self, parameter: Parameter) -> list[str]:
-        """Return its name, that of the parameter it is a multiple of, and so on; a circle ends where it closes."""
+        """Return the names of a parameter, of the one in its ``times``, and so on; a circle ends where it closes."""
         chain = [parameter.name]
         while parameter.times in self.by_name and chain.count(chain[-1]) == 1:
             parameter = self.by_name[parameter.times]
@@ -137,7 +137,7 @@ def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
 
     Args:
         mapping: Plain values in the form of the YAML files: ``parameters`` by dotted key.
-        where: What messages call it, such as a path.
+        where: What messages call the space, such as a path.
 
     Raises:
         ConfigError: With every problem found.
@@ -153,9 +153,9 @@ def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
         raise ConfigError(problems)
     parameters = []
     for name, entry in given.items():
-        parameter, found = parse_parameter(str(name), entry)
-        problems += [f"{where}, {name}: {line}" for line in found]
-        parameters.append(parameter or Parameter(str(name), "uniform"))  # so that references to it are known
+        parameter, lines = parse_parameter(str(name), entry)
+        problems += [f"{where}, {name}: {line}" for line in lines]
+        parameters.append(parameter or Parameter(str(name), "uniform"))  # so that references to it are not problems too
     space = Space(tuple(parameters), where)
     problems += space.problems()
     if problems:
@@ -167,11 +167,11 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
     """Return a search space shipped with the package, or that of a user's file.
 
     Args:
-        name_or_path: Path of a YAML file, or the method whose shipped space is wanted; None means that of ``method``.
+        name_or_path: Path of a YAML file, or a method whose shipped space is wanted; None means ``method``.
         method: The method that is swept.
 
     Raises:
-        ConfigError: There is no such space, or with every problem found in it.
+        ConfigError: There is no such space; otherwise every problem found in it.
     """
     shipped = list_spaces()
     name = method if name_or_path is None else str(name_or_path)

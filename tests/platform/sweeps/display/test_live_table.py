@@ -20,7 +20,6 @@ from ebclab.sweeps.display.live_table import (
     SweepProgress,
     SweepTableDisplay,
     choose_sweep_display,
-    final_table,
 )
 from ebclab.sweeps.display.trial_table import TrialTable, best_trial, short, short_names, varying_settings
 from ebclab.sweeps.trial import OVER, Epoch, State, Trial
@@ -263,11 +262,8 @@ def test_every_trial_is_counted_in_one_state_those_not_proposed_yet_as_waiting()
     assert SweepProgress().states() == "no trials"
 
 
-def test_the_final_table_holds_the_best_trials_best_first_and_reads_no_markup() -> None:
-    trials = [trial(str(number), [number / 10], state="stopped", reason="[red]why[/red]") for number in range(6)]
-    trials += [trial("9", [0.9], state="failed"), trial("7", [0.1] * 10, state="finished", reason="[b]")]
-    trials.append(trial("8", [0.2] * 2, state="stopped", reason="[b]"))
-    lines = printed(final_table(trials, "holdout_knn", 4))
-    assert [line.split()[0] for line in lines[-4:]] == ["*7", "8", "5", "4"]
-    assert [line.split()[-1] for line in lines[-4:]] == ["[b]", "[b]", "[red]why[/red]", "[red]why[/red]"]
-    assert len(printed(final_table([], "holdout_knn", 3))) == 2  # the header alone
+def test_the_table_reads_no_markup_and_without_trials_has_its_header_alone() -> None:
+    trials = [trial("8", [0.2], state="stopped", reason="[red]why[/red]"), trial("9", state="failed", reason="[b]")]
+    lines = printed(TrialTable(trials, trials, "holdout_knn"))
+    assert [line.split()[-1] for line in lines[-2:]] == ["[red]why[/red]", "[b]"]
+    assert len(printed(TrialTable([], [], "holdout_knn"))) == 2

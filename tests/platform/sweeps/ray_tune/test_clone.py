@@ -169,6 +169,6 @@ def test_clones_of_clones_have_folders_of_their_own_and_take_the_donors_present_
 def test_a_donor_without_a_checkpoint_is_one_sentence_and_nothing_is_made(plan: SweepPlan, tmp_path: Path) -> None:
     bad, good = trial("bad", OTHER), trial("good", POINT)
     save(tmp_path / "trials", plan, good)
-    with pytest.raises(RunError, match="good: has no checkpoint to go on from"):
+    with pytest.raises(RunError, match="good: has no checkpoint to continue from"):
         clone_run(SweepFolder(tmp_path), plan, bad, good)
     assert not (tmp_path / "trials" / "bad-g1").exists()

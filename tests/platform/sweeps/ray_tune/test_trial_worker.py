@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,7 +132,7 @@ def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
 
 
 def turn(epochs: int, **settings: Any) -> dict[str, Any]:
-    return {"turn": Turn("0000", "0000", settings, 0, epochs).to_json()}
+    return {"turn": asdict(Turn("0000", "0000", settings, 0, epochs))}
 
 
 def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(

@@ -1,0 +1,43 @@
+"""Plain values from a JSON file as a dataclass: every field and its type are checked."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+
+def typed(content: object, kind: type[T]) -> T:
+    """Return plain values as the dataclass ``kind``; keys that are no fields of it are ignored.
+
+    Numbers that JSON cannot hold may be text: "nan", "inf", "-inf".
+
+    Args:
+        content: What ``json.loads`` returned.
+        kind: The dataclass; its fields may be dataclasses too.
+
+    Raises:
+        ValueError: A field is missing or has another type; the text is one line about the first such field.
+    """
+    from pydantic import ValidationError
+
+    try:
+        adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # mypy takes no type[T] for hashable
+        made = adapter.validate_python(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        got = "nothing" if problem["type"] == "missing" else repr(problem["input"])
+        place = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"{place + ': ' if place else ''}{problem['msg']}, got {got:.80}") from error
+    return made
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)

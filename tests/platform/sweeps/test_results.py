@@ -1,0 +1,183 @@
+"""The typed result of a sweep: the words, the mapping on disk in both directions, and files that are no result."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.errors import RunError
+from ebclab.sweeps.log import SweepLog, finite
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.results import (
+    BASELINE,
+    ConfirmedSettings,
+    SeedScores,
+    StoppingSavings,
+    SweepResult,
+    WinnerTest,
+)
+from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.trial import Epoch, Trial
+
+SETTINGS = {"optimizer.learning_rate": 0.01, "method.temperature": 0.5}
+CONFIRMED: dict[str, Any] = {
+    "trial": "0002",
+    "settings": SETTINGS,
+    "seeds": [1, 2],
+    "values": [0.6, 0.8],
+    "seeds_asked": 2,
+    "mean": 0.7,
+    "std": 0.1,
+    "low": 0.0,
+    "high": 1.0,
+}
+UNCONFIRMED: dict[str, Any] = {
+    "trial": "0001",
+    "settings": SETTINGS,
+    "seeds": [0],
+    "values": [0.9],
+    "seeds_asked": 0,
+}
+SCORES: dict[str, Any] = {"values": [0.5], "mean": 0.5, "std": None, "low": None, "high": None}
+RESULT: dict[str, Any] = {
+    "format": 1,
+    "path": "/sweeps/mine",
+    "method": "simclr",
+    "dataset": "digits",
+    "objective": "holdout_knn",
+    "trials": {"finished": 3, "stopped": 1},
+    "winner": CONFIRMED,
+    "candidates": [CONFIRMED],
+    "test": {"knn": SCORES},
+    "saved": {"trials": 1, "epochs": 5, "seconds": 5.0, "seconds_spent": 7.0},
+    "seconds": 19.0,
+    "finished": "2026-11-20T12:00:00+00:00",
+}
+
+
+@pytest.mark.parametrize("changes", [{}, {"winner": UNCONFIRMED, "candidates": [], "test": None}])
+def test_a_result_is_the_same_mapping_before_and_after(changes: dict[str, Any]) -> None:
+    content = RESULT | changes
+    result = SweepResult.of_mapping(content, "result.json")
+    assert json.dumps(result.to_mapping()) == json.dumps(content)
+    assert SweepResult.of_mapping(result.to_mapping(), "result.json") == result
+
+
+def test_a_result_has_fields_with_types_and_its_entries_by_key() -> None:
+    result = SweepResult.of_mapping(RESULT, "result.json")
+    assert result.winner == result.candidates[0]
+    assert (result.winner.source, result.winner.seeds, result.winner.values) == ("0002", (1, 2), (0.6, 0.8))
+    assert result.test == {"knn": SeedScores(values=(0.5,), mean=0.5, std=None, low=None, high=None)}
+    assert result.saved == StoppingSavings(1, 5, 5.0, 7.0)
+    assert result["winner"]["mean"] == 0.7
+    assert result["winner"]["settings"] == SETTINGS
+    with pytest.raises(KeyError):
+        result["runner_up"]
+
+
+def test_an_unconfirmed_winner_has_its_one_value_as_mean() -> None:
+    winner = SweepResult.of_mapping(RESULT | {"winner": UNCONFIRMED, "candidates": []}, "result.json").winner
+    assert (winner.mean, winner.low, winner.is_confirmed) == (0.9, None, False)
+    curve = {1: Epoch(0.4, 1.0), 2: Epoch(0.9, 2.0)}
+    assert ConfirmedSettings.of_trial(Trial("0001", "search", 1, {}, SETTINGS, 0, 3, curve=curve)) == winner
+
+
+def test_numbers_that_json_does_not_have_are_read_from_text() -> None:
+    content = finite(RESULT | {"winner": UNCONFIRMED | {"values": [-math.inf]}, "candidates": [], "test": None})
+    assert content["winner"]["values"] == ["-inf"]
+    assert SweepResult.of_mapping(content, "result.json").winner.mean == -math.inf
+
+
+def test_unknown_keys_of_a_newer_version_are_ignored() -> None:
+    assert SweepResult.of_mapping(RESULT | {"weather": "fair"}, "r") == SweepResult.of_mapping(RESULT, "r")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"winner": "0003"}, "winner: "),
+        ({"winner": CONFIRMED | {"values": []}}, "2 seeds and 0 values"),
+        ({"candidates": [CONFIRMED | {"seeds": ["first"]}]}, "candidates.0.seeds.0: "),
+        ({"candidates": None}, "candidates: "),
+        ({"trials": [3]}, "trials: "),
+        ({"test": {"knn": {"values": [0.5]}}}, "test.knn.mean: Field required, got nothing"),
+        ({"seconds": "an hour"}, "got 'an hour'"),
+    ],
+)
+def test_what_is_no_result_is_one_sentence_with_the_file_and_the_field(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RunError) as raised:
+        SweepResult.of_mapping(RESULT | changes, "s3://b/result.json")
+    text = str(raised.value)
+    assert text.startswith("s3://b/result.json: not the result of a sweep, got ")
+    assert said in text
+    assert text.endswith("; delete the file and resume the sweep, which writes it again")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"winner": {}}'])
+def test_a_damaged_file_is_one_sentence_with_its_path(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(RunError, match=rf"^{path}: not the result of a sweep, got .*; delete the file"):
+        SweepResult.read(path)
+
+
+def test_settings_are_named_by_their_trial_and_as_the_start_where_they_are(
+    sweep_plan: Callable[..., SweepPlan],
+) -> None:
+    plan = sweep_plan()
+    start = own_settings(plan.space, plan.config)
+
+    def named(source: str, settings: dict[str, Any]) -> str:
+        entry = ConfirmedSettings(source=source, settings=settings, seeds=(1,), values=(0.5,), seeds_asked=1, mean=0.5)
+        return entry.in_words(plan)
+
+    assert named("0003", {**start, "method.temperature": 0.9}) == "trial 0003"
+    assert named("0000", start) == "trial 0000, the starting settings"
+    assert named(BASELINE, start) == "the starting settings"
+
+
+def test_the_log_keeps_the_newest_test_of_a_winner(tmp_path: Path) -> None:
+    log = SweepLog(tmp_path / "trials.jsonl")
+    assert WinnerTest.newest(log) is None
+    for seeds in ((1,), (1, 2)):
+        WinnerTest("0002", seeds, {"knn": SeedScores(values=(0.5,), mean=0.5, std=None, low=None, high=None)}).write(
+            log
+        )
+    event = json.loads(log.path.read_text().splitlines()[-1])
+    assert (event["event"], event["trial"], event["seeds"], event["scores"]) == (
+        "tested",
+        "0002",
+        [1, 2],
+        {"knn": SCORES},
+    )
+    for known in (log, SweepLog(log.path)):
+        newest = WinnerTest.newest(known)
+        assert newest is not None
+        assert (newest.trial, newest.seeds, newest.scores["knn"].mean) == ("0002", (1, 2), 0.5)
+    log.append("tested", trial="0002")
+    with pytest.raises(RunError, match=rf"{log.path}: its event `tested` cannot be read, got seeds: Field required"):
+        WinnerTest.newest(log)
+
+
+def stopped_at(epochs_done: int, epochs: int, seconds: float, state: Any = "stopped") -> Trial:
+    curve = {epoch: Epoch(0.5, seconds * epoch / epochs_done) for epoch in range(1, epochs_done + 1)}
+    return Trial("a", "search", 0, {}, {}, 0, epochs, state=state, curve=curve, seconds=seconds)
+
+
+def test_a_stopped_trial_saved_the_epochs_it_did_not_train_at_its_own_seconds_an_epoch() -> None:
+    trials = [
+        stopped_at(2, 10, 6.0),  # 3 s an epoch, 8 epochs left: 24 s
+        stopped_at(1, 10, 0.5),  # 0.5 s an epoch, 9 epochs left: 4.5 s
+        stopped_at(0, 10, 1.0),  # never measured: nothing is known of it
+        stopped_at(10, 10, 20.0, "finished"),
+        stopped_at(5, 10, 7.0, "failed"),  # cut short, but not by the sweep's decision
+        stopped_at(5, 10, 7.0, "diverged"),
+    ]
+    assert StoppingSavings.of(trials) == StoppingSavings(trials=2, epochs=17, seconds=28.5, seconds_spent=41.5)
+    assert StoppingSavings.of([]) == StoppingSavings(0, 0, 0, 0)
