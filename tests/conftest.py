@@ -21,29 +21,23 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[Any]]:
-    """Return a function that runs ``be_a_rank(rank, num_ranks)`` of a test file in as many processes on gloo."""
+def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int], list[Any]]]:
+    """Yield a function that runs ``be_a_rank(rank, num_ranks)`` of a test file in as many processes on gloo."""
     script = Path(__file__).with_name("rank_process.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
 
-    def run(file: str, num_ranks: int) -> list[Any]:
-        folder = tmp_path_factory.mktemp("ranks")
-        command = [sys.executable, str(script), file]
-        processes = [
-            subprocess.Popen(
-                [*command, str(rank), str(num_ranks), str(folder)],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(num_ranks)
-        ]
-        try:
-            assert [process.wait(timeout=200) for process in processes] == [0] * num_ranks
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(num_ranks)]
+        def run(file: str, num_ranks: int) -> list[Any]:
+            folder = tmp_path_factory.mktemp("ranks")
+            print(json.dumps([file, num_ranks, str(folder)]), file=parent.stdin, flush=True)
+            assert json.loads(parent.stdout.readline()) == [0] * num_ranks  # their exit codes
+            return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(num_ranks)]
 
-    return run
+        yield run
 
 
 class Metadata:

@@ -115,8 +115,8 @@ import os, signal, sys
 from functools import partial
 from pathlib import Path
 import ebclab
-from ebclab.sweeps.space import parse_space
-from energy_contrast.simclr import Simclr
+from ebclab.sweeps.space.space import parse_space
+from energy_contrast.contrastive.simclr import Simclr
 
 class Fragile(Simclr):
     def forward(self, batch, generator):
