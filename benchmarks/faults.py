@@ -38,7 +38,7 @@ def main(files: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         told = str(Path(folder) / "told.xml")
         if not files:
-            command = [sys.executable, "-m", "pytest", "-v", "-m", "fault", f"--junitxml={told}"]
+            command = [sys.executable, "-m", "pytest", "-v", "-m", "fault", "--full-waits", f"--junitxml={told}"]
             subprocess.run([*command, "tests/integration", "tests/cluster"], check=False)
         cases = [case for file in files or [told] for case in ElementTree.parse(file).getroot().iter("testcase")]
     found: dict[str, list[str]] = {}

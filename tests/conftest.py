@@ -25,6 +25,16 @@ NEEDS = {"raylet": "ray", "gcs_server": "ray", "chromium": "browser", "sshd": "c
 """Programs, and the mark without which no test starts them in its own process."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-waits", action="store_true", help="wait in tests of faults as long as users do")
+
+
+@pytest.fixture(scope="session")
+def full_waits(request: pytest.FixtureRequest) -> bool:
+    """Whether Ray's patience and ours are what users have; otherwise tests shorten them."""
+    return bool(request.config.getoption("--full-waits"))
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Mark the tests that use Ray: those of files ``test_ray_*`` and those that want the shared instance."""
