@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,8 +21,8 @@ from safetensors.torch import load_file
 
 import ebclab
 from ebclab.config import parse_yaml
-from ebclab.errors import TrainingError, UserError
-from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
+from ebclab.errors import TrainingError
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune.launch import Limits
@@ -381,34 +378,6 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
     assert second.reason == "stopped before it had a place"
     assert [path.parent.name for path in tmp_path.glob("short/trials/*/metrics.jsonl")] == ["0000"]
     assert capsys.readouterr().out == ""  # nor does Tune tell of it
-
-
-def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> None:
-    terminal, inside = pty.openpty()  # Ray pickles what it is given, and a terminal cannot be pickled
-    seen: list[bytes] = []
-
-    def read() -> None:  # meanwhile: a terminal that nobody reads is full after some drawings
-        with suppress(OSError):  # the other end is closed
-            while data := os.read(terminal, 65_536):
-                seen.append(data)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(inside, "w") as stream:
-        plan = _plan("training.epochs=1", trials=2, top=0, scheduler="none")
-        ebclab.sweep(plan, sweeps=tmp_path, name="seen", display=choose_sweep_display(stream))
-    reader.join()
-    os.close(terminal)
-    assert b"0001" in b"".join(seen)
-    assert b"2 finished" in b"".join(seen)
-
-
-def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(cluster: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"3 x 1 CPUs = 3 .* the cluster has 2 CPUs"):
-        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(concurrent=3), display=SilentSweepDisplay())
-    with pytest.raises(UserError, match=r"--gpus-per-trial: a trial needs 0.5, the cluster has 0"):
-        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=SilentSweepDisplay())
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_trial_starts_from_the_weights_that_the_sweep_was_given(cluster: str, tmp_path: Path) -> None:

@@ -66,26 +66,6 @@ def _kill_worker(run: Path, rank: int) -> None:
     os.kill(json.loads((run / ".ray" / f"worker-{rank}.json").read_text())["pid"], signal.SIGKILL)
 
 
-def test_one_worker_gives_the_bits_of_a_run_in_this_process_from_given_weights_with_a_network_of_timm(
-    cluster: str, tmp_path: Path
-) -> None:
-    timms = ["encoder.name=timm/test_resnet", "evaluation.knn_every=0"]
-    donor = _pretrain(tmp_path, "donor", 0, 1, *timms, "seed=3")
-    here, ray = (
-        _pretrain(tmp_path, name, workers, 2, *timms, f"init.weights={donor.path}")
-        for name, workers in (("here", 0), ("ray", 1))
-    )
-    one, other = _weights(here.path), _weights(ray.path)
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    timed = {"seconds", "images_per_second"}
-    logs = [
-        [{k: v for k, v in r.items() if k not in timed} for r in _records(run.path) if r["kind"] != "event"]
-        for run in (here, ray)
-    ]
-    assert logs[0] == logs[1]
-    assert ray.result["steps"] == here.result["steps"] == 4
-
-
 def test_more_deaths_than_allowed_end_the_run_with_the_reason_and_its_checkpoint(cluster: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     killer = _when(lambda: _reached(run, 20), lambda: _kill_worker(run, 0))
@@ -120,14 +100,6 @@ def test_what_a_worker_refuses_is_the_sentence_of_this_process_and_leaves_no_fol
         sentences.append(str(raised.value))
     assert sentences[0] == sentences[1]
     assert not (tmp_path / "ray").exists()
-
-
-def test_a_cluster_that_is_too_small_is_refused_with_the_sum(cluster: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"4 workers x 1 CPU = 4 CPUs, the cluster has 2; "):
-        _pretrain(tmp_path, "run", 4, 1)
-    with pytest.raises(UserError, match=r"2 workers x 1 GPU = 2 GPUs, the cluster has 0; "):
-        _pretrain(tmp_path, "run", 2, 1, "resources.device=cuda")
-    assert list(tmp_path.iterdir()) == []
 
 
 def _command(runs: Path, *arguments: str) -> list[str]:
