@@ -7,9 +7,11 @@ DEMO := demo
 QUICK_BENCHMARKS := views simclr_step startup
 LONG_BENCHMARKS := report compiled vem_bank ray_startup scaling storage_requests methods
 # Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults (root, on Linux, for all its rows).
+JOBS := 2
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster-test check format wheel bench bench-all clean
+.PHONY: help install demo test slow-test cluster-test test-all check format wheel bench bench-all clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,14 +35,19 @@ demo: install ## FlatCLR on real digits: train, measure, export; a small sweep a
 	$(BIN)/ebclab report $(DEMO)/sweeps/digits --to $(DEMO)/report.html
 	$(BIN)/ebclab export $(DEMO)/sweeps/digits --to $(DEMO)/best --overwrite
 
-test: install ## The test suite, but for `make cluster-test`.
-	$(BIN)/python -m pytest -m "not cluster" --durations=10 $(ARGS)
+test: install ## What has no mark: minutes, no root, no browser, one shared instance of Ray.
+	$(PYTEST) -m "not slow and not cluster" $(ARGS)
+
+slow-test: install ## What is marked slow: Ray's own starts, kills, stores, a browser.
+	$(PYTEST) -m "slow and not cluster" $(ARGS)
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
-	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || \
-	    { apt-get update -qq && apt-get install -y -qq openssh-server rsync iproute2; } || \
-	    echo "sshd, rsync or ip is missing and cannot be installed here: the test of ray up is skipped"
-	$(BIN)/python -m pytest -m cluster --durations=10 $(ARGS)
+	$(PYTEST) -m cluster $(ARGS)
+
+test-all: test slow-test ## All three tiers, each test once; what fails on a cluster gets a second chance.
+	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed
+
+test slow-test cluster-test: export OMP_NUM_THREADS = 1
 
 check: install ## Format, lint, types.
 	$(BIN)/ruff format --check .

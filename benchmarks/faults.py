@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         outcomes = str(Path(folder) / "outcomes.xml")
         if not files:
-            command = [sys.executable, "-m", "pytest", "-v", "-m", "fault", f"--junitxml={outcomes}"]
+            command = [sys.executable, "-m", "pytest", "-v", "-m", "fault", "--full-waits", f"--junitxml={outcomes}"]
             subprocess.run([*command, "tests/integration", "tests/cluster"], check=False)
         cases = [case for file in files or [outcomes] for case in ElementTree.parse(file).getroot().iter("testcase")]
     found: dict[str, list[str]] = {}

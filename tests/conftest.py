@@ -1,11 +1,13 @@
-"""Shared test set-up: one torch thread, so that parallel test runs do not fight for cores; a cloud's own service."""
+"""Shared test set-up: tiers, one torch thread, ranks on gloo, one instance of Ray, a cloud's metadata service."""
+
+from __future__ import annotations
 
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +16,102 @@ from typing import Any
 import pytest
 import torch
 
+from ebclab.errors import InterruptedRunError
+
+RAYS_OWN = ("DeprecationWarning", "FutureWarning", "ResourceWarning")
+"""Warnings that Ray raises in this process; they are not ours to mend."""
+
+NEEDS = {"raylet": "ray", "gcs_server": "ray", "chromium": "browser", "sshd": "cluster"}
+"""Programs, and the mark without which no test starts them in its own process."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-waits", action="store_true", help="wait in tests of faults as long as users do")
+
+
+@pytest.fixture(scope="session")
+def full_waits(request: pytest.FixtureRequest) -> bool:
+    """Whether Ray's patience and ours are what users have; otherwise tests shorten them."""
+    return bool(request.config.getoption("--full-waits"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark the tests that use Ray: those of files ``test_ray_*`` and those that want the shared instance."""
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if item.path.name.startswith("test_ray_") or "cluster" in item.fixturenames:
+            item.add_marker(pytest.mark.ray)
+            item.add_marker(pytest.mark.timeout(900))  # on a busy machine a worker takes a minute to start
+            for category in RAYS_OWN:
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
+            if "cluster" not in item.fixturenames and not {"slow", "cluster"} & marks:
+                raise pytest.UsageError(f"{item.nodeid}: a test that does not use the shared instance of Ray is slow")
+
+
+class _Now:
+    """The test at work."""
+
+    item: pytest.Item | None = None
+
+
+def _refuse_to_start(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse a test the programs that its marks do not name."""
+    if event != "subprocess.Popen" or _Now.item is None:
+        return
+    program = arguments[1] if isinstance(arguments[1], str) else os.fsdecode(arguments[1][0])
+    mark = NEEDS.get(os.path.basename(program), "")
+    if mark and _Now.item.get_closest_marker(mark) is None:
+        raise RuntimeError(f"{_Now.item.nodeid} starts {program}, but is not marked {mark}")
+
+
+sys.addaudithook(_refuse_to_start)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Note which test is at work."""
+    _Now.item = item
+    try:
+        return (yield)
+    finally:
+        _Now.item = None
+
+
+def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    """End the session with a test whose run took Ctrl-C for its own; a test that sends a signal itself expects that."""
+    if call.excinfo is not None and call.excinfo.errisinstance(InterruptedRunError):
+        node.session.shouldstop = "interrupted"
+
+
+@pytest.fixture(scope="session")
+def _ray_head() -> Iterator[str]:
+    """One instance of Ray with two CPUs for all tests of this process that need no other; its address."""
+    from ebclab.cluster.switches import set_ray_switches
+
+    set_ray_switches()
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 300 << 20}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    yield made.address
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(_ray_head: str) -> Iterator[str]:
+    """The shared instance of Ray, which this process has joined for the tests of one file; its address.
+
+    Workers get what this process was told about stores before it joined.
+    """
+    import ray
+
+    told = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "EBCLAB_"))}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(address=_ray_head, runtime_env={"env_vars": told} if told else None, **quiet)
+    yield _ray_head
+    ray.shutdown()
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
@@ -21,29 +119,23 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[Any]]:
-    """Return a function that runs ``be_a_rank(rank, num_ranks)`` of a test file in as many processes on gloo."""
+def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int], list[Any]]]:
+    """Yield a function that runs ``be_a_rank(rank, num_ranks)`` of a test file in as many processes on gloo."""
     script = Path(__file__).with_name("rank_process.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
 
-    def run(file: str, num_ranks: int) -> list[Any]:
-        folder = tmp_path_factory.mktemp("ranks")
-        command = [sys.executable, str(script), file]
-        processes = [
-            subprocess.Popen(
-                [*command, str(rank), str(num_ranks), str(folder)],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(num_ranks)
-        ]
-        try:
-            assert [process.wait(timeout=200) for process in processes] == [0] * num_ranks
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(num_ranks)]
+        def run(file: str, num_ranks: int) -> list[Any]:
+            folder = tmp_path_factory.mktemp("ranks")
+            print(json.dumps([file, num_ranks, str(folder)]), file=parent.stdin, flush=True)
+            assert json.loads(parent.stdout.readline()) == [0] * num_ranks  # their exit codes
+            return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(num_ranks)]
 
-    return run
+        yield run
 
 
 class Metadata:

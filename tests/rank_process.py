@@ -1,19 +1,55 @@
-"""One rank of a test: ``rank_process.py FILE RANK NUM_RANKS FOLDER`` saves what ``be_a_rank`` of FILE returns."""
+"""Ranks of tests: each line on stdin names a file, a number of ranks and a folder; each is answered with exit codes.
+
+A rank saves what ``be_a_rank(rank, num_ranks)`` of the file returns. Ranks are forked from this process, which has
+imported what they all need and has started no thread.
+"""
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+import pytest  # noqa: F401  # test files import it
 import torch
 import torch.distributed as dist
+import torch.nn.parallel
+
+import energy_contrast.catalog  # noqa: F401
+
+LIMIT = 200
+"""Seconds after which a rank is ended."""
 
 
-def main(file: str, rank: int, num_ranks: int, folder: Path) -> None:
+def main() -> None:
     torch.set_num_threads(1)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # what ranks print is no answer
+        for line in sys.stdin:
+            file, num_ranks, folder = json.loads(line)
+            ranks = [_fork(file, rank, num_ranks, Path(folder)) for rank in range(num_ranks)]
+            codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in ranks]
+            print(json.dumps(codes), file=answers, flush=True)
+
+
+def _fork(file: str, rank: int, num_ranks: int, folder: Path) -> int:
+    process = os.fork()
+    if process == 0:
+        try:
+            signal.alarm(LIMIT)
+            _be_a_rank(file, rank, num_ranks, folder)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        os._exit(1)
+    return process
+
+
+def _be_a_rank(file: str, rank: int, num_ranks: int, folder: Path) -> NoReturn:
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder / 'rendezvous'}",
@@ -27,4 +63,4 @@ def main(file: str, rank: int, num_ranks: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    main()

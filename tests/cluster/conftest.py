@@ -175,7 +175,6 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(1800))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))

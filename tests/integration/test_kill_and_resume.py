@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -17,8 +18,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]
 EPOCHS = 6
+EXTRA: dict[str, tuple[str, ...]] = {"simclr": (), "flatclr": ("method.ess_target=0.4", "optimizer.name=adam")}
+"""Methods, and settings of theirs."""
 
 
 def _command(method: str, runs: Path, *extra: str) -> list[str]:
@@ -89,46 +94,56 @@ def _resumed(run: Path) -> list[dict[str, Any]]:
     return [record for record in _records(run) if record.get("event") == "resumed"]
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that returns the run of a method that nothing happened to."""
+
+    @functools.cache
+    def train(method: str) -> Path:
+        runs = tmp_path_factory.mktemp("undisturbed")
+        _finish(_command(method, runs, *EXTRA[method]))
+        return runs / "run"
+
+    return train
+
+
 @pytest.mark.fault
-@pytest.mark.parametrize(
-    ("method", "extra"), [("simclr", ()), ("flatclr", ("method.ess_target=0.4", "optimizer.name=adam"))]
-)
+@pytest.mark.parametrize("method", EXTRA)
 def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_run(
-    tmp_path: Path, method: str, extra: tuple[str, ...], record_property: Callable[[str, object], None]
+    tmp_path: Path,
+    method: str,
+    undisturbed: Callable[[str], Path],
+    record_property: Callable[[str, object], None],
 ) -> None:
-    killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
-    _finish(_command(method, undisturbed, *extra))
-    command = _command(method, killed, *extra)
-    steps = _steps_logged(undisturbed / "run")
-    assert steps == EPOCHS * (steps // EPOCHS) > 0
-    for at_step in sorted(random.Random(time.time_ns()).sample(range(2, steps - 2), 2)):
+    killed, command = tmp_path, _command(method, tmp_path, *EXTRA[method])
+    steps, draw = _steps_logged(undisturbed(method)), random.Random(time.time_ns())
+    epoch = steps // EPOCHS
+    assert steps == EPOCHS * epoch > 0
+    anywhere, after_a_checkpoint = draw.randrange(2, steps - 2), draw.randrange(epoch + 1, steps - 2)
+    for at_step in sorted((anywhere, after_a_checkpoint)):
         assert _start_and_signal(command, killed / "run", at_step, signal.SIGKILL) == -signal.SIGKILL
         assert not (killed / "run" / "result.json").exists()
     seconds = _seconds_until_beyond(command, killed / "run")
-    _assert_same_bits(undisturbed / "run", killed / "run")
+    _assert_same_bits(undisturbed(method), killed / "run")
     records = _records(killed / "run")
     assert [r["step"] for r in records if r["kind"] == "train"] == list(range(1, steps + 1))
     lost = [record["reached"] - record["step"] for record in _resumed(killed / "run")]
-    assert all(0 <= each <= steps // EPOCHS for each in lost)
+    assert all(0 <= each <= epoch for each in lost)
     record_property("fault", f"the process killed, without Ray ({method}); the same command again")
     record_property("steps_lost", lost[-1])
     record_property("seconds", round(seconds, 1))
     record_property("result", "the same bits")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_the_very_step_and_the_run_goes_on_with_the_same_bits(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, undisturbed: Callable[[str], Path]
 ) -> None:
-    stopped, undisturbed = tmp_path / "stopped", tmp_path / "undisturbed"
-    _finish(_command("simclr", undisturbed))
-    command = _command("simclr", stopped)
+    stopped, command = tmp_path, _command("simclr", tmp_path)
     assert _start_and_signal(command, stopped / "run", 14, number) == 130
     events = [json.loads(line) for line in (stopped / "run" / "metrics.jsonl").read_text().splitlines()]
     stopped_at = next(r["step"] for r in events if r.get("event") == "stopped")
     newest = sorted((stopped / "run" / "checkpoints").glob("last-*"))[-1]
     assert int(newest.name.removeprefix("last-")) == stopped_at >= 14
     _finish([*command, "--resume"])
-    _assert_same_bits(undisturbed / "run", stopped / "run")
+    _assert_same_bits(undisturbed("simclr"), stopped / "run")

@@ -18,7 +18,10 @@ from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import InterruptedRunError
 from ebclab.training.display import SilentDisplay
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # a second instance of Ray in this process
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
+]
 
 
 @pytest.fixture

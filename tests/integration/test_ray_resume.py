@@ -1,4 +1,4 @@
-"""Two workers that were stopped or killed and started again end where two undisturbed ones do.
+"""Two workers, stopped, killed, or replaced by one process, end where two undisturbed ones do, and where one does.
 
 The promise is equality to rounding. Of two numbers there is one sum, whoever adds them: with two workers even the bits
 are equal.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,90 +20,129 @@ from safetensors.torch import load_file
 import ebclab
 from ebclab.errors import InterruptedRunError
 from ebclab.training.display import SilentDisplay
-from energy_contrast.catalog import METHODS
+from ebclab.training.setup import build_method
+from energy_contrast.contrastive.moco import Moco
 from energy_contrast.method import Method, Progress
 
-TINY = ["data.train_limit=110", "training.batch_size=32", "resources.threads=1", "training.log_every=1"]
-EPOCHS = 4
+pytestmark = pytest.mark.slow
+
+SETTINGS = [
+    *("data.train_limit=110", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
+    *("training.epochs=4", "method.queue_size=44", "optimizer.learning_rate=0.0003"),
+]
+"""Three steps an epoch; few steps and a small rate, so that rounding does not grow into another run."""
 NUM_STEPS = 12
 STOP_AT = 5  # within the second epoch of three steps
-
-CASES = {"moco": ["method.queue_size=44"], "flatclr": ["method.ess_target=0.4", "optimizer.name=adam"]}
-
-
-class Undisturbed(NamedTuple):
-    """What two workers find when nothing happens to them."""
-
-    method: str
-    weights: dict[str, torch.Tensor]
-    score: float
+KILL_AT = 8  # within the third
 
 
-def disturbed(name: str, run: Path, how: str) -> type[Method]:
-    """Return a method that, once, asks its run to stop or loses its second worker at a step within an epoch."""
-    marker, parent = run.with_name(f"{run.name}.disturbed"), METHODS[name]
+def disturbed(run: Path) -> type[Method]:
+    """Return a method that asks its run to stop at a step within an epoch, and later loses its second worker; once."""
 
-    class Disturbed(parent):  # type: ignore[misc, valid-type]
+    class Disturbed(Moco):
         def after_step(self, progress: Progress) -> None:
             super().after_step(progress)
-            if progress.step != STOP_AT or marker.exists():
-                return
-            if how == "stopped" and torch.distributed.get_rank() == 0:
-                marker.touch()
+            if self._is_first_time(STOP_AT, progress.step, rank=0):
                 (run / ".stop").touch()
-            if how == "killed" and torch.distributed.get_rank() == 1:
-                marker.touch()
+            if self._is_first_time(KILL_AT, progress.step, rank=1):
                 os.kill(os.getpid(), signal.SIGKILL)
+
+        @staticmethod
+        def _is_first_time(wanted: int, step: int, rank: int) -> bool:
+            marker = run.with_name(f"{run.name}.{wanted}")
+            first = step == wanted and torch.distributed.get_rank() == rank and not marker.exists()
+            if first:
+                marker.touch()
+            return first
 
     return Disturbed
 
 
-def _pretrain(run: Path, method: str, how: str = "") -> dict[str, Any]:
-    overrides = [*TINY, f"training.epochs={EPOCHS}", "resources.workers=2", *CASES[method]]
-    config = ebclab.compose(method, overrides=overrides)
-    method_class = disturbed(method, run, how) if how else None
-    options = {"runs": run.parent, "name": run.name, "method": method_class, "display": SilentDisplay()}
-    return ebclab.pretrain(config, **options).result
+def _pretrain(run: Path, workers: int, method: type[Method] | None = None) -> dict[str, Any]:
+    config = ebclab.compose("moco", overrides=[*SETTINGS, f"resources.workers={workers}"])
+    done = ebclab.pretrain(config, runs=run.parent, name=run.name, method=method, display=SilentDisplay())
+    return done.result
 
 
-def _records(run: Path, event: str) -> list[dict[str, Any]]:
+def _records(run: Path, **having: Any) -> list[dict[str, Any]]:
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [record for record in records if record.get("event") == event]
+    return [record for record in records if having.items() <= record.items()]
 
 
 def _weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(sorted((run / "checkpoints").glob("last-*"))[-1] / "model.safetensors")
 
 
-@pytest.fixture(scope="module", params=list(CASES))
-def undisturbed(request: pytest.FixtureRequest, cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """A method and its run that nobody touched."""
-    run = tmp_path_factory.mktemp(request.param) / "run"
-    result = _pretrain(run, request.param)
+class Undisturbed(NamedTuple):
+    """What two workers find when nothing happens to them."""
+
+    path: Path
+    result: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A run that nobody touched."""
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    result = _pretrain(run, 2)
+    assert [record["ranks"] for record in _records(run, event="started")] == [2]
     assert result["steps"] == NUM_STEPS
-    return Undisturbed(request.param, _weights(run), result["scores"]["holdout_knn"])
+    return Undisturbed(run, result)
 
 
-def _assert_same(run: Path, result: dict[str, Any], undisturbed: Undisturbed) -> None:
-    found = _weights(run)
-    for name, tensor in undisturbed.weights.items():
-        assert torch.equal(found[name], tensor), name
-    assert result["scores"]["holdout_knn"] == undisturbed.score
-
-
-def test_two_workers_stopped_within_an_epoch_go_on_at_the_very_step(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+@pytest.fixture(scope="module")
+def stopped(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that two workers were asked to stop."""
+    run = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(InterruptedRunError, match=f"stopped at step {STOP_AT} of {NUM_STEPS}"):
-        _pretrain(run, undisturbed.method, "stopped")
-    result = _pretrain(run, undisturbed.method, "stopped")
-    assert [(record["step"], record["ranks"]) for record in _records(run, "resumed")] == [(STOP_AT, 2)]
-    _assert_same(run, result, undisturbed)
+        _pretrain(run, 2, disturbed(run))
+    return run
 
 
-def test_two_workers_of_which_one_is_killed_go_on_at_the_last_epoch_s_end(
-    undisturbed: Undisturbed, tmp_path: Path
+def _assert_equal_to_rounding(one: Path, other: Path) -> None:
+    """The weights differ by far less than they have moved.
+
+    Rounding switches single ReLUs, which moves the weights of 20 steps in float32 by 1 to 2 % of their way (measured);
+    a wrong factor, a wrong batch or a lost state moves them by the whole of it. The exact proof, in float64 and
+    without Ray, is in tests/contracts.
+    """
+    method = build_method(ebclab.compose("moco", overrides=SETTINGS), Moco, 1, torch.device("cpu"))
+    names = [name for name, parameter in method.named_parameters() if parameter.requires_grad]
+    begun, *ended = (
+        torch.cat([weights[name].detach().flatten() for name in names])
+        for weights in (method.state_dict(), _weights(one), _weights(other))
+    )
+    assert (ended[0] - ended[1]).norm() < 0.05 * (ended[0] - begun).norm()
+
+
+def test_two_workers_are_one_process(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    _pretrain(tmp_path / "here", 0)
+    _assert_equal_to_rounding(tmp_path / "here", undisturbed.path)
+
+
+def test_a_run_begun_by_two_workers_is_finished_in_this_process(
+    undisturbed: Undisturbed, stopped: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    result = _pretrain(run, undisturbed.method, "killed")
-    assert [(record["step"], record["ranks"]) for record in _records(run, "resumed")] == [(3, 2)]
-    _assert_same(run, result, undisturbed)
+    moved = tmp_path / "moved"
+    shutil.copytree(stopped, moved)
+    _pretrain(moved, 0)
+    (change,) = _records(moved, event="ranks_changed")
+    assert (change["before"], change["now"], change["step"]) == (2, 1, STOP_AT)
+    _assert_equal_to_rounding(undisturbed.path, moved)
+
+
+def test_two_workers_go_on_at_the_very_step_of_a_stop_and_at_the_last_epoch_s_end_when_one_is_killed(
+    undisturbed: Undisturbed, stopped: Path
+) -> None:
+    run = stopped.with_name("continued")
+    shutil.copytree(stopped, run)
+    stopped.with_name(f"{stopped.name}.{STOP_AT}").rename(run.with_name(f"{run.name}.{STOP_AT}"))
+    result = _pretrain(run, 2, disturbed(run))
+    assert [(record["step"], record["ranks"]) for record in _records(run, event="resumed")] == [(STOP_AT, 2), (6, 2)]
+    assert result["steps"] == NUM_STEPS
+    assert [record["step"] for record in _records(run, kind="train")] == list(range(1, NUM_STEPS + 1))
+    assert [record["step"] for record in _records(run, kind="epoch")] == [3, 6, 9, 12]
+    found = _weights(run)
+    for name, tensor in _weights(undisturbed.path).items():
+        assert torch.equal(found[name], tensor), name
+    assert result["scores"]["holdout_knn"] == undisturbed.result["scores"]["holdout_knn"]

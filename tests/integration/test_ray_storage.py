@@ -26,6 +26,8 @@ from ebclab.sweeps.ray_tune.launch import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
 
+pytestmark = pytest.mark.slow
+
 TINY = ["data.train_limit=320", "training.batch_size=32", "optimizer.name=adam", "optimizer.learning_rate=0.003"]
 SPACE = {
     "optimizer.learning_rate": {"loguniform": [1e-6, 1e-1]},
@@ -88,7 +90,7 @@ def _told(log: SweepLog) -> dict[str, Any]:
 def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_anywhere(
     store: Any, copies: Path, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"trials": 4, "top": 1, "seeds": 2}
+    asked = {"trials": 3, "top": 1, "seeds": 1}
     alone = Limits(concurrent=1)
     local = ebclab.sweep(_plan(**asked), sweeps=tmp_path, name="sweep", limits=alone, display=SilentSweepDisplay())
     address = "s3://sets/sweeps/sweep"
@@ -129,7 +131,7 @@ def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(
     settings = [part for text in (*TINY, "training.epochs=3") for part in ("--set", text)]
     (tmp_path / "space.yaml").write_text(json.dumps({"parameters": SPACE}))
     settings += ["--space", str(tmp_path / "space.yaml")]
-    options = ["--name", "killed", "--sweeps", "s3://sets/sweeps", "--trials", "3", "--top", "1", "--seeds", "1"]
+    options = ["--name", "killed", "--sweeps", "s3://sets/sweeps", "--trials", "2", "--top", "1", "--seeds", "1"]
     command = [sys.executable, "-m", "ebclab", "sweep", "simclr", *options, *settings, "--concurrent", "1"]
 
     def start(machine: str) -> subprocess.Popen[bytes]:

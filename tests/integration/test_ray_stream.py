@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Method, Progress
+
+pytestmark = pytest.mark.slow
 
 
 def _pretrain(
@@ -38,18 +41,49 @@ def _pretrain(
     return ebclab.pretrain(config, runs=runs, name="run", method=method, display=SilentDisplay())
 
 
-def test_two_workers_train_on_a_stream_and_go_on_at_the_next_epoch(cluster: str, tmp_path: Path) -> None:
-    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
-    settings = ["data.train_limit=320", "data.holdout_rate=0.2"]
-    first = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 2, *settings)
+def _records(run: Path, **having: Any) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [record for record in records if having.items() <= record.items()]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A prepared set."""
+    folder = tmp_path_factory.mktemp("digits")
+    prepare_dataset({"train": load_split("digits", None, "train")}, folder / "set")
+    return f"parquet:{folder / 'set'}"
+
+
+FEW = ("data.train_limit=320", "data.holdout_rate=0.2", "optimizer.schedule=constant")
+
+
+def test_runs_that_go_on_at_the_next_epoch_by_command_or_after_a_worker_s_death_end_alike(
+    cluster: str, digits: str, tmp_path: Path
+) -> None:
+    first = _pretrain(tmp_path, digits, 2, *FEW)
     steps_per_epoch = first.result["train_images"] // 32
     assert first.result["train_images"] + first.result["holdout_images"] == 320
     assert first.result["steps"] == 2 * steps_per_epoch
-    more = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 3, *settings)
+    more = _pretrain(tmp_path, digits, 3, *FEW)
     assert more.result["steps"] == 3 * steps_per_epoch
     assert more.result["scores"]["holdout_knn"] > 0.5  # ten classes: chance is 0.1
-    records = [json.loads(line) for line in (more.path / "metrics.jsonl").read_text().splitlines()]
-    assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3]
+    marker = tmp_path / "killed"
+
+    class Mortal(Simclr):
+        def after_step(self, progress: Progress) -> None:
+            if progress.step == 14 and torch.distributed.get_rank() == 1 and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    elastic = ["resources.workers=1", "resources.max_workers=2"]
+    done = _pretrain(tmp_path / "other", digits, 3, *FEW, *elastic, method=Mortal)
+    assert 7 <= steps_per_epoch <= 9  # the death lies within the second epoch
+    (started,), (resumed,) = (_records(done.path, event=name) for name in ("started", "resumed"))
+    assert (started["ranks"], resumed["ranks"], resumed["step"]) == (2, 2, steps_per_epoch)
+    assert done.result["steps"] == 3 * steps_per_epoch
+    for run in (more, done):
+        assert [record["epoch"] for record in _records(run.path, kind="epoch")] == [1, 2, 3]
+    assert done.result["scores"]["holdout_knn"] == more.result["scores"]["holdout_knn"]
 
 
 def test_a_damaged_image_that_one_worker_meets_ends_the_run_with_its_name(cluster: str, tmp_path: Path) -> None:
@@ -64,38 +98,16 @@ def test_a_damaged_image_that_one_worker_meets_ends_the_run_with_its_name(cluste
         _pretrain(tmp_path, f"folder:{folder}", 1, *few)
 
 
-def test_an_elastic_run_on_a_stream_survives_a_worker_s_death(cluster: str, tmp_path: Path) -> None:
-    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
-    marker = tmp_path / "killed"
-
-    class Mortal(Simclr):
-        def after_step(self, progress: Progress) -> None:
-            if progress.step == 14 and torch.distributed.get_rank() == 1 and not marker.exists():
-                marker.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    elastic = ["resources.workers=1", "resources.max_workers=2", "data.train_limit=320", "data.holdout_rate=0.2"]
-    done = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 4, *elastic, method=Mortal)
-    steps_per_epoch = done.result["train_images"] // 32
-    assert 7 <= steps_per_epoch <= 9  # the death lies within the second epoch
-    records = [json.loads(line) for line in (done.path / "metrics.jsonl").read_text().splitlines()]
-    (started,), (resumed,) = ([r for r in records if r.get("event") == name] for name in ("started", "resumed"))
-    assert (started["ranks"], resumed["ranks"], resumed["step"]) == (2, 2, steps_per_epoch)
-    assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2, 3, 4]
-    assert done.result["steps"] == 4 * steps_per_epoch
-    undisturbed = _pretrain(tmp_path / "other", f"parquet:{tmp_path / 'digits'}", 4, *elastic)
-    assert done.result["scores"]["holdout_knn"] == undisturbed.result["scores"]["holdout_knn"]
-
-
-def test_a_streamed_run_whose_energies_go_wrong_gets_its_weights_back_and_goes_on(cluster: str, tmp_path: Path) -> None:
-    prepare_dataset({"train": load_split("digits", None, "train")}, tmp_path / "digits")
+def test_a_streamed_run_whose_energies_go_wrong_gets_its_weights_back_and_goes_on(
+    cluster: str, digits: str, tmp_path: Path
+) -> None:
     ill = [
-        *("data.train_limit=320", "data.holdout_rate=0.2", "training.log_every=1", "views.normalisation=half"),
-        *("encoder.batch_norm=none", "optimizer.schedule=constant"),
+        *FEW,
+        *("training.log_every=1", "views.normalisation=half", "encoder.batch_norm=none"),
         *("method.buffer_size=64", "method.num_steps=2", "method.reinit_rate=0"),  # a stream has no proposals
         *("method.sigma_min=20", "method.sigma_max=20"),  # pixel range: chains leave it with the first step
     ]
-    healed = _pretrain(tmp_path, f"parquet:{tmp_path / 'digits'}", 2, *ill, key="ebclr")
+    healed = _pretrain(tmp_path, digits, 2, *ill, key="ebclr")
     steps_per_epoch = healed.result["train_images"] // 32
     event = healed.result["health"][0]
     assert (event["action"], event["step"], event["to_step"]) == ("roll_back", steps_per_epoch, steps_per_epoch)

@@ -23,6 +23,8 @@ import ebclab
 from ebclab.runs.environment import source_commit
 from ebclab.sweeps.log import SweepLog
 
+pytestmark = pytest.mark.slow
+
 TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
 SOURCES = os.pathsep.join(
     str(Path(path).parent) for path in (ebclab.__path__[0], __import__("energy_contrast").__path__[0])

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,21 +21,15 @@ from safetensors.torch import load_file
 
 import ebclab
 from ebclab.config import parse_yaml
-from ebclab.errors import TrainingError, UserError
-from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
+from ebclab.errors import TrainingError
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune.launch import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.slow
 
 TINY = ["data.train_limit=320", "training.batch_size=32", "optimizer.name=adam", "optimizer.learning_rate=0.003"]
 SPACE = {
@@ -115,8 +106,8 @@ import os, signal, sys
 from functools import partial
 from pathlib import Path
 import ebclab
-from ebclab.sweeps.space import parse_space
-from energy_contrast.simclr import Simclr
+from ebclab.sweeps.space.space import parse_space
+from energy_contrast.contrastive.simclr import Simclr
 
 class Fragile(Simclr):
     def forward(self, batch, generator):
@@ -269,14 +260,15 @@ def test_a_sweep_whose_driver_is_killed_ends_as_the_undisturbed_one_and_may_grow
 ) -> None:
     environment = {**os.environ, "RAY_ADDRESS": cluster, "OMP_NUM_THREADS": "1"}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    trials = ["--trials", "10", *CONFIRM]
+    trials = ["--trials", "7", *CONFIRM]
     subprocess.run(_command(whole, space_file, *trials), env=environment, check=True, capture_output=True, timeout=600)
-    begun = ["--trials", "7", *CONFIRM]
-    for lines in (14, 24):  # somewhere in a trial, twice
+    begun = ["--trials", "5", *CONFIRM]
+    for lines in (8, 16):  # somewhere in a trial, twice
         process = subprocess.Popen(
             _command(broken, space_file, *begun), env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         _until(partial(_has_lines_or_ended, broken / "s", lines, process))
+        assert process.poll() is None
         process.kill()
         process.wait()
     before = {trial.id for trial in _trials(broken / "s").values() if trial.is_over}
@@ -292,8 +284,10 @@ def test_a_sweep_whose_driver_is_killed_ends_as_the_undisturbed_one_and_may_grow
     assert results[0]["winner"] == results[1]["winner"]
 
 
-def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(tmp_path: Path, space_file: Path) -> None:
-    command = _command(tmp_path, space_file, "--trials", "3", "--top", "0")
+def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(
+    cluster: str, tmp_path: Path, space_file: Path
+) -> None:
+    command = _command(tmp_path, space_file, "--trials", "2", "--top", "0")
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     _until(lambda: any(record["event"] == "epoch" for record in _log(tmp_path / "s")) or process.poll() is not None)
@@ -304,7 +298,8 @@ def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(tmp_path: Path
     states = {trial.state for trial in _trials(tmp_path / "s").values()}
     assert "interrupted" in states
     assert "failed" not in states
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    shared = {**environment, "RAY_ADDRESS": cluster}  # quicker than an own one
+    again = subprocess.run(command, env=shared, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 0, again.stderr
     assert {trial.state for trial in _trials(tmp_path / "s").values()} <= {"finished", "stopped"}
 
@@ -314,16 +309,16 @@ def test_a_trial_of_several_workers_is_a_run_on_ray_train(cluster: str, tmp_path
         "resources.workers=2",
         "resources.cpus_per_worker=1",
         "training.epochs=2",
-        trials=2,
+        trials=1,
         top=0,
         scheduler="none",
     )
     result = ebclab.sweep(plan, sweeps=tmp_path, name="wide", display=SilentSweepDisplay())
-    assert result["trials"] == {"finished": 2}
-    for trial in _trials(tmp_path / "wide").values():
-        started = json.loads((tmp_path / "wide" / "trials" / trial.id / "metrics.jsonl").read_text().splitlines()[0])
-        assert started["ranks"] == 2
-        assert trial.epochs_done == 2
+    assert result["trials"] == {"finished": 1}
+    (trial,) = _trials(tmp_path / "wide").values()
+    started = json.loads((tmp_path / "wide" / "trials" / trial.id / "metrics.jsonl").read_text().splitlines()[0])
+    assert started["ranks"] == 2
+    assert trial.epochs_done == 2
 
 
 def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_from_it(
@@ -383,34 +378,6 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
     assert second.reason == "stopped before it had a process"
     assert [path.parent.name for path in tmp_path.glob("short/trials/*/metrics.jsonl")] == ["0000"]
     assert capsys.readouterr().out == ""  # nor does Tune tell of it
-
-
-def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> None:
-    terminal, inside = pty.openpty()  # Ray pickles what it is given, and a terminal cannot be pickled
-    seen: list[bytes] = []
-
-    def read() -> None:  # meanwhile: a terminal that nobody reads is full after some drawings
-        with suppress(OSError):  # the other end is closed
-            while data := os.read(terminal, 65_536):
-                seen.append(data)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(inside, "w") as stream:
-        plan = _plan("training.epochs=1", trials=2, top=0, scheduler="none")
-        ebclab.sweep(plan, sweeps=tmp_path, name="seen", display=choose_sweep_display(stream))
-    reader.join()
-    os.close(terminal)
-    assert b"0001" in b"".join(seen)
-    assert b"2 finished" in b"".join(seen)
-
-
-def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(cluster: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"3 x 1 CPUs = 3 .* the cluster has 2 CPUs"):
-        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(concurrent=3), display=SilentSweepDisplay())
-    with pytest.raises(UserError, match=r"--gpus-per-trial: a trial needs 0.5, the cluster has 0"):
-        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=SilentSweepDisplay())
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_trial_starts_from_the_weights_that_the_sweep_was_given(cluster: str, tmp_path: Path) -> None:

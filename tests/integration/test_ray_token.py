@@ -1,8 +1,8 @@
-"""A real head with a token, and a node beside it with another ebclab: who is let in, and what is left written down."""
+"""A real head with a token: who is let in, what is left written down, and whom it waits for."""
 
 from __future__ import annotations
 
-import ast
+import json
 import os
 import shutil
 import socket
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "5ebc1ab0" * 8
@@ -161,22 +163,19 @@ def test_a_run_with_the_token_finishes_and_the_token_is_written_nowhere(head: He
     assert TOKEN not in finished.stdout + finished.stderr
 
 
-def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(head: Head, tmp_path: Path) -> None:
+def test_a_node_whose_workers_have_another_ebclab_is_named_with_both_before_anything_begins(
+    head: Head, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     for package in ("platform/ebclab", "methods/energy_contrast"):
-        skip = shutil.ignore_patterns("__pycache__", "cluster", "search_spaces")
+        skip = shutil.ignore_patterns("__pycache__", "cluster_files", "search_spaces")
         shutil.copytree(ROOT / package, other / Path(package).name, ignore=skip)
     with (other / "ebclab" / "errors.py").open("a") as file:
         file.write("# an older wheel\n")
     runs = tmp_path / "runs"
     runs.mkdir()
-    node = f"--block --num-cpus=1 --address={head.address}"
-    with _started(node, head.environment(PYTHONPATH=str(other))):
-        give_up = time.monotonic() + 400
-        while _nodes(head) < 2:
-            assert time.monotonic() < give_up, "the node did not come up"
-            time.sleep(1)
-        refused = _ebclab(head, runs)
+    there = {"runtime_env": {"env_vars": {"PYTHONPATH": str(other)}}}
+    refused = _ebclab(head, runs, RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(there))
     assert refused.returncode == 2
     (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
     assert sentence.startswith("error: node ")
@@ -185,48 +184,14 @@ def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(he
     assert list(runs.iterdir()) == []
 
 
-def _nodes(head: Head) -> int:
-    """Return how many nodes are alive."""
-    code = "import ray; ray.init(log_to_driver=False); print('alive', sum(node['Alive'] for node in ray.nodes()))"
-    environment = head.environment(RAY_ADDRESS=head.address)
-    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    return int(output.stdout.rpartition("alive ")[2] or 0)
-
-
-def test_what_the_user_says_about_stores_holds_on_all_nodes(head: Head, tmp_path: Path) -> None:
-    code = "import os, sys; from ebclab.cluster.join import cluster_session; import ray\n"
-    code += "from ebclab.training.display import SilentDisplay\n"
-    code += "with cluster_session(sys.argv[1], SilentDisplay()):\n"
-    code += "    print(ray.get(ray.remote(lambda: dict(os.environ)).remote()))"
-    told = {"EBCLAB_COPIES": "copies", "EBCLAB_STORAGE_PATIENCE": "7"}
-    for job in ({}, {"RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"env_vars": {"EBCLAB_COPIES": "own"}}}'}):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code, head.address],
-            **{"env": head.environment(**told, **job), "cwd": tmp_path, "timeout": 120},
-            **{"capture_output": True, "text": True},
-        )
-        assert done.returncode == 0, done.stderr
-        there = ast.literal_eval(done.stdout)
-        assert there["EBCLAB_COPIES"] == ("own" if job else str(tmp_path / "copies"))
-        assert there["EBCLAB_STORAGE_PATIENCE"] == "7"
-
-
-def test_a_spot_machine_that_shows_the_token_is_watched_and_one_with_another_is_told(
-    head: Head, metadata: Any, tmp_path: Path
-) -> None:
+def test_a_spot_machine_shows_the_token_unasked(head: Head, metadata: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "ebclab", "cluster", "watch"]
     own = {"RAY_ADDRESS": head.address, "EBCLAB_COPIES": str(tmp_path), **metadata.variables()}
-    wrong = head.environment(**own, RAY_AUTH_TOKEN="f" * 64)
-    refused = subprocess.run(command, env=wrong, capture_output=True, text=True, timeout=120)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: resources.address: the cluster at {head.address} has another token")
-    assert refused.stderr.count("\n") == 1
     unasked = {name: value for name, value in head.environment(**own).items() if name != "RAY_AUTH_MODE"}
-    for environment in (head.environment(**own), unasked):
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watcher:
-            assert watcher.stdout is not None
-            assert "watching for Amazon's notice to take" in watcher.stdout.readline()
-            watcher.terminate()
+    with subprocess.Popen(command, env=unasked, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        assert "watching for Amazon's notice to take" in watcher.stdout.readline()
+        watcher.terminate()
 
 
 def test_a_sweep_begins_on_a_head_without_workers_that_was_told_of_them_and_waits_for_them(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +31,15 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # method, its 
     "vem-svgd": ("vem-svgd", {"bank_size": 40, "num_steps": 3}, {}),
     "vem-image": ("vem-image", {"bank_size": 40, "num_steps": 3}, {}),
 }
+ONE_OF_EACH_KIND = ("moco", "ebclr")
+"""An encoder beside a queue, and a sampler beside a memory; the others are slow."""
+
+
+def marked(cases: Iterable[str]) -> list[Any]:
+    """Return cases as parameters; all but one of each kind are slow."""
+    return [pytest.param(case, marks=() if case in ONE_OF_EACH_KIND else pytest.mark.slow) for case in cases]
+
+
 SAMPLING = [case for case, (name, _, _) in CASES.items() if issubclass(METHODS[name], SamplingMethod)]
 
 
@@ -81,12 +90,12 @@ def assert_same_numbers(case: str, **options: Any) -> None:
     torch.testing.assert_close(memories, eager_memories, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", marked(CASES))
 def test_traced_parts_train_to_the_same_numbers(case: str) -> None:
     assert_same_numbers(case, backend="aot_eager")
 
 
-@pytest.mark.parametrize("case", SAMPLING)
+@pytest.mark.parametrize("case", marked(SAMPLING))
 def test_a_sampler_s_step_is_one_graph_that_a_new_step_size_does_not_compile_anew(case: str) -> None:
     if not hasattr(torch._dynamo.config, "trace_autograd_ops"):
         pytest.skip("this torch cannot trace a gradient taken inside a step")

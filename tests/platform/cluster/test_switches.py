@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
 
+from ebclab.cluster import join
 from ebclab.cluster.switches import environment_of_nodes
+from ebclab.errors import UserError
 from ebclab.storage.remote import COPIES
 from ebclab.storage.retry import PATIENCE
+from ebclab.training.display import LineDisplay
 
 
 def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
@@ -24,3 +30,23 @@ def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
     assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies"), PATIENCE: "7"}}
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", f'{{"runtime_env": {{"env_vars": {{"{PATIENCE}": "9"}}}}}}')
     assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies")}}
+
+
+@pytest.mark.parametrize(("address", "told"), [("10.0.0.7:6379", {"env_vars": {PATIENCE: "7"}}), ("local", None)])
+def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
+    address: str, told: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def refuse(**arguments: Any) -> None:
+        asked.append(arguments)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(join, "require_answer", lambda address: None)
+    monkeypatch.delenv(COPIES, raising=False)
+    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    monkeypatch.setenv(PATIENCE, "7")
+    with pytest.raises(UserError, match="enough"), join.cluster_session(address, LineDisplay(sys.stderr)):
+        pass
+    assert [(each["address"], each["runtime_env"]) for each in asked] == [(address, told)]

@@ -306,3 +306,15 @@ def test_kept_weights_come_back_and_are_not_overwritten(donor: Path, tmp_path: P
         kept_weights(path, replace(init, digest="0" * 64))
     with pytest.raises(UserError, match="is damaged"):
         kept_weights(tmp_path / "missing", init)
+
+
+def test_a_run_of_a_network_of_timm_begins_with_the_weights_of_another(tmp_path: Path) -> None:
+    timms = ["encoder.name=timm/test_resnet", "encoder.width=0"]
+    donor = run(tmp_path, "donor", *timms, "seed=3")
+    begun = run(tmp_path, "begun", *timms, "optimizer.learning_rate=1e-30", f"init.weights={donor}")
+    one, other = encoder_of(donor), encoder_of(begun)
+    moving = {name for name in one if "running" in name or "num_batches" in name}
+    assert one.keys() - moving
+    for name in one.keys() - moving:  # steps of nothing: still where it began
+        assert torch.equal(one[name], other[name])
+    assert not any(torch.equal(one[name], other[name]) for name in moving if "running" in name)

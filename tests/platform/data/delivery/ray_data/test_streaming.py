@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -123,18 +123,11 @@ def test_blocks_are_large_enough_to_shuffle_and_small_enough_to_share(
 
 
 @pytest.fixture(scope="module")
-def streaming() -> Iterator[Any]:
-    """The streaming package, with one Ray instance for all tests of this file."""
-    import ray
-
+def streaming(cluster: str) -> Any:
+    """The streaming package, where Ray is joined."""
     from ebclab.data.delivery import ray_data as streaming
 
-    started = not ray.is_initialized()
-    if started:
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
-    yield streaming
-    if started:
-        ray.shutdown()
+    return streaming
 
 
 def deliver(
@@ -176,8 +169,6 @@ def assert_views_are_those_of_resident_delivery(
         assert torch.equal(batch.labels, train.labels[batch.index])
 
 
-@pytest.mark.ray
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("views_on", "shared_by"), [("worker", "image"), ("pipeline", "image"), ("worker", "batch"), ("pipeline", "chunk")]
 )
@@ -212,8 +203,6 @@ def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
     assert (orders[1] == orders[2]).double().mean() < 0.1
 
 
-@pytest.mark.ray
-@pytest.mark.slow
 def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_one_stopped(
     streaming: Any, folder: Path
 ) -> None:
@@ -230,8 +219,6 @@ def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_on
         assert torch.equal(batch.views, undisturbed[key].views)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
 def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(streaming: Any, folder: Path) -> None:
     stream = streaming.plan_stream(config_of(f"folder:{folder}"), num_views=2)
     num_images = len(stream.plan.train)
@@ -251,8 +238,6 @@ def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(stream
         streaming.StreamedData(shard, stream.plan.settings, **settings, world_size=3)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
 def test_a_damaged_image_stops_the_stream_by_name_or_is_left_out_when_asked(
     streaming: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

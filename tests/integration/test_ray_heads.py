@@ -1,0 +1,207 @@
+"""Drivers and heads that die: the same command goes on, without its disk from a store.
+
+A head is one that ``ray start`` began, or a command's own. ``test_ray_faults`` says what is recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ebclab
+from ebclab.training.display import SilentDisplay
+
+from .test_ray_faults import (
+    TINY,
+    Fault,
+    Record,
+    _assert_whole,
+    _events,
+    _finish,
+    _last_step,
+    _same_bits,
+    _until,
+    _weights,
+    undisturbed,
+)
+
+__all__ = ["undisturbed"]  # a fixture
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.fault,
+    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
+]
+IMPATIENT = "import sys; from ebclab.cluster.join import Head; Head.loss.__kwdefaults__['patience'] = 8.0; "
+"""The program ``ebclab`` that takes a head for lost after 8 s of silence instead of 30 s; the 30 s: test_head."""
+
+
+def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest(
+    store: Any, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+) -> None:
+    from ebclab.storage.mirror import Mirror
+    from ebclab.storage.object_store import Store
+    from ebclab.storage.remote import COPIES, remote_at
+
+    address = "s3://sets/faults/run"
+    remote = remote_at(address)
+    assert remote is not None
+    command = ["pretrain", "moco", "--name", "run", "--runs", "s3://sets/faults", "--workers", "2", "--epochs", "6"]
+    command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]
+
+    def start(machine: str) -> subprocess.Popen[bytes]:
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
+        program = [sys.executable, "-m", "ebclab", *command]
+        return subprocess.Popen(program, env=variables, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    first = start("one")
+    _until(lambda: "checkpoints/last-0000000018/manifest.json" in Store(remote).names() or first.poll() is not None)
+    (lost,) = [log.parent for log in (tmp_path / "one").rglob("metrics.jsonl") if "worker" in log.parts]
+    run = tmp_path / "two" / lost.relative_to(tmp_path / "one")
+    fault = Fault(run, 0, lambda: None)
+    os.killpg(first.pid, signal.SIGKILL)
+    fault.begins()
+    first.wait()
+    whole = [name for name in Store(remote).names() if "/last-" in name and name.endswith("manifest.json")]
+    fault.saved = max(int(name[17:27]) for name in whole)
+    second = start("two")
+    fault.wait(0, lambda: second.poll() is not None)
+    fault.lost += _last_step(lost) - _events(run, "resumed")[0]["reached"]  # the disk had more than the store knew
+    assert second.wait(timeout=600) == 0
+    Mirror(remote).pull(("last",))
+    _finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
+    _assert_whole(remote.cache, fault)
+    assert _same_bits(remote.cache, undisturbed)
+
+
+class Head:
+    """A head that ``ray start`` began; killed with all its processes, it can be started again in its place.
+
+    Args:
+        full_waits: Commands on it wait as long as users' do.
+    """
+
+    def __init__(self, full_waits: bool) -> None:
+        self._ebclab = (
+            ["-m", "ebclab"] if full_waits else ["-c", IMPATIENT + "from ebclab.cli import main; sys.exit(main())"]
+        )
+        self._folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))  # short: sockets lie in it
+        with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+            self._port, self._client_port = free.getsockname()[1], other.getsockname()[1]
+        self.address = f"127.0.0.1:{self._port}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self._environment = {
+            **kept,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "OMP_NUM_THREADS": "1",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it is up."""
+        options = (
+            f"--head --block --num-cpus=2 --node-ip-address=127.0.0.1 --port={self._port} --include-dashboard=false"
+        )
+        options += f" --ray-client-server-port={self._client_port} --temp-dir={self._folder}"
+        command = [str(Path(sys.executable).with_name("ray")), "start", *options.split()]
+        said = self._folder / "said"
+        with said.open("wb") as log:
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+        _until(lambda: b"Ray runtime started" in said.read_bytes() or self._process.poll() is not None)
+        assert self._process.poll() is None, said.read_text()
+
+    def kill(self) -> None:
+        """Kill every process of it at once."""
+        assert self._process is not None
+        for process in _with_children(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._process.wait()
+
+    def end(self) -> None:
+        """Leave nothing of it."""
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def command(self, runs: Path, verb: str) -> tuple[int, str]:
+        """Run a command on it to its end; return its exit code and what it said."""
+        own, settings = ["--runs", str(runs), "--workers", "2"], [*TINY, "resources.cpus_per_worker=1"]
+        if verb == "sweep":
+            space, settings = runs / "space.yaml", [*TINY, "resources.threads=1"]
+            space.write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
+            own = ["--sweeps", str(runs), "--space", str(space), "--trials", "1", "--top", "0", "--epochs", "6"]
+            own += ["--concurrent", "1", "--scheduler", "none"]
+        program = [sys.executable, *self._ebclab, verb, "moco", *own, "--name", "run"]
+        program += [part for text in settings for part in ("--set", text)]
+        environment = {**self._environment, "RAY_ADDRESS": self.address}
+        with subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            self.driver = process
+            assert process.stderr is not None
+            said = process.stderr.read().decode()
+        return process.returncode, said
+
+
+def _with_children(process: int) -> list[int]:
+    """Return a process and all that it and its children have started."""
+    found = [process]
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [each for child in task.read_text().split() for each in _with_children(int(child))]
+    return found
+
+
+@pytest.fixture(scope="module")
+def head(full_waits: bool) -> Iterator[Head]:
+    """A head with two CPUs, up at the beginning of each test."""
+    made = Head(full_waits)
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "sweep"])
+@pytest.mark.parametrize("what", ["driver", "head"])
+def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
+    what: str, verb: str, head: Head, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+) -> None:
+    run = tmp_path / "run" if verb == "pretrain" else tmp_path / "run" / "trials" / "0000"
+    said: list[tuple[int, str]] = []
+
+    def train() -> None:
+        said.append(head.command(tmp_path, verb))
+        if what == "head":
+            head.start()
+        said.append(head.command(tmp_path, verb))
+
+    fault = Fault(run, 24, head.kill if what == "head" else lambda: head.driver.kill())
+    fault.during(train)
+    (first, words), (second, last_words) = said
+    assert second == 0, last_words
+    if what == "head":
+        assert first == 1
+        assert re.search(
+            r"^error: the cluster's head at \S+ has not answered for \d+ s; what was saved is kept: ", words, re.M
+        )
+        assert "Traceback" not in words
+    name = {"driver": "the driver killed", "head": "the head restarted"}[what]
+    during = {"pretrain": "during pretraining", "sweep": "during a sweep"}[verb]
+    _finish(fault, record_property, f"{name} {during}; the same command again")
+    _assert_whole(run, fault)
+    if verb == "sweep":  # its first trial is the run that it begins from
+        config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
+        undisturbed = _weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=SilentDisplay()).path)
+    assert _same_bits(run, undisturbed)
