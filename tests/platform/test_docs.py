@@ -135,6 +135,7 @@ def _definitions(path: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
