@@ -1,0 +1,154 @@
+"""Runs and sweeps that an older version left on disk: today's commands read them and go on with them.
+
+What is expected was written by that version: tests/folders/made_by_0.1/README.md has the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from ebclab.sweeps.conclude import conclude
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.folder import SweepFolder
+from energy_contrast.catalog import METHODS
+
+from .conftest import Outcome
+
+Ebclab = Callable[..., Outcome]
+
+OLD = Path(__file__).parents[2] / "folders" / "made_by_0.1"
+EXPECTED = OLD / "expected"
+OLD_SWEEP = "/srv/folders/sweeps/sweep"
+"""Where the sweep lay when it was made."""
+
+
+@pytest.fixture(autouse=True)
+def _a_copy(tmp_path: Path) -> None:
+    for name in ("runs", "sweeps"):
+        shutil.copytree(OLD / name, tmp_path / name)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _same_encoder(made: Path, expected: Path) -> None:
+    assert _json(made / "encoder.json") == _json(expected / "encoder.json")
+    now, then = load_file(made / "model.safetensors"), load_file(expected / "model.safetensors")
+    assert now.keys() == then.keys()
+    assert all(torch.equal(now[name], tensor) for name, tensor in then.items())
+
+
+def test_evaluate_gives_an_old_run_the_scores_that_it_had(ebclab: Ebclab) -> None:
+    kept = Path("runs/finished/evaluation.json")
+    before = _json(kept)
+    kept.unlink()
+    outcome = ebclab("evaluate", "runs/finished", "--references")
+    assert outcome.code == 0, outcome.err
+    now = _json(kept)
+    assert now.keys() == before.keys()
+    for row, scores in before["rows"].items():
+        for probe, score in scores.items():
+            found = now["rows"][row][probe]
+            assert found["detail"] == score["detail"]
+            # One of the 355 test images may lie so near a border that another processor rounds it to the other side.
+            assert found["value"] == pytest.approx(score["value"], abs=1.5 / 355), (row, probe)
+
+
+def test_the_command_of_an_old_finished_run_prints_its_result(ebclab: Ebclab) -> None:
+    run = Path("runs/finished")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    outcome = ebclab("pretrain", "simclr", "--config", OLD / run / "config.yaml", "--name", run.name)
+    assert outcome.code == 0, outcome.err
+    assert "already finished; nothing was trained" in outcome.out
+    assert f"{_json(run / 'result.json')['scores']['holdout_knn']:.1%}" in outcome.out
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_an_old_run_is_exported_as_it_was(ebclab: Ebclab) -> None:
+    outcome = ebclab("export", "runs/finished", "--to", "encoder")
+    assert outcome.code == 0, outcome.err
+    _same_encoder(Path("encoder"), EXPECTED / "run")
+
+
+def test_old_runs_and_sweeps_are_listed(ebclab: Ebclab) -> None:
+    outcome = ebclab("runs", "list")
+    assert outcome.code == 0, outcome.err
+    rows = {line.split()[0]: line for line in outcome.out.splitlines()}
+    assert all(word in rows["finished"] for word in ("2/2 epochs", "37.1%", " finished "))
+    assert all(word in rows["unfinished"] for word in ("1/4 epochs", " unfinished "))
+    assert all(word in rows["sweep"] for word in ("4/4 trials", "25.7%", " finished "))
+
+
+def test_an_old_unfinished_run_ends_in_the_weights_of_one_that_nobody_stopped(ebclab: Ebclab) -> None:
+    run = Path("runs/unfinished")
+    outcome = ebclab("pretrain", "ebclr", "--config", OLD / run / "config.yaml", "--name", run.name)
+    assert outcome.code == 0, outcome.err
+    assert "resuming at step 3 of 8" in outcome.err
+    now = load_file(run / "checkpoints" / "last-0000000008" / "model.safetensors")
+    then = load_file(EXPECTED / "undisturbed.safetensors")
+    assert now.keys() == then.keys()
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (resumed,) = [event for event in events if event.get("event") == "resumed"]
+    for name, tensor in then.items():
+        if resumed["environment_changes"]:  # another torch or processor rounds otherwise
+            torch.testing.assert_close(now[name], tensor, rtol=0, atol=1e-6)
+        else:
+            assert torch.equal(now[name], tensor), name
+
+
+def test_the_command_of_an_old_finished_sweep_prints_its_result(ebclab: Ebclab) -> None:
+    log = Path("sweeps/sweep/trials.jsonl")
+    before = log.read_bytes()
+    plan = yaml.safe_load(Path("sweeps/sweep/sweep.yaml").read_text())
+    Path("settings.yaml").write_text(yaml.safe_dump(plan["config"]))
+    Path("space.yaml").write_text(yaml.safe_dump(plan["space"]))
+    asked = [word for name in ("trials", "epochs", "top", "seeds") for word in (f"--{name}", str(plan[name]))]
+    settings = ["--config", "settings.yaml", "--space", "space.yaml", "--name", "sweep"]
+    outcome = ebclab("sweep", "flatclr", *settings, *asked, "--resume")
+    assert outcome.code == 0, outcome.err
+    for words in ("25.7% (0.0% to 62.0%)", "24.3% (0.0% to 100.0%)", "winner: 0001", "knn 48.9%, linear 49.9%"):
+        assert words in outcome.out
+    assert log.read_bytes() == before
+
+
+def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> None:
+    folder = SweepFolder.at("sweeps/sweep")
+    before, best = _json(folder.result), folder.best.read_text()
+    folder.result.unlink()
+    folder.best.unlink()
+    plan, log = folder.read_plan(), folder.read_log()
+    conclude(folder, plan, log, METHODS, SilentSweepDisplay())
+    now = _json(folder.result)
+    assert now.pop("finished") > before.pop("finished")
+    assert now == before | {"path": str(folder.path)}
+    assert folder.best.read_text() == best
+
+
+def test_an_old_sweep_is_exported_as_it_was(ebclab: Ebclab) -> None:
+    outcome = ebclab("export", "sweeps/sweep", "--to", "winners")
+    assert outcome.code == 0, outcome.err
+    for name in ("leaderboard.json", "leaderboard.csv"):
+        assert Path("winners", name).read_text() == (EXPECTED / "sweep" / name).read_text()
+    _same_encoder(Path("winners/1-0001"), EXPECTED / "sweep" / "1-0001")
+
+
+def test_the_report_of_an_old_sweep_says_what_it_said(ebclab: Ebclab) -> None:
+    expected = (EXPECTED / "report.json").read_text().replace(OLD_SWEEP, str(Path("sweeps/sweep").absolute()))
+    read_at = datetime.strptime(json.loads(expected)[0]["facts"]["Log as of"] + "+0000", "%Y-%m-%d %H:%M:%S UTC%z")
+    os.utime("sweeps/sweep/trials.jsonl", (read_at.timestamp(), read_at.timestamp()))
+    outcome = ebclab("report", "sweeps/sweep", "--to", "report.html")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(Path("report.json").read_text()) == json.loads(expected)
+    assert Path("report.csv").read_text() == (EXPECTED / "report.csv").read_text()

@@ -1,0 +1,143 @@
+"""The pages name what is there: rooms, floors, files, links, the names that stand in the list of words."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from .test_house import LAB, LAB_FLOORS, PACKAGES, ROOT, SCIENCE, SCIENCE_FLOORS
+
+README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ROOTS = (ROOT, LAB, SCIENCE)
+"""Where a path of a page may begin; architecture.md says so."""
+
+
+@pytest.fixture(scope="module")
+def rooms() -> ModuleType:
+    """The script that writes the tables of rooms."""
+    spec = importlib.util.spec_from_file_location("rooms_of_the_docs", ROOT / "docs" / "rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _section(page: Path, title: str) -> str:
+    text = page.read_text(encoding="utf-8")
+    assert f"## {title}\n" in text
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def _rows(section: str) -> list[list[str]]:
+    lines = [line.strip("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_tables_of_rooms_are_those_of_the_code(package: str, rooms: ModuleType) -> None:
+    remedy = "run `python docs/rooms.py --write`, and say there what a new room is for"
+    page = rooms.cells(package, ARCHITECTURE.read_text(encoding="utf-8"))
+    today = rooms.rooms_of(package)
+    assert [(row[0].strip("`"), row[2]) for row in page] == [(r.name, ", ".join(r.imports)) for r in today], remedy
+    assert all(row[1] for row in page), remedy
+    for (name, _, _, files, lines), room in zip(page, today, strict=True):  # numbers may lag, but not by much
+        assert abs(int(files) - room.files) <= 2, f"{name}: {room.files} files; {remedy}"
+        assert abs(int(lines) - room.lines) <= max(100, room.lines // 5), f"{name}: {room.lines} lines; {remedy}"
+
+
+def test_the_floors_on_the_page_are_those_that_the_house_test_holds() -> None:
+    block = _section(ARCHITECTURE, "Floors").split("```")[1]
+    parts = re.findall(r"^(\w+)\n((?:  .+\n)+)", block, re.MULTILINE)
+    floors = {package: [set(line.strip().split(", ")) for line in lines.splitlines()] for package, lines in parts}
+    assert floors == {"energy_contrast": SCIENCE_FLOORS, "ebclab": LAB_FLOORS}
+
+
+def test_the_readme_names_every_place_once() -> None:
+    listed = [name for row in _rows(_section(README, "Where things are")) for name in re.findall(r"`([^`]+)/`", row[0])]
+    places = [path for root in PACKAGES.values() for path in root.iterdir() if any(path.glob("*.py"))]
+    packages = {"methods", "platform"}  # the table names the rooms in them instead
+    rooms = {path.relative_to(ROOT).as_posix() for path in places if not path.is_symlink()}
+    expected = rooms | _top_folders() - packages
+    assert sorted(listed) == sorted(expected)
+
+
+@cache
+def _top_folders() -> set[str]:
+    """Return the folders of the repository; what is made beside them, such as runs, is not tracked."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {name.partition("/")[0] for name in tracked.splitlines() if "/" in name and not name.startswith(".")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    for link in links:
+        path, _, heading = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        if heading:
+            assert heading in set(_anchors(target.read_text(encoding="utf-8"))), link
+
+
+def _anchors(text: str) -> Iterator[str]:
+    """Yield what GitHub calls the headings of a page."""
+    for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    everywhere = {path.name for folder in ("platform", "methods", "tests") for path in (ROOT / folder).rglob("*.py")}
+    gone = []
+    for name in re.findall(r"`([\w./-]+)`", text):
+        first, slash, _ = name.partition("/")
+        in_a_room = any((root / first).is_dir() for root in ROOTS) and name.endswith("/")
+        if slash and (first in _top_folders() or in_a_room or name.endswith(".py")):
+            found = any((root / name).exists() for root in (*ROOTS, page.parent, ROOT / "tests"))
+        elif name.endswith(".py"):
+            found = name in everywhere
+        else:
+            continue
+        if not found:
+            gone.append(name)
+    assert gone == []
+
+
+def test_every_word_is_defined_where_the_list_says() -> None:
+    words = _rows(_section(ARCHITECTURE, "Words"))
+    names = [row[0].replace("`", "").lower() for row in words]
+    assert names == sorted(names)
+    wrong = []
+    for word, _, where in words:
+        (path,) = [root / where.strip("`") for root in ROOTS if (root / where.strip("`")).is_file()] or [None]
+        defined = set() if path is None else _definitions(path)
+        if path is None or not set(re.findall(r"`(\w+)`", word)) <= defined:
+            wrong.append((word, where))
+    assert wrong == []
+
+
+def _definitions(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 0.3 < float(done.stdout.splitlines()[-1]) < 1  # chance is 0.1
