@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,7 @@ def _module(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def _arrows() -> dict[str, set[str]]:
     """Return which modules each module imports, the package's own front doors (``__init__``) left out."""
     modules = {_module(path): path for path in EVERY_SOURCE}

@@ -24,6 +24,13 @@ def settings(epochs: int, workers: int = 0) -> ExperimentConfig:
     return compose("simclr", overrides=[f"training.epochs={epochs}", f"resources.workers={workers}"])
 
 
+RESULT = {
+    **{"method": "simclr", "dataset": "digits", "seed": 0, "steps": 4, "batch_size": 2, "train_images": 4},
+    **{"holdout_images": 0, "scores": {}, "best": None, "metrics": {}, "images_per_second": None, "seconds": 1.0},
+    **{"parameters": 1, "checkpoint": None, "finished": "2026-01-01T00:00:00+00:00"},
+}
+
+
 def finish(folder: Path, epochs: int) -> None:
     """Leave a run that has finished ``epochs`` epochs, with a checkpoint in name only."""
     checkpoint = folder / "checkpoints" / "last-0000000004"
@@ -31,7 +38,7 @@ def finish(folder: Path, epochs: int) -> None:
     (checkpoint / "model.safetensors").write_text("weights")
     (checkpoint / "manifest.json").write_text(json.dumps({"files": {"model.safetensors": ""}}))
     (folder / "config.yaml").write_text(to_yaml(settings(epochs)))
-    (folder / "result.json").write_text(json.dumps({"epochs": epochs}))
+    (folder / "result.json").write_text(json.dumps(RESULT | {"epochs": epochs}))
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ebclab.errors import RunError
-from ebclab.storage import sync
-from ebclab.storage.lease import LIFETIME
+from ebclab.storage import lease
+from ebclab.storage.lease import LIFETIME, leased
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
-from ebclab.storage.sync import StoreSyncer, leased
+from ebclab.storage.sync import StoreSyncer
 
 
 class Away(Store):
@@ -60,7 +60,7 @@ def test_a_holder_may_miss_two_signs_of_life_and_still_live(
         pauses.append(seconds)
         yield
 
-    monkeypatch.setattr(sync, "repeating", noted)
+    monkeypatch.setattr(lease, "repeating", noted)
     with leased(remote, "is training"):
         (pause,) = pauses
     assert 0 < 3 * pause < LIFETIME

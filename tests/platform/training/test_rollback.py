@@ -16,10 +16,10 @@ from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.training import rollback
 from ebclab.training.display import SilentDisplay
-from ebclab.training.health.policy import Decision
 from ebclab.training.health.record import HealthRecord
-from ebclab.training.loop import Training
+from ebclab.training.loop import Observer, Training
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
 from ebclab.training.rollback import RollbackController
@@ -176,7 +176,9 @@ class NoImages:
         raise AssertionError("no step is made here")
 
 
-def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_step_of_that_time(tmp_path: Path) -> None:
+def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_step_of_that_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     method = Stepping()
     optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
     training = Training(method, optimizer, torch.Generator(), NoImages(), lambda step: 0.1, TrainingConfig())
@@ -185,10 +187,16 @@ def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_ste
     state = {**training.state(), "health": record.to_plain()}
     healthy = checkpoint.Checkpoint(2, {"healthy": True}, method.state_dict(), state, {})
     checkpoint.save(RunFolder(tmp_path).checkpoints, "last", healthy)
-    ill = Decision("roll_back", "the energies are too large", healthy=False)
-    scales = []
-    for _ in range(2):  # both times to the checkpoint whose scale is 1
-        training.step = 4
-        controller.act(ill)
+    scales: list[tuple[int, float, float]] = []
+
+    def diverge_twice(training: Training, observer: Observer) -> bool:
         scales.append((training.step, record.step_scale, float(method.step_scale)))
-    assert scales == [(2, 1 / 4, 1 / 4), (2, 1 / 16, 1 / 16)]
+        if len(scales) == 3:
+            return True
+        training.step = 4
+        raise DivergedError("the energies are too large")
+
+    monkeypatch.setattr(rollback, "train", diverge_twice)
+    observer: Any = None  # nothing is logged here
+    assert controller.train(observer)  # both times it goes back to the checkpoint whose scale is 1
+    assert scales == [(0, 1, 1), (2, 1 / 4, 1 / 4), (2, 1 / 16, 1 / 16)]
