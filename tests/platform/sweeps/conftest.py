@@ -64,7 +64,7 @@ class Run:
 
 
 class Machine:
-    """Trains what a course orders, a turn as many epochs as the course lets it go on; run folders survive kills.
+    """Trains the turns of a sweep scheduler, each until the scheduler ends it; run folders survive kills.
 
     ``faults`` holds, by trial and epoch, what goes wrong there, each once: failed, diverged or death.
     """
@@ -77,7 +77,7 @@ class Machine:
         self._random = random.Random(seed)
 
     def work(self, plan: SweepPlan, lifetime: float = math.inf) -> dict[str, Trial]:
-        """Train until the course is over, or die after ``lifetime`` events; return the trials of the log on disk."""
+        """Train until the scheduler is over, or die after ``lifetime`` events; return the trials of the log on disk."""
         scheduler = SweepScheduler(
             MortalLog(self.log, lifetime),
             SearchProposals(plan),
@@ -94,7 +94,7 @@ class Machine:
                 assert turn.trial not in turns
                 turns[turn.trial] = self._turn(scheduler, turn)
                 self.most_at_once = max(self.most_at_once, len(turns))
-            assert turns, "nothing is in work and nothing is ordered"
+            assert turns, "no turn is active and none is given"
             name = self._random.choice(sorted(turns))
             if next(turns[name], "over") == "over":
                 del turns[name]
