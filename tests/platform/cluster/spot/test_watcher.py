@@ -67,7 +67,7 @@ def gcs(metadata: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gcs:
     """The head of a cluster, on this machine of a cloud's."""
     made = Gcs()
     monkeypatch.setattr(cluster_watch, "GcsClient", made)
-    monkeypatch.setattr(cluster_watch, "require_answer", lambda address, found: None)
+    monkeypatch.setattr(cluster_watch, "require_answer", lambda address, discovered: None)
     monkeypatch.setattr(cluster_watch, "head_of_this_machine", lambda remedy: HEAD)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setenv(COPIES, str(tmp_path))
