@@ -1,8 +1,7 @@
-"""A real head with a token: who is let in, what is left written down, and whom it waits for."""
+"""A real head with a token, and a node beside it with another ebclab: who is let in, and what is left written down."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -163,9 +162,7 @@ def test_a_run_with_the_token_finishes_and_the_token_is_written_nowhere(head: He
     assert TOKEN not in finished.stdout + finished.stderr
 
 
-def test_a_node_whose_workers_have_another_ebclab_is_named_with_both_before_anything_begins(
-    head: Head, tmp_path: Path
-) -> None:
+def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(head: Head, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for package in ("platform/ebclab", "methods/energy_contrast"):
         skip = shutil.ignore_patterns("__pycache__", "cluster_files", "search_spaces")
@@ -174,14 +171,27 @@ def test_a_node_whose_workers_have_another_ebclab_is_named_with_both_before_anyt
         file.write("# an older wheel\n")
     runs = tmp_path / "runs"
     runs.mkdir()
-    there = {"runtime_env": {"env_vars": {"PYTHONPATH": str(other)}}}
-    refused = _ebclab(head, runs, RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(there))
+    node = f"--block --num-cpus=1 --address={head.address}"
+    with _started(node, head.environment(PYTHONPATH=str(other))):
+        give_up = time.monotonic() + 400
+        while _nodes(head) < 2:
+            assert time.monotonic() < give_up, "the node did not come up"
+            time.sleep(1)
+        refused = _ebclab(head, runs)
     assert refused.returncode == 2
     (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
     assert sentence.startswith("error: node ")
     assert sentence.count("ebclab 0.1.0 (") == 1
     assert sentence.endswith("where the command runs; install the same wheel and constraints.txt on every node")
     assert list(runs.iterdir()) == []
+
+
+def _nodes(head: Head) -> int:
+    """Return how many nodes are alive."""
+    code = "import ray; ray.init(log_to_driver=False); print('alive', sum(node['Alive'] for node in ray.nodes()))"
+    environment = head.environment(RAY_ADDRESS=head.address)
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    return int(output.stdout.rpartition("alive ")[2] or 0)
 
 
 def test_a_spot_machine_shows_the_token_unasked(head: Head, metadata: Any, tmp_path: Path) -> None:
