@@ -23,7 +23,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
+from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
@@ -101,11 +101,10 @@ def pretrain(
         weights = read_initial_weights(config.init.weights, config.init.digest)
     spec = RunSpec(run, config, method_class, images, tuple(sys.argv), weights)
     train = _train_on_workers if config.resources.workers else _train_here
-    summary = RunSummary.of_mapping(train(spec, display or choose_display()), run.address)
-    return RunResult(run.path, summary, was_finished=False, address=run.address)
+    return RunResult(run.path, train(spec, display or choose_display()), was_finished=False, address=run.address)
 
 
-def _train_here(spec: RunSpec, display: Display) -> dict[str, Any]:
+def _train_here(spec: RunSpec, display: Display) -> RunSummary:
     """Train in this process."""
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
@@ -113,10 +112,10 @@ def _train_here(spec: RunSpec, display: Display) -> dict[str, Any]:
     display.note(delivery_of(spec.config, spec.method_class, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
     with claim(spec.run, spec.config) as syncer, LogEvents(spec.run.metrics):
-        return train_rank(spec, prepared, assignment, display, StopFlag(), syncer)
+        return lead_rank(spec, prepared, assignment, display, StopFlag(), syncer)
 
 
-def _train_on_workers(spec: RunSpec, display: Display) -> dict[str, Any]:
+def _train_on_workers(spec: RunSpec, display: Display) -> RunSummary:
     """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
         raise UserError(

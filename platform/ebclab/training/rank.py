@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
@@ -73,7 +72,7 @@ class DeviceAssignment:
 
 def train_rank(
     spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
-) -> dict[str, Any]:
+) -> RunSummary | None:
     """Start or continue a run on this rank and train to its end.
 
     Args:
@@ -85,7 +84,7 @@ def train_rank(
         syncer: Brings what rank 0 writes to the run's store.
 
     Returns:
-        The content of result.json; on ranks other than 0 an empty dict.
+        The content of result.json; None on ranks other than 0.
 
     Raises:
         UserError: The run cannot go on from the content of its folder.
@@ -93,16 +92,16 @@ def train_rank(
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     if prepared.training.ranks.rank == 0:
-        return _lead(spec, prepared, assignment, display, stop, syncer)
+        return lead_rank(spec, prepared, assignment, display, stop, syncer)
     record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
     _train(spec, prepared, None, _rollback(spec, prepared, record, None))
-    return {}
+    return None
 
 
-def _lead(
+def lead_rank(
     spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
-) -> dict[str, Any]:
-    """Train as rank 0, which writes the run folder."""
+) -> RunSummary:
+    """Do what ``train_rank`` does, as rank 0, which writes the run folder."""
     training, began = prepared.training, time.monotonic()
     with SummaryWriter(str(spec.run.path / "tensorboard")) as writer:
         _show_memory(prepared, display)
@@ -132,9 +131,9 @@ def _lead(
                 _train(spec, prepared, recorder, rollback)
         finally:
             display.stop()
-        result = _result(recorder, prepared)
-        atomic.write_json(spec.run.result_path, result)
-        return result
+        summary = _summary(recorder, prepared)
+        atomic.write_json(spec.run.result_path, summary.to_mapping())
+        return summary
 
 
 def _show_memory(prepared: Prepared, display: Display) -> None:
@@ -210,8 +209,7 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
     )
 
 
-def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
-    """Return the content of result.json."""
+def _summary(recorder: Recorder, prepared: Prepared) -> RunSummary:
     config, training = recorder.config, prepared.training
     newest = checkpoint.latest_path(recorder.run.checkpoints)
     rate = training.images_per_second.summary()
@@ -233,7 +231,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
         parameters=sum(p.numel() for p in training.method.encoder.parameters()),
         checkpoint=str(newest.relative_to(recorder.run.path)) if newest else None,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    ).to_mapping()
+    )
 
 
 def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:

@@ -91,6 +91,6 @@ def test_a_worker_with_other_versions_returns_the_sentence_and_exit_code_2_befor
     spec = RunSpec(RunFolder(tmp_path), config, METHODS["simclr"], None, ("test",))
     elsewhere = Origin("the-head", {**versions_here(), "ebclab": "0.0.9 (bbbbbbbb)"})
     told = worker.train_on_worker(spec, Placement((1,), 1.0, 0), elsewhere)
-    assert told["exit_code"] == 2
-    assert "got 0.0.9 (bbbbbbbb) where the command runs" in told["text"]
+    assert told.exit_code == 2
+    assert "got 0.0.9 (bbbbbbbb) where the command runs" in told.text
     assert list(tmp_path.iterdir()) == []

@@ -30,20 +30,21 @@ from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_optio
 from ebclab.encoders import has_batch_norm
 from ebclab.errors import EbclabError, TrainingError
 from ebclab.hardware import resolve_device
+from ebclab.runs.summary import RunSummary
 from ebclab.training.display import Display
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train.elastic import ElasticPolicy
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of
-from ebclab.training.ray_train.worker import REFUSAL, StreamPart, train_on_worker
+from ebclab.training.ray_train.worker import REFUSAL, StreamPart, WorkerOutcome, train_on_worker
 from ebclab.training.setup import requirements_of
 from energy_contrast.method import Requirements
 
 _RESIZE_SECONDS = 60.0  # between two looks of an elastic run for CPUs or GPUs that came or went
 
 
-def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
+def launch(spec: RunSpec, display: Display) -> RunSummary:
     """Train ``spec`` on as many workers as its settings say and return the content of result.json.
 
     An instance of Ray that this process has joined already is used and left running.
@@ -75,13 +76,12 @@ def launch(spec: RunSpec, display: Display) -> dict[str, Any]:
         trainer = _Trainer(spec, placement, stream)
         try:
             with spec.run.downloading(spec.run.metrics.path.name), on_drain(partial(_save_now, spec, display)):
-                outcome = watch(trainer.fit, follower, spec.run.stop).return_value
+                outcome: WorkerOutcome = watch(trainer.fit, follower, spec.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
             raise (head.lost() or _failure(spec, error)) from error
-    if outcome["exit_code"]:
-        raise raised_elsewhere(outcome["exit_code"], outcome["text"])
-    result: dict[str, Any] = outcome["result"]
-    return result
+    if outcome.summary is None:
+        raise raised_elsewhere(outcome.exit_code, outcome.text)
+    return outcome.summary
 
 
 def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:
@@ -123,7 +123,7 @@ def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placemen
     return placement
 
 
-def _train_on_stream(spec: RunSpec, placement: Placement, origin: Origin, stream: Any) -> dict[str, Any]:
+def _train_on_stream(spec: RunSpec, placement: Placement, origin: Origin, stream: Any) -> WorkerOutcome:
     """Train in a worker on its shard of a stream; ``stream`` is a reference to the stream in Ray's object store."""
     return train_on_worker(spec, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
 

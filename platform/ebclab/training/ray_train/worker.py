@@ -15,6 +15,7 @@ from ebclab.errors import DataError, EbclabError, UserError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import NEEDED
 from ebclab.runs.metrics_log import LogEvents
+from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.sync import NoSync
 from ebclab.training.display import SilentDisplay
@@ -44,9 +45,24 @@ class StreamPart:
     shard: Any
 
 
+@dataclass(frozen=True)
+class WorkerOutcome:
+    """How a worker's part of a run ended.
+
+    Attributes:
+        exit_code: 0, or the exit code of the error that ended it.
+        text: The error's sentence for the user; empty without one.
+        summary: The run's result, from rank 0 of a finished run.
+    """
+
+    exit_code: int
+    text: str = ""
+    summary: RunSummary | None = None
+
+
 def train_on_worker(
     spec: RunSpec, placement: Placement, origin: Origin, part: StreamPart | None = None
-) -> dict[str, Any]:
+) -> WorkerOutcome:
     """Train the rank that torch's process group gives to this process.
 
     Args:
@@ -56,7 +72,7 @@ def train_on_worker(
         part: This worker's part of the stream; None where images are resident.
 
     Returns:
-        An exit code with a result, or with a sentence for the user. Errors of ebclab are returned, not raised, because
+        How it ended. Errors of ebclab are returned, not raised, because
         Ray would restart the workers and they would fail again.
 
     Raises:
@@ -67,8 +83,7 @@ def train_on_worker(
     spec = replace(spec, run=spec.run.of("worker"))
     refusal = spec.run.signal(REFUSAL)
     if text := refusal.read():
-        refused: dict[str, Any] = json.loads(text)
-        return refused
+        return WorkerOutcome(**json.loads(text))
     try:
         assignment, prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
         who = {
@@ -84,19 +99,19 @@ def train_on_worker(
             LogEvents(spec.run.metrics, active=is_first),
             spec.run.sync() if is_first else nullcontext(NoSync()) as syncer,
         ):
-            result = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop, syncer)
+            summary = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop, syncer)
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)
-        refusal.write(json.dumps(_refused(error)).encode())
+        refusal.write(json.dumps({"exit_code": error.exit_code, "text": str(error)}).encode())
         raise RuntimeError(str(error)) from error
     except EbclabError as error:
         return _refused(error)
-    return {"exit_code": 0, "result": result}
+    return WorkerOutcome(0, summary=summary)
 
 
-def _refused(error: EbclabError) -> dict[str, Any]:
-    return {"exit_code": error.exit_code, "text": str(error)}
+def _refused(error: EbclabError) -> WorkerOutcome:
+    return WorkerOutcome(error.exit_code, str(error))
 
 
 def _prepared(
