@@ -14,9 +14,14 @@ import ebclab
 from ebclab.config import compose
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
 from ebclab.training.display import SilentDisplay
+from ebclab.training.health.record import HealthRecord
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
+from ebclab.training.rollback import RollbackController
+from ebclab.training.setup import prepare
+from energy_contrast.energy_based.vem_bank import VemLangevin
 
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
@@ -144,3 +149,21 @@ def test_a_best_checkpoint_of_a_time_that_was_undone_is_forgotten(tmp_path: Path
     found = checkpoint.load(healed.path / "checkpoints", "best")
     assert found is not None
     assert found.step == healed.result["best"]["step"]
+
+
+def test_a_step_that_was_lowered_since_the_checkpoint_gets_smaller_still(tmp_path: Path) -> None:
+    config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32"])
+    training = prepare(config, torch.device("cpu"), None, VemLangevin).training
+    method, record = training.method, HealthRecord()
+    state = {**training.state(), "health": record.to_plain()}
+    saved = checkpoint.Checkpoint(2, {"healthy": True}, method.state_dict(), state, {})
+    checkpoint.save(tmp_path / "checkpoints", "last", saved)
+    training.step, record.step_scale = 6, 0.5
+    method.scale_step(0.5)
+    rollback = RollbackController(RunFolder(tmp_path), training, record, None, "act")
+    rollback.add({"loss": float("nan")})
+    assert not rollback.end_epoch()
+    assert training.step == 2
+    assert record.step_scale == method.step_scale.item() == 0.5 * 0.25
+    (event,) = record.events
+    assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 6, 2, 0.125)
