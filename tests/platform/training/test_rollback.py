@@ -23,6 +23,8 @@ from ebclab.training.loop import Observer, Training
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
 from ebclab.training.rollback import RollbackController
+from ebclab.training.setup import prepare
+from energy_contrast.energy_based.vem_bank import VemLangevin
 from energy_contrast.method import Batch, Method, StepOutput
 
 TINY = [
@@ -200,3 +202,21 @@ def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_ste
     observer: Any = None  # nothing is logged here
     assert controller.train(observer)  # both times it goes back to the checkpoint whose scale is 1
     assert scales == [(0, 1, 1), (2, 1 / 4, 1 / 4), (2, 1 / 16, 1 / 16)]
+
+
+def test_a_step_that_was_lowered_since_the_checkpoint_gets_smaller_still(tmp_path: Path) -> None:
+    config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32"])
+    training = prepare(config, torch.device("cpu"), None, VemLangevin).training
+    method, record = training.method, HealthRecord()
+    state = {**training.state(), "health": record.to_plain()}
+    saved = checkpoint.Checkpoint(2, {"healthy": True}, method.state_dict(), state, {})
+    checkpoint.save(tmp_path / "checkpoints", "last", saved)
+    training.step, record.step_scale = 6, 0.5
+    method.scale_step(0.5)
+    rollback = RollbackController(RunFolder(tmp_path), training, record, None, "act")
+    rollback.add({"loss": float("nan")})
+    assert not rollback.end_epoch()
+    assert training.step == 2
+    assert record.step_scale == method.step_scale.item() == 0.5 * 0.25
+    (event,) = record.events
+    assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 6, 2, 0.125)
