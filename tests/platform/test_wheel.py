@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -46,7 +47,8 @@ def test_the_wheel_works_beside_the_dependencies_alone(wheel: Path, tmp_path: Pa
     (site / "dependencies.pth").write_text(_site_packages_of_this_python())
     code = "import ebclab, ebclab.config, importlib.resources as r; print(ebclab.__file__); \
 print(sorted(p.name for p in r.files('ebclab').joinpath('recipes').iterdir() if p.name.endswith('.yaml')))"
-    result = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path, env=alone)
     assert str(site) in result.stdout
     assert "digits-demo.yaml" in result.stdout
     shown = subprocess.run(

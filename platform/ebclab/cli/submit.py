@@ -72,11 +72,13 @@ def _submit(
     ebclab: Any, command: list[str], address: str | None, name: str | None, wheel: Path | None, *, detach: bool
 ) -> None:
     """Check a command line, send it with its files and the code, and follow the job."""
+    from ebclab.cluster.token import send_token
     from ebclab.submission.code import stage_code
     from ebclab.submission.command import FILES, entrypoint, new_id, require_id, require_verb, stage_files
 
     verb = require_verb(command)
     job_id = require_id(name) if name is not None else new_id(verb)
+    send_token(os.environ)  # now: checking a sweep imports Ray, which reads the mode then
     for note in notes_on(ebclab, command):
         _note(note)
     with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:

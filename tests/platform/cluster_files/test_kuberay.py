@@ -115,6 +115,7 @@ def test_a_job_leaves_nothing_running_and_cannot_run_for_ever() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_job_runs_a_command_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
     from ebclab.cli import main
 
