@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import os
 import subprocess
 import sys
 import venv
