@@ -97,7 +97,7 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
     run.result_path.unlink(missing_ok=True)
     syncer.push()  # before the settings: an old result must never stand beside new settings
     atomic.write_text(run.config_path, to_yaml(config))
-    run.checkpoints.mkdir(exist_ok=True)
+    atomic.make_folder(run.checkpoints)
     if config.resources.workers:
         syncer.hand_over()
     else:
