@@ -6,7 +6,7 @@ interval and not the run. The newest healthy one stays too: an unhealthy run goe
 
 A checkpoint is never written over. Where a step is saved again, because the run went back to it, the new one is
 ``last-<step>.001`` and replaces the old one when it is whole: at every moment the folder holds a whole checkpoint.
-Hidden folders are what killed writes and removals left; nobody reads them, and the next save removes them.
+Hidden folders are what killed writes and removals left; nobody reads them, and the next launch or save removes them.
 
     manifest.json        format, step, what the weights expect as input, and the SHA-256 of every file below
     model.safetensors    the method's state_dict (encoder, heads, queues)
@@ -79,7 +79,7 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
         target = before[0]
     else:
         target = _new_name(folder, kind, checkpoint.step, before)
-        atomic.remove_leftovers(folder, "*-*")
+        tidy(folder)
         try:
             with atomic.new_folder(target) as aside:
                 _write(aside, kind, checkpoint)
@@ -88,6 +88,11 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
     for path in _outlived(folder, kind, target):
         atomic.remove_folder(path)
     return target
+
+
+def tidy(folder: Path) -> None:
+    """Remove the hidden folders that killed writes and removals left; no other process may write into ``folder``."""
+    atomic.remove_leftovers(folder, "*-*")
 
 
 def step_of(path: Path) -> int:
@@ -225,7 +230,7 @@ def _holds(path: Path, checkpoint: Checkpoint) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     model = hashlib.sha256(to_bytes(_packed(checkpoint.model))).hexdigest()
-    return manifest["files"] == {MODEL: model} and manifest["facts"] == json.loads(json.dumps(checkpoint.facts))
+    return bool(manifest["files"] == {MODEL: model} and manifest["facts"] == json.loads(json.dumps(checkpoint.facts)))
 
 
 def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:

@@ -98,6 +98,7 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
     syncer.push()  # before the settings: an old result must never stand beside new settings
     atomic.write_text(run.config_path, to_yaml(config))
     atomic.make_folder(run.checkpoints)
+    checkpoint.tidy(run.checkpoints)
     if config.resources.workers:
         syncer.hand_over()
     else:

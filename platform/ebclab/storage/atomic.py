@@ -78,6 +78,7 @@ def remove_folder(path: Path) -> None:
     """Remove a folder: no reader ever finds it with a part of its files. What cannot be removed stays."""
     with suppress(OSError):
         shutil.rmtree(set_aside(path))
+        sync_path(path.parent)
 
 
 def remove_leftovers(folder: Path, name: str) -> None:

@@ -177,6 +177,7 @@ class Recorder:
         """
         if not kinds:
             return
+        self.run.metrics.sync()  # a checkpoint never comes before the records behind it
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
         if on_notice:
