@@ -8,7 +8,7 @@ A checkpoint is never written over. Where a step is saved again, because the run
 ``last-<step>.001`` and replaces the old one when it is whole: at every moment the folder holds a whole checkpoint.
 Hidden folders are what killed writes and removals left; nobody reads them, and the next launch or save removes them.
 
-    manifest.json        format, step, what the weights expect as input, and the SHA-256 of every file below
+    manifest.json        format, step, what the weights expect as input, the SHA-256 of every file below and its own
     model.safetensors    the method's state_dict (encoder, heads, queues)
     state.pt             optimizer, generator and counters            (``last`` only; read with weights_only=True)
     memory-<name>.safetensors                                         (``last`` only; one per Method.memories entry)
@@ -35,6 +35,8 @@ from torch import Tensor
 
 from ebclab.errors import RunError
 from ebclab.storage import atomic
+from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.mirror import MANIFEST
 
 FORMAT = 1
 LAST_KEPT = 2
@@ -184,8 +186,8 @@ def _newest_healthy(folder: Path) -> Path | None:
 def _healthy(path: Path) -> bool:
     """Return whether a checkpoint can be read and its run was healthy; without a word on health, it was."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = _read_manifest(path, "")
+    except (OSError, ValueError, KeyError, RunError):
         return False
     return bool(manifest["facts"].get("healthy", True))
 
@@ -244,17 +246,34 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
             (aside / f"memory-{name}.safetensors").write_bytes(to_bytes(_packed(memory)))
     files = {path.name: _digest(path) for path in sorted(aside.iterdir())}
     manifest = {"format": FORMAT, "step": checkpoint.step, "facts": checkpoint.facts, "files": files}
-    (aside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    (aside / MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=2) + "\n", encoding="utf-8")
 
 
-def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after comparing every file with its checksum."""
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+def _read_manifest(path: Path, where: str) -> dict[str, Any]:
+    """Return the manifest of a checkpoint after comparing it with its own checksum and with the folder's name.
+
+    Raises:
+        ValueError: It was changed, or is that of another step.
+        RunError: It was written by a newer version.
+    """
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    try:
+        require_checksum(manifest)
+    except ValueError as error:
+        raise ValueError(f"{MANIFEST}: {error}") from error
     if manifest["format"] > FORMAT:
         raise RunError(
             f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {manifest['format']}; "
             f"this version reads up to {FORMAT}"
         )
+    if manifest["step"] != step_of(path):
+        raise ValueError(f"{MANIFEST}: it is that of another step, got {manifest['step']}")
+    return manifest
+
+
+def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
+    """Return the manifest of a checkpoint after comparing every file with its checksum."""
+    manifest = _read_manifest(path, where)
     for name, digest in manifest["files"].items():
         if _digest(path / name) != digest:
             raise ValueError(f"{name} does not match its checksum")

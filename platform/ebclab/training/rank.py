@@ -24,7 +24,6 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import BestScore, RunSummary, Throughput
-from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord
@@ -133,8 +132,8 @@ def _lead(
         finally:
             display.stop()
         result = _result(recorder, prepared)
-        atomic.write_json(spec.run.result_path, result)
-        return result
+        result.write(spec.run.result_path)
+        return result.to_mapping()
 
 
 def _show_memory(prepared: Prepared, display: Display) -> None:
@@ -210,8 +209,8 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
     )
 
 
-def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
-    """Return the content of result.json."""
+def _result(recorder: Recorder, prepared: Prepared) -> RunSummary:
+    """Return what the run has found."""
     config, training = recorder.config, prepared.training
     newest = checkpoint.latest_path(recorder.run.checkpoints)
     rate = training.images_per_second.summary()
@@ -233,7 +232,7 @@ def _result(recorder: Recorder, prepared: Prepared) -> dict[str, Any]:
         parameters=sum(p.numel() for p in training.method.encoder.parameters()),
         checkpoint=str(newest.relative_to(recorder.run.path)) if newest else None,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    ).to_mapping()
+    )
 
 
 def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:

@@ -240,7 +240,8 @@ def test_an_event_is_on_the_disk_before_it_is_applied_or_sent(path: Path, disk: 
     log.append("trial", trial="a", epochs=10, **FACTS)
     first, second = path.read_bytes().splitlines(keepends=True)
     assert disk.events == [
-        (what, path.name, content) for content in (first, first + second) for what in ("sync", "push")
+        *(("sync", path.name, first), ("sync", ".", b""), ("push", path.name, first)),  # and the name of a new file
+        *((what, path.name, first + second) for what in ("sync", "push")),
     ]
 
 
