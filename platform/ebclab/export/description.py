@@ -16,6 +16,7 @@ from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
+from ebclab.storage.checksum import require_checksum, with_checksum
 
 FORMAT_VERSION = 1
 
@@ -69,8 +70,8 @@ class EncoderDescription:
             return new_encoder(self.architecture, self.in_channels, self.input_size)
 
     def to_json(self) -> str:
-        """Return the text of `encoder.json`."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        """Return the text of `encoder.json`, with a checksum of its content."""
+        return json.dumps(with_checksum(asdict(self)), indent=2) + "\n"
 
 
 def describe(
@@ -104,6 +105,10 @@ def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
         raise UserError(f"{path}: cannot be read ({error}); export the encoder again") from error
     if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
         raise UserError(f"{path}: has no format_version, so it does not describe an encoder of ebclab")
+    try:
+        require_checksum(content)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}; export the encoder again") from error
     version = content["format_version"]
     if version > FORMAT_VERSION:
         raise UserError(

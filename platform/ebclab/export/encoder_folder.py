@@ -23,7 +23,7 @@ from ebclab.errors import ConfigError, UserError
 from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
 from ebclab.export.formats import Comparison, Format, convert, stand_in
-from ebclab.export.place import CARD, refuse_occupied, replaced_folder
+from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
 
 
 class LoadedEncoder(NamedTuple):
@@ -100,7 +100,7 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
     Raises:
         UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device is absent.
     """
-    folder = Path(path).expanduser()
+    folder = present_folder(Path(path).expanduser())
     missing = [name for name in (DESCRIPTION, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise UserError(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ from tempfile import TemporaryDirectory
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
-from ebclab.storage.atomic import new_folder
+from ebclab.storage.atomic import new_folder, remove_folder
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import cache_folder, remote_at
 
@@ -28,6 +26,7 @@ def refuse_occupied(target: Path, overwrite: bool) -> None:
     Raises:
         UserError: It may not be replaced.
     """
+    _put_back(target)
     present = _names_in(target)
     _refuse_encoder(str(target), present, _describes_encoder(target / DESCRIPTION), overwrite)
 
@@ -38,6 +37,7 @@ def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
     Raises:
         UserError: It may not be replaced.
     """
+    _put_back(target)
     present = _names_in(target)
     exports = {name for name in present if (target / name).is_dir() and _is_export(target / name)}
     _refuse_sweep(str(target), present, exports, overwrite)
@@ -141,18 +141,37 @@ def _refuse_sweep(where: str, present: set[str], exports: set[str], overwrite: b
 
 @contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder beside ``target`` to fill and put it in the place of ``target``, which stays whole until then."""
-    retired = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    """Yield a folder beside ``target`` to fill and put it in the place of ``target``, which stays whole until then.
+
+    Between the two renames of the swap ``target`` does not exist: ``present_folder`` finds it, and the next export puts
+    it back.
+    """
     try:
         with new_folder(target) as aside:
             yield aside
             if target.exists():
-                target.rename(retired)
+                target.rename(_retired(target))
     finally:
-        if retired.exists() and target.exists():
-            shutil.rmtree(retired, ignore_errors=True)
-        elif retired.exists():
-            retired.rename(target)
+        _put_back(target)
+
+
+def present_folder(target: Path) -> Path:
+    """Return where the export at ``target`` lies: there, or aside when a process was killed while it replaced it."""
+    retired = _retired(target)
+    return retired if retired.exists() and not target.exists() else target
+
+
+def _put_back(target: Path) -> None:
+    """Undo a swap that ended before the new folder was in its place; remove the old folder when it is."""
+    retired = _retired(target)
+    if retired.exists() and target.exists():
+        remove_folder(retired)
+    elif retired.exists():
+        retired.rename(target)
+
+
+def _retired(target: Path) -> Path:
+    return target.with_name(f".{target.name}.replaced")
 
 
 def _names_in(target: Path) -> set[str]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.listing import room_freed, run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
+from ebclab.storage import atomic
 from ebclab.storage.lock import is_running, kept_free
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 
-_GOES = ("last-*", "best-*")  # not kept-*: the user asked for those
+_GOES = ("last-*", "best-*", ".last-*", ".best-*", ".kept-*")  # not kept-*: the user asked for those
 _log = logging.getLogger("ebclab.sweeps")
 
 
@@ -65,7 +66,7 @@ def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
             freed += room_freed(paths)
             for path in paths:
                 try:
-                    shutil.rmtree(path)
+                    shutil.rmtree(path if path.name.startswith(".") else atomic.set_aside(path))
                 except OSError as error:
                     raise RunError(f"{path}: cannot be removed, got {error.strerror or error}") from error
     return freed, busy

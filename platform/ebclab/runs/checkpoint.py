@@ -4,7 +4,11 @@
 interval and not the run. The newest healthy one stays too: an unhealthy run goes back to it. ``best-<step>`` and
 ``kept-<step>`` hold the model alone.
 
-    manifest.json        format, step, what the weights expect as input, and the SHA-256 of every file below
+A checkpoint is never written over. Where a step is saved again, because the run went back to it, the new one is
+``last-<step>.001`` and replaces the old one when it is whole: at every moment the folder holds a whole checkpoint.
+Hidden folders are what killed writes and removals left; nobody reads them, and the next launch or save removes them.
+
+    manifest.json        format, step, what the weights expect as input, the SHA-256 of every file below and its own
     model.safetensors    the method's state_dict (encoder, heads, queues)
     state.pt             optimizer, generator and counters            (``last`` only; read with weights_only=True)
     memory-<name>.safetensors                                         (``last`` only; one per Method.memories entry)
@@ -18,7 +22,7 @@ import io
 import json
 import logging
 import pickle
-import shutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +35,16 @@ from torch import Tensor
 
 from ebclab.errors import RunError
 from ebclab.storage import atomic
+from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.mirror import MANIFEST
 
 FORMAT = 1
 LAST_KEPT = 2
 Kind = Literal["last", "best", "kept"]
+MODEL = "model.safetensors"
 T = TypeVar("T")
+
+_NAME = re.compile(r"(?:last|best|kept)-(?P<step>\d+)(?:\.(?P<generation>\d+))?")
 
 _log = logging.getLogger("ebclab.training")
 
@@ -60,26 +69,37 @@ class Checkpoint:
 
 
 def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
-    """Write ``checkpoint`` into ``folder`` and remove the older ones that it replaces.
+    """Write ``checkpoint`` into ``folder`` and remove the older ones that it replaces; return its path.
+
+    An equal one of kind ``best`` or ``kept`` that a killed launch of the run has saved stays as it is.
 
     Raises:
         RunError: The disk is full or the folder cannot be written; older checkpoints are untouched.
     """
-    target = folder / f"{kind}-{checkpoint.step:010d}"
-    try:
-        if target.exists():
-            shutil.rmtree(target)
-        with atomic.new_folder(target) as aside:
-            _write(aside, kind, checkpoint)
-    except OSError as error:
-        raise RunError(_save_failure(target, error)) from error
-    if kind != "kept":
-        old = _of_kind(folder, kind)[LAST_KEPT if kind == "last" else 1 :]
-        needed = _newest_healthy(folder) if kind == "last" else None
-        for path in old:
-            if path != needed:
-                shutil.rmtree(path, ignore_errors=True)
+    before = [path for path in _of_kind(folder, kind) if step_of(path) == checkpoint.step]
+    if kind != "last" and before and _holds(before[0], checkpoint):
+        target = before[0]
+    else:
+        target = _new_name(folder, kind, checkpoint.step, before)
+        tidy(folder)
+        try:
+            with atomic.new_folder(target) as aside:
+                _write(aside, kind, checkpoint)
+        except OSError as error:
+            raise RunError(_save_failure(target, error)) from error
+    for path in _outlived(folder, kind, target):
+        atomic.remove_folder(path)
     return target
+
+
+def tidy(folder: Path) -> None:
+    """Remove the hidden folders that killed writes and removals left; no other process may write into ``folder``."""
+    atomic.remove_leftovers(folder, "*-*")
+
+
+def step_of(path: Path) -> int:
+    """Return the step in the name of a checkpoint folder."""
+    return _place(path)[0]
 
 
 def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | None:
@@ -113,10 +133,15 @@ def load_healthy(folder: Path, where: str = "") -> Checkpoint | None:
 
 def forget_after(folder: Path, step: int) -> None:
     """Remove ``last`` and ``best`` checkpoints of later steps than ``step``, because the run has gone back."""
-    for kind in ("last", "best"):
-        for path in _of_kind(folder, kind):
-            if int(path.name.rpartition("-")[2]) > step:
-                shutil.rmtree(path, ignore_errors=True)
+    kinds: tuple[Kind, ...] = ("last", "best")
+    for path in (path for kind in kinds for path in _of_kind(folder, kind)):
+        if step_of(path) > step:
+            atomic.remove_folder(path)
+
+
+def holds(folder: Path, kind: Kind, step: int) -> bool:
+    """Return whether ``folder`` has a checkpoint of ``kind`` after ``step`` steps, without opening it."""
+    return any(step_of(path) == step for path in _of_kind(folder, kind))
 
 
 def newest_step(folder: Path, where: str = "") -> int:
@@ -161,20 +186,58 @@ def _newest_healthy(folder: Path) -> Path | None:
 def _healthy(path: Path) -> bool:
     """Return whether a checkpoint can be read and its run was healthy; without a word on health, it was."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = _read_manifest(path, "")
+    except (OSError, ValueError, KeyError, RunError):
         return False
     return bool(manifest["facts"].get("healthy", True))
 
 
 def _of_kind(folder: Path, kind: Kind) -> list[Path]:
     """Return the checkpoint folders of one kind, newest first."""
-    return sorted(folder.glob(f"{kind}-*"), reverse=True) if folder.is_dir() else []
+    paths = [path for path in folder.glob(f"{kind}-*") if _NAME.fullmatch(path.name)]
+    return sorted(paths, key=_place, reverse=True)
+
+
+def _place(path: Path) -> tuple[int, int]:
+    """Return the step in a checkpoint's name, and how often that step had been saved before."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path}: is not the name of a checkpoint")
+    return int(match["step"]), int(match["generation"] or 0)
+
+
+def _new_name(folder: Path, kind: Kind, step: int, before: list[Path]) -> Path:
+    """Return a path at which no checkpoint lies; ``before`` are those of the same step, newest first."""
+    name = f"{kind}-{step:010d}"
+    return folder / (f"{name}.{_place(before[0])[1] + 1:03d}" if before else name)
+
+
+def _outlived(folder: Path, kind: Kind, saved: Path) -> list[Path]:
+    """Return the checkpoints of ``kind`` that nothing needs now that ``saved`` is there."""
+    others = [path for path in _of_kind(folder, kind) if path != saved]
+    again = [path for path in others if step_of(path) == step_of(saved)]
+    if kind == "kept":
+        return again
+    if kind == "best":
+        return others
+    needed = _newest_healthy(folder)
+    older = [path for path in others if step_of(path) < step_of(saved)]
+    return again + [path for path in older[LAST_KEPT - 1 :] if path != needed]
+
+
+def _holds(path: Path, checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint that holds the model alone is sound and equal to ``checkpoint``."""
+    try:
+        manifest = _sound_manifest(path, "")
+    except (OSError, ValueError, KeyError):
+        return False
+    model = hashlib.sha256(to_bytes(_packed(checkpoint.model))).hexdigest()
+    return bool(manifest["files"] == {MODEL: model} and manifest["facts"] == json.loads(json.dumps(checkpoint.facts)))
 
 
 def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     """Write the files of a checkpoint into ``aside`` as plain bytes, so that a full disk raises OSError."""
-    (aside / "model.safetensors").write_bytes(to_bytes(_packed(checkpoint.model)))
+    (aside / MODEL).write_bytes(to_bytes(_packed(checkpoint.model)))
     if kind == "last":
         state = io.BytesIO()
         torch.save(checkpoint.state, state)
@@ -183,17 +246,34 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
             (aside / f"memory-{name}.safetensors").write_bytes(to_bytes(_packed(memory)))
     files = {path.name: _digest(path) for path in sorted(aside.iterdir())}
     manifest = {"format": FORMAT, "step": checkpoint.step, "facts": checkpoint.facts, "files": files}
-    (aside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    (aside / MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=2) + "\n", encoding="utf-8")
 
 
-def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after comparing every file with its checksum."""
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+def _read_manifest(path: Path, where: str) -> dict[str, Any]:
+    """Return the manifest of a checkpoint after comparing it with its own checksum and with the folder's name.
+
+    Raises:
+        ValueError: It was changed, or is that of another step.
+        RunError: It was written by a newer version.
+    """
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    try:
+        require_checksum(manifest)
+    except ValueError as error:
+        raise ValueError(f"{MANIFEST}: {error}") from error
     if manifest["format"] > FORMAT:
         raise RunError(
             f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {manifest['format']}; "
             f"this version reads up to {FORMAT}"
         )
+    if manifest["step"] != step_of(path):
+        raise ValueError(f"{MANIFEST}: it is that of another step, got {manifest['step']}")
+    return manifest
+
+
+def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
+    """Return the manifest of a checkpoint after comparing every file with its checksum."""
+    manifest = _read_manifest(path, where)
     for name, digest in manifest["files"].items():
         if _digest(path / name) != digest:
             raise ValueError(f"{name} does not match its checksum")
@@ -207,7 +287,7 @@ def _read(path: Path, where: str) -> Checkpoint:
     return Checkpoint(
         step=manifest["step"],
         facts=manifest["facts"],
-        model=load_file(path / "model.safetensors"),
+        model=load_file(path / MODEL),
         state=_read_state(state_path) if state_path.exists() else None,
         memories=memories,
     )

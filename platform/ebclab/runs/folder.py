@@ -23,6 +23,9 @@ from energy_contrast.method import Method
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Kinds of checkpoints that a run needs to go on."""
 
+ERROR = "error.txt"
+"""File in the run folder of a failed trial that holds the traceback."""
+
 
 class RunFolder(Workspace):
     """Paths and files of one run."""

@@ -31,6 +31,12 @@ class MetricsLog:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
 
+    def sync(self) -> None:
+        """Make the records written so far survive a power cut."""
+        if self.path.exists():
+            atomic.sync_path(self.path)
+            atomic.sync_path(self.path.parent)
+
     def records(self) -> list[dict[str, Any]]:
         """Return every whole record, without a last line that a kill cut short."""
         if not self.path.exists():

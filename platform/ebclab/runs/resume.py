@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer
 from energy_contrast.method import Method
@@ -70,11 +70,14 @@ def find(
 
 
 def _holds_something(run: RunFolder) -> bool:
-    """Return whether the folder holds anything visible; empty folders in a local copy do not count."""
-    if not run.path.exists():
-        return False
-    inside = run.path.iterdir() if run.remote is None else (path for path in run.path.rglob("*") if path.is_file())
-    return any(not path.relative_to(run.path).parts[0].startswith(".") for path in inside)
+    """Return whether the folder holds a file that no launch which ended before it wrote its settings can have made.
+
+    Such a launch leaves empty folders and hidden files, and in a sweep the traceback of the trial.
+    """
+    if run.path.is_file():
+        return True
+    files = (path.relative_to(run.path) for path in run.path.rglob("*") if path.is_symlink() or not path.is_dir())
+    return any(str(path) != ERROR and not any(part.startswith(".") for part in path.parts) for path in files)
 
 
 @contextmanager
@@ -97,7 +100,8 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
     run.result_path.unlink(missing_ok=True)
     syncer.push()  # before the settings: an old result must never stand beside new settings
     atomic.write_text(run.config_path, to_yaml(config))
-    run.checkpoints.mkdir(exist_ok=True)
+    atomic.make_folder(run.checkpoints)
+    checkpoint.tidy(run.checkpoints)
     if config.resources.workers:
         syncer.hand_over()
     else:

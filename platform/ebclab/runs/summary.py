@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.storage import atomic
+from ebclab.storage.checksum import require_checksum, with_checksum
 from ebclab.storage.typed_json import typed
 
 _FORMAT = 1
@@ -107,6 +109,10 @@ class RunSummary:
         except ValueError as error:
             raise _not_a_result(where, error) from error
 
+    def write(self, path: Path) -> None:
+        """Write the file at ``path`` in one step, with a checksum of its content."""
+        atomic.write_json(path, with_checksum(self.to_mapping()))
+
     @classmethod
     def read(cls, path: Path, where: str) -> RunSummary:
         """Return the summary in the file at ``path``, which messages call ``where``.
@@ -116,6 +122,7 @@ class RunSummary:
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            require_checksum(content)
         except ValueError as error:
             raise _not_a_result(where, error) from error
         return cls.of_mapping(content, where)

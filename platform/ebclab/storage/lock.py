@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.errors import RunError
+from ebclab.storage import atomic
 
 LOCK = ".lock"
 
@@ -25,7 +26,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
         RunError: The folder cannot be written, or another process holds the lock.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(folder)
         lock = (folder / LOCK).open("a")
     except OSError as error:
         raise RunError(

@@ -15,7 +15,7 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.storage import atomic
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog, finite
+from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run, mean_and_interval, ranked
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, SweepResult, WinnerTest
@@ -67,7 +67,7 @@ def conclude(
         seconds=round(sum(trial.seconds for trial in log.trials.values()), 1),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    atomic.write_json(folder.result, finite(result.to_mapping()))
+    result.write(folder.result)
     return result
 
 

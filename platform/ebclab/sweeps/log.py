@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.storage import atomic
 from ebclab.storage.segmented_log import assembled
 from ebclab.storage.sync import NoSync, Syncer
 from ebclab.sweeps.trial import Epoch, Kind, Trial
@@ -63,11 +64,14 @@ class SweepLog:
         record = {"event": event, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
         line = json.dumps(finite(record), allow_nan=False) + "\n"
         try:
+            is_new = not self.path.exists()
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("\n" + line if self._is_torn else line)
                 self._is_torn = False
                 file.flush()
                 os.fsync(file.fileno())
+            if is_new:
+                atomic.sync_path(self.path.parent)
         except OSError as error:
             raise RunError(f"{self.path}: cannot be written, got {error.strerror or error}") from error
         self._apply(record)

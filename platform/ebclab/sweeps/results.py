@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.storage import atomic
+from ebclab.storage.checksum import require_checksum, with_checksum
 from ebclab.storage.typed_json import typed
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Trial
@@ -263,6 +265,10 @@ class SweepResult:
         except ValueError as error:
             raise _not_a_result(where, error) from error
 
+    def write(self, path: Path) -> None:
+        """Write the file at ``path`` in one step, with a checksum of its content; numbers JSON lacks become text."""
+        atomic.write_json(path, with_checksum(finite(self.to_mapping())))
+
     @classmethod
     def read(cls, path: Path, where: str = "") -> SweepResult:
         """Return the result in the file at ``path``.
@@ -276,6 +282,7 @@ class SweepResult:
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            require_checksum(content)
         except ValueError as error:
             raise _not_a_result(where or str(path), error) from error
         return cls.of_mapping(content, where or str(path))

@@ -23,7 +23,6 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import BestScore, RunSummary, Throughput
-from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord
@@ -132,7 +131,7 @@ def lead_rank(
         finally:
             display.stop()
         summary = _summary(recorder, prepared)
-        atomic.write_json(spec.run.result_path, summary.to_mapping())
+        summary.write(spec.run.result_path)
         return summary
 
 

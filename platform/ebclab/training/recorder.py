@@ -120,7 +120,7 @@ class Recorder:
         """Save the step at which the run stops, unless the epoch's end has just saved it."""
         check_weights(self.training.method, step)
         newest = checkpoint.latest_path(self.run.checkpoints)
-        if newest is None or not newest.name.endswith(f"{step:010d}"):
+        if newest is None or checkpoint.step_of(newest) != step:
             self.save(step // self.training.data.num_batches, "last")
 
     def should_stop(self) -> bool:
@@ -138,7 +138,7 @@ class Recorder:
         The best value counts only while its checkpoint exists: a later one may have replaced it.
         """
         self._recall(saved)
-        if self.best and not any(self.run.checkpoints.glob(f"best-*{self.best['step']}")):
+        if self.best and not checkpoint.holds(self.run.checkpoints, "best", self.best["step"]):
             self.best = {}
 
     def forget_checkpoints_after(self, step: int) -> None:
@@ -177,6 +177,7 @@ class Recorder:
         """
         if not kinds:
             return
+        self.run.metrics.sync()  # a checkpoint never comes before the records behind it
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
         if on_notice:

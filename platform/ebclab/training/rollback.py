@@ -129,13 +129,14 @@ class RollbackController:
         self._scale_step(scale / record.step_scale)
         event = record.add_event(decision, step, acted=True, to_step=to_step, step_scale=record.step_scale)
 
-        # 3. rank 0: checkpoints and measurements of the undone steps go, and a checkpoint marks where training goes on
+        # 3. rank 0: a checkpoint marks where training goes on; then checkpoints and measurements of the undone steps go
+        # (a launch that was killed in between goes on from one of these and makes the same decision again)
         def undo(recorder: Recorder) -> None:
-            checkpoint.forget_after(self._run.checkpoints, to_step)
             recorder.return_to(healthy)
-            self._run.metrics.forget_after(to_step)
             recorder.write_health(event)
             recorder.save(to_step // training.data.num_batches, "last")
+            recorder.forget_checkpoints_after(to_step)
+            self._run.metrics.forget_after(to_step)
 
         self._on_rank_0(undo)
 

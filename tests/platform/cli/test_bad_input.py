@@ -126,6 +126,7 @@ def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: P
     manifest = next((finished / "checkpoints").glob("last-*4")) / "manifest.json"
     facts = json.loads(manifest.read_text())
     facts["facts"]["data_digest"] = "0" * 16
+    del facts["digest"]  # as an older version wrote it
     manifest.write_text(json.dumps(facts))
     outcome = ebclab("pretrain", "flatclr", "--epochs", "3", "--name", "done", *TINY)
     assert outcome.code == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kill_points import LOSSES, Loss, killed_everywhere
 from safetensors.torch import load_file
 from torch import nn
 
@@ -215,3 +216,37 @@ def test_a_failure_half_way_leaves_the_earlier_export_whole(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (folder / "README.md").read_text().startswith("# first\n")
     load_encoder(folder)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_export_that_is_replaced_is_whole_at_every_moment(tmp_path: Path, loss: Loss) -> None:
+    old, new = trained(SMALL, 1), trained(SMALL, 1)
+    with torch.no_grad():
+        next(new.parameters()).add_(1.0)
+    first = [next(encoder.parameters()).flatten()[0].item() for encoder in (old, new)]
+    seen = []
+    for folder in killed_everywhere(
+        tmp_path,
+        lambda folder: save(folder / "out", old),
+        lambda folder: save(folder / "out", new, overwrite=True),
+        loss,
+    ):
+        found = load_encoder(folder / "out").encoder
+        seen.append(first.index(next(found.parameters()).flatten()[0].item()))
+        with pytest.raises(UserError, match="already holds an exported encoder"):
+            save(folder / "out", new)
+        save(folder / "out", new, overwrite=True)
+        assert {path.name for path in (folder / "out").iterdir()} == FILES
+        assert not (folder / ".out.replaced").exists()
+    assert seen == sorted(seen)
+    assert set(seen) == {0, 1}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_new_export_is_whole_or_absent(tmp_path: Path, loss: Loss) -> None:
+    encoder = trained(SMALL, 1)
+    for folder in killed_everywhere(tmp_path, lambda folder: None, lambda folder: save(folder / "out", encoder), loss):
+        if (folder / "out").exists():
+            load_encoder(folder / "out")
+        else:
+            save(folder / "out", encoder)

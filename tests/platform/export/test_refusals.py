@@ -12,6 +12,7 @@ from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
 from ebclab.export import CardFacts, load_encoder, save_encoder
+from ebclab.export.description import read_description
 from energy_contrast.networks import build_encoder
 
 
@@ -30,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def edit(path: Path, change: Callable[[dict], object]) -> None:
     content = json.loads(path.read_text())
+    content.pop("digest", None)  # as older versions wrote it
     change(content)
     path.write_text(json.dumps(content))
 
@@ -127,3 +129,17 @@ def test_an_architecture_that_cannot_be_built_is_refused(folder: Path):
 def test_an_absent_device_is_refused(folder: Path, device: str):
     with pytest.raises(UserError, match=f"device: .*, got '{device}'"):
         load_encoder(folder, device)
+
+
+def test_one_flipped_bit_in_a_description_is_noticed(folder: Path):
+    path = folder / "encoder.json"
+    before, own = path.read_bytes(), read_description(path)[0]
+    for position in range(len(before)):
+        damaged = bytearray(before)
+        damaged[position] ^= 1 << position % 7
+        path.write_bytes(damaged)
+        if any(before[position - margin : position - margin + 8] == b'"digest"' for margin in range(1, 7)):
+            assert read_description(path)[0] == own  # the name of the checksum: the rest is as it was
+            continue
+        with pytest.raises(UserError, match=rf"^{path}: "):
+            read_description(path)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kill_points import LOSSES, Loss, killed_everywhere
 
 from ebclab.inventory import cleanup as cleaning
 from ebclab.inventory.cleanup import find_waste, remove
@@ -194,3 +195,26 @@ def test_what_cannot_be_removed_is_named(hunt: Sweep, tmp_path: Path, monkeypatc
     monkeypatch.setattr(cleaning.shutil, "rmtree", refuse)
     with pytest.raises(cleaning.RunError, match=r"\.ray: cannot be removed, got Permission denied"):
         remove(find_waste(tmp_path / "runs", tmp_path / "sweeps"))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_killed_removal_leaves_no_checkpoint_in_part_and_the_next_one_takes_the_rest(
+    tmp_path: Path, sweep_plan: Plans, loss: Loss
+) -> None:
+    def prepare(folder: Path) -> None:
+        sweep = Sweep(folder / "sweeps" / "hunt", sweep_plan(trials=2, top=0))
+        sweep.add("0000", 0.1)
+        sweep.add("0001", 0.9)
+        for path in sweep.folder.trials.glob("*/checkpoints/*"):
+            (path / "manifest.json").write_text("{}")
+
+    def clean(folder: Path) -> None:
+        remove(find_waste(folder / "runs", folder / "sweeps"))
+
+    for folder in killed_everywhere(tmp_path, prepare, clean, loss):
+        trials = folder / "sweeps" / "hunt" / "trials"
+        for path in trials.glob("*/checkpoints/[!.]*"):
+            assert {file.name for file in path.iterdir()} == {"manifest.json", "model.safetensors"}
+        clean(folder)
+        assert [path.name for path in (trials / "0000" / "checkpoints").iterdir()] == ["kept-0000000002"]
+        assert len(list((trials / "0001" / "checkpoints").iterdir())) == 3

@@ -14,6 +14,7 @@ import torch
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint
+from ebclab.storage.checksum import with_checksum
 
 
 def _checkpoint(step: int) -> Checkpoint:
@@ -92,10 +93,43 @@ def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
             read(tmp_path)
 
 
+def test_one_flipped_bit_in_a_manifest_costs_one_interval(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(10))
+    path = checkpoint.save(tmp_path, "last", _checkpoint(20)) / "manifest.json"
+    before = path.read_bytes()
+    for position in range(len(before)):
+        damaged = bytearray(before)
+        damaged[position] ^= 1 << position % 7
+        path.write_bytes(damaged)
+        name = any(before[position - margin : position - margin + 8] == b'"digest"' for margin in range(1, 7))
+        caplog.clear()
+        assert checkpoint.newest_step(tmp_path) == (20 if name else 10), position
+        assert (f"{tmp_path}: last-0000000020 is damaged" in caplog.text) != name
+    # the name of the checksum: the rest is as it was
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(10))
+    checkpoint.save(tmp_path, "last", _checkpoint(20)).rename(tmp_path / "last-0000000021")
+    assert checkpoint.newest_step(tmp_path) == 10
+    assert "last-0000000021 is damaged (manifest.json: it is that of another step, got 20)" in caplog.text
+
+
+def test_a_checkpoint_of_an_older_version_has_no_checksum_of_its_manifest(tmp_path: Path) -> None:
+    manifest = checkpoint.save(tmp_path, "last", _checkpoint(20)) / "manifest.json"
+    content = json.loads(manifest.read_text())
+    del content["digest"]
+    manifest.write_text(json.dumps(content))
+    assert checkpoint.newest_step(tmp_path) == 20
+
+
 def test_a_checkpoint_from_a_newer_version_is_refused_and_not_skipped(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "last", _checkpoint(10))
     manifest = checkpoint.save(tmp_path, "last", _checkpoint(20)) / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": checkpoint.FORMAT + 1}))
+    content = json.loads(manifest.read_text()) | {"format": checkpoint.FORMAT + 1}
+    manifest.write_text(json.dumps(with_checksum(content)))
     with pytest.raises(RunError, match=f"newer ebclab, got format {checkpoint.FORMAT + 1}; this version reads up to"):
         checkpoint.load(tmp_path)
 
@@ -132,7 +166,7 @@ def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     torch.save({"optimizer": Evil()}, path / "state.pt")
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["files"]["state.pt"] = checkpoint._digest(path / "state.pt")
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    (path / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     with pytest.raises(RunError, match="damaged"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "touched").exists()

@@ -77,6 +77,38 @@ def test_a_process_killed_between_its_lock_and_its_settings_leaves_a_run_that_ca
     assert find(run, settings(2), resume=False) == "new"
 
 
+@pytest.mark.parametrize("left", ["checkpoints/", "tensorboard/", ".config.yaml.0123abcd", ".ray/driver", "error.txt"])
+def test_what_a_launch_makes_before_its_settings_blocks_no_name(tmp_path: Path, left: str) -> None:
+    run = RunFolder(tmp_path / "run")
+    path = run.path / left
+    (path if left.endswith("/") else path.parent).mkdir(parents=True)
+    if not left.endswith("/"):
+        path.write_text("left")
+    assert find(run, settings(2), resume=False) == "new"
+    with claim(run, settings(2)):
+        assert run.read_config() == settings(2)
+
+
+@pytest.mark.parametrize("own", ["thesis.tex", "checkpoints/model.pt", "notes/error.txt", "metrics.jsonl"])
+def test_a_folder_with_a_file_of_the_user_is_no_run(tmp_path: Path, own: str) -> None:
+    run = RunFolder(tmp_path / "run")
+    (run.path / own).parent.mkdir(parents=True)
+    (run.path / own).write_text("own")
+    with pytest.raises(RunError, match="the folder holds something that is no run; choose another --name"):
+        find(run, settings(2), resume=False)
+
+
+def test_a_link_to_elsewhere_or_a_file_in_place_of_the_folder_is_no_run(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / "link").symlink_to(tmp_path)
+    with pytest.raises(RunError, match="holds something that is no run"):
+        find(run, settings(2), resume=False)
+    (tmp_path / "file").write_text("own")
+    with pytest.raises(RunError, match="holds something that is no run"):
+        find(RunFolder(tmp_path / "file"), settings(2), resume=False)
+
+
 def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     finish(run.path, epochs=2)

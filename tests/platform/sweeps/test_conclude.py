@@ -15,6 +15,7 @@ import pytest
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
 from ebclab.errors import StoreError, TrainingError
+from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps import conclude as conclusion
 from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
@@ -97,7 +98,7 @@ def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_
     assert (result.test, result.candidates) == (None, ())
     assert result.trials == {"finished": 3, "stopped": 1}
     assert result.saved.epochs == 5
-    assert json.loads(sweep.folder.result.read_text()) == result.to_mapping()
+    assert json.loads(sweep.folder.result.read_text()) == with_checksum(result.to_mapping())
     assert "mean" not in result["winner"]  # of one search trial there is none
     assert sweep.display.notes == []
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kill_points import LOSSES, Loss, killed_everywhere
 
 from ebclab.errors import RunError
 from ebclab.storage.segmented_log import joined, new_part
@@ -239,5 +240,26 @@ def test_an_event_is_on_the_disk_before_it_is_applied_or_sent(path: Path, disk: 
     log.append("trial", trial="a", epochs=10, **FACTS)
     first, second = path.read_bytes().splitlines(keepends=True)
     assert disk.events == [
-        (what, path.name, content) for content in (first, first + second) for what in ("sync", "push")
+        *(("sync", path.name, first), ("sync", ".", b""), ("push", path.name, first)),  # and the name of a new file
+        *((what, path.name, first + second) for what in ("sync", "push")),
     ]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_event_is_lost_once_it_was_written_and_the_log_goes_on(tmp_path: Path, loss: Loss) -> None:
+    written = [0]
+
+    def work(folder: Path) -> None:
+        written[0] = 0
+        log = SweepLog(folder / "trials.jsonl")
+        for number in range(3):
+            log.append("trial", trial=str(number), epochs=10, **FACTS)
+            written[0] += 1
+
+    for folder in killed_everywhere(tmp_path, lambda folder: None, work, loss):
+        log = SweepLog(folder / "trials.jsonl")
+        known = list(log.trials)
+        assert len(known) >= written[0]
+        assert known == ["0", "1", "2"][: len(known)]
+        log.append("trial", trial="next", epochs=10, **FACTS)
+        assert list(SweepLog(log.path).trials) == [*known, "next"]

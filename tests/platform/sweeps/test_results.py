@@ -181,3 +181,19 @@ def test_a_stopped_trial_saved_the_epochs_it_did_not_train_at_its_own_seconds_an
     ]
     assert StoppingSavings.of(trials) == StoppingSavings(trials=2, epochs=17, seconds=28.5, seconds_spent=41.5)
     assert StoppingSavings.of([]) == StoppingSavings(0, 0, 0, 0)
+
+
+def test_one_flipped_bit_in_the_result_of_a_sweep_is_noticed(tmp_path: Path) -> None:
+    path, own = tmp_path / "result.json", SweepResult.of_mapping(RESULT, "")
+    own.write(path)
+    before = path.read_bytes()
+    assert SweepResult.read(path) == own
+    for position in range(len(before)):
+        damaged = bytearray(before)
+        damaged[position] ^= 1 << position % 7
+        path.write_bytes(damaged)
+        if any(before[position - margin : position - margin + 8] == b'"digest"' for margin in range(1, 7)):
+            assert SweepResult.read(path) == own  # the name of the checksum: the rest is as it was
+            continue
+        with pytest.raises(RunError, match=f"^{path}: not the result of a sweep, got "):
+            SweepResult.read(path)

@@ -89,7 +89,7 @@ def test_a_run_that_nothing_heals_stops_with_exit_code_1_and_keeps_its_healthy_c
     assert caught.value.exit_code == 1
     assert "method.step_size" in str(caught.value)
     assert [event["action"] for event in health_of(tmp_path / "unhealthy")] == ["roll_back"] * 3 + ["stop"]
-    assert [path.name for path in (tmp_path / "unhealthy" / "checkpoints").iterdir()] == ["last-0000000000"]
+    assert [path.name for path in (tmp_path / "unhealthy" / "checkpoints").iterdir()] == ["last-0000000000.003"]
     assert not (tmp_path / "unhealthy" / "result.json").exists()
 
 

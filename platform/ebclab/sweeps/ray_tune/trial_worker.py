@@ -20,7 +20,7 @@ from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
 from ebclab.hardware import resolve_device, set_threads
-from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import kept_weights
 from ebclab.runs.resume import find, write_settings
 from ebclab.storage import atomic
@@ -34,9 +34,6 @@ from ebclab.sweeps.scheduler import Turn
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
-
-ERROR = "error.txt"
-"""File in the run folder of a failed trial that holds the traceback."""
 
 _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder a little longer
 

@@ -1,0 +1,165 @@
+"""A run that is killed before any of its file operations goes on, and ends in the same bits as one that was not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from kill_points import LOSSES, Loss, killed_everywhere
+from torch import nn
+
+from ebclab.config import compose
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.resume import claim, find
+from ebclab.runs.stop_request import StopFlag
+from ebclab.training import rank
+from ebclab.training.display import SilentDisplay
+from ebclab.training.loop import Training
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
+from ebclab.training.setup import Prepared
+from energy_contrast.method import Batch, Progress, StepOutput
+from energy_contrast.samplers import Sampler
+from energy_contrast.sampling_method import SamplingMethod
+
+CONFIG = compose("ebclr", overrides=["training.epochs=2", "training.log_every=1"])
+NO_IMAGES = ImageSet("none", torch.zeros(0, 1, 1, 1), torch.zeros(0), torch.zeros(0), (), (0.0,), (1.0,))
+FACTS = {
+    **{"in_channels": 1, "image_size": 1, "mean": [0.0], "std": [1.0]},
+    **{"data_digest": "d", "train_images": 2, "holdout_images": 0},
+}
+STEP_THAT_FAILS = 3  # the first of the second epoch, until the sampler's step is smaller
+
+
+class Draws:
+    """A memory: the last thing that the method drew."""
+
+    def __init__(self) -> None:
+        self.last = torch.zeros(1)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"last": self.last}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.last = state["last"].clone()
+
+
+class Tiny(SamplingMethod):
+    """Fits noise with two weights; its numbers stop being finite in one step, while its sampler's step is too large."""
+
+    def __init__(self) -> None:
+        super().__init__(None, nn.Linear(2, 1))
+        self.register_buffer("done", torch.zeros((), dtype=torch.int64))
+        self.memories = {"draws": Draws()}
+
+    def new_sampler(self) -> Sampler:
+        raise AssertionError("nothing is sampled here")
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        self.memories["draws"].last = drawn = torch.randn(4, 2, generator=generator)
+        loss = (self.encoder(drawn + batch.views.flatten()) ** 2).mean() * self.step_scale
+        failing = self.done == STEP_THAT_FAILS - 1 and self.step_scale == 1
+        return StepOutput(loss, {"energy": loss.detach() * (torch.nan if failing else 1)})
+
+    def after_step(self, progress: Progress) -> None:
+        self.done.fill_(progress.step)
+
+
+class TwoBatches:
+    """Each batch is one image whose one pixel says which batch it is."""
+
+    num_batches = 2
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        none = torch.zeros(1, dtype=torch.int64)
+        return Batch(torch.full((1, 1, 1, 1, 1), 2.0 * epoch + position), none, none, torch.zeros(0, 1, 1, 1))
+
+
+class Silent:
+    """TensorBoard's writer, which nobody reads here."""
+
+    def __init__(self, folder: str) -> None:
+        pass
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def add_scalar(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank, "SummaryWriter", Silent)
+    monkeypatch.setattr(rank, "describe_environment", lambda *_: {"ranks": 1})
+
+
+def launch(folder: Path) -> None:
+    """Start or continue the run as ``pretrain`` does, from looking at its folder to its result."""
+    run = RunFolder(folder / "runs" / "tiny")
+    if find(run, CONFIG, resume=False) == "finished":
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        method = Tiny()
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(1)
+    training = Training(method, optimizer, generator, TwoBatches(), lambda step: 0.1 / (1 + step), CONFIG.training)
+    draw: Any = None  # the method starts from nothing
+    prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS)
+    spec = RunSpec(run, CONFIG, Tiny, None, ())
+    with claim(run, CONFIG) as syncer:
+        train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)
+
+
+def end_of(folder: Path) -> dict[str, Any]:
+    """What a run leaves, but for times: names, bits, measurements and its result."""
+    run = RunFolder(folder / "runs" / "tiny")
+    last = checkpoint.load(run.checkpoints)
+    assert last is not None
+    assert last.state is not None
+    result = run.read_result()
+    assert result is not None
+    plain = {key: value for key, value in result.to_mapping().items() if key not in _OF_TIME}
+    measured = [record for record in run.metrics.records() if record["kind"] == "train"]
+    optimizer = last.state["optimizer"]["state"]
+    return {
+        "model": {name: value.tolist() for name, value in last.model.items()},
+        "momenta": [optimizer[number]["momentum_buffer"].tolist() for number in sorted(optimizer)],
+        "generator": last.state["generator"].tolist(),
+        "drawn": last.memories["draws"]["last"].tolist(),
+        "measured": [(record["step"], record["energy"]) for record in measured],
+        "result": plain | {"metrics": (plain["metrics"] or {}).get("energy")},
+    }
+
+
+_OF_TIME = ("seconds", "finished", "images_per_second")
+
+
+@pytest.mark.parametrize("loss", [*LOSSES[:2], pytest.param(LOSSES[2], marks=pytest.mark.slow)])
+def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_path: Path, loss: Loss) -> None:
+    (tmp_path / "whole").mkdir()
+    launch(tmp_path / "whole")
+    expected = end_of(tmp_path / "whole")
+    (went_back,) = expected["result"]["health"]
+    assert (went_back["action"], went_back["step"], went_back["to_step"]) == ("roll_back", 3, 2)
+    assert [step for step, _ in expected["measured"]] == [1, 2, 3, 4]
+    points, had_one = 0, False
+    for folder in killed_everywhere(tmp_path, lambda folder: None, launch, loss):
+        points += 1
+        checkpoints = folder / "runs" / "tiny" / "checkpoints"
+        has_one = checkpoint.newest_step(checkpoints) > 0 or checkpoint.latest_path(checkpoints) is not None
+        assert has_one >= had_one, points  # once there is a whole one, there always is
+        had_one = has_one
+        launch(folder)
+        assert end_of(folder) == expected, points
+        left = {path.name for path in checkpoints.iterdir()}
+        assert left - {"last-0000000000", "last-0000000002"} == {"last-0000000002.001", "last-0000000004"}, points
+    assert points > 100
