@@ -38,7 +38,7 @@ from ray._private import parameter
 # another instance on this machine may have the usual port, 52365, and this one would then listen on none
 parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)
 with cluster_session("local", SilentDisplay()):
-    gloo = ray.get(ray.remote(lambda: os.environ["GLOO_SOCKET_IFNAME"]).remote())
+    gloo = ray.get(ray.remote(lambda: os.environ.get("GLOO_SOCKET_IFNAME")).remote())
     print(json.dumps(ray._private.worker._global_node.address_info | {"gloo": gloo}), flush=True)
     sys.stdin.read()
 """
