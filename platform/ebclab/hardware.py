@@ -53,15 +53,29 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
-def set_threads(count: int) -> int:
-    """Give torch ``count`` threads, or one per core this process may use when ``count`` is 0.
+def num_cores() -> int:
+    """Return how many cores this machine has, whether or not this process may use them all."""
+    return os.cpu_count() or 1
+
+
+def set_threads(count: int, usual: int = 0) -> int:
+    """Give torch as many threads as the setting ``resources.threads`` says.
 
     Args:
-        count: Threads.
+        count: The setting.
+        usual: Threads where the setting is 0; 0 means one per core that this process may use.
 
     Returns:
         The number of threads in force.
+
+    Raises:
+        UserError: The setting exceeds the cores of this machine; torch dies when the system gives it no more threads.
     """
-    threads = count or len(os.sched_getaffinity(0))
+    if count > num_cores():
+        raise UserError(
+            f"resources.threads: more than the {num_cores()} cores of this machine, got {count}; "
+            f"use at most {num_cores()}, or 0"
+        )
+    threads = count or usual or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     return threads

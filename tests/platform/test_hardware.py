@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ebclab import hardware as device
-from ebclab.hardware import free_bytes
+from ebclab.errors import UserError
+from ebclab.hardware import free_bytes, num_cores, set_threads
 
 CPU = torch.device("cpu")
 TOTAL = 16_000_000 * 1024
@@ -37,3 +38,29 @@ def test_a_container_has_no_more_than_its_limit(told: Path, limit: str, expected
 
 def test_where_nobody_tells_all_memory_counts(told: Path) -> None:
     assert free_bytes(CPU) == TOTAL
+
+
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A machine of four cores of which this process may use three; the numbers of threads that torch was given."""
+    given: list[int] = []
+    monkeypatch.setattr(device.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: {0, 2, 3})
+    monkeypatch.setattr(device.torch, "set_num_threads", given.append)
+    return given
+
+
+@pytest.mark.parametrize(("count", "usual", "expected"), [(0, 0, 3), (0, 2, 2), (0, 9, 9), (1, 2, 1), (4, 0, 4)])
+def test_threads_are_those_of_the_setting_then_the_usual_then_the_cores(
+    count: int, usual: int, expected: int, four_cores: list[int]
+) -> None:
+    assert set_threads(count, usual) == expected
+    assert four_cores == [expected]
+
+
+def test_more_threads_than_cores_are_refused_before_torch_sees_them(four_cores: list[int]) -> None:
+    assert num_cores() == 4
+    sentence = "^resources.threads: more than the 4 cores of this machine, got 5; use at most 4, or 0$"
+    with pytest.raises(UserError, match=sentence):
+        set_threads(5)
+    assert four_cores == []

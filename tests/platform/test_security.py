@@ -108,15 +108,21 @@ def test_the_yaml_loader_is_a_safe_one() -> None:
     assert issubclass(yaml_text._Loader, yaml.SafeLoader)
 
 
-def test_nothing_ebclab_starts_by_itself_has_a_dashboard() -> None:
+def test_what_ebclab_starts_by_itself_has_no_dashboard_and_is_closed_to_other_users() -> None:
     text = (ROOT / "platform" / "ebclab" / "cluster" / "join.py").read_text(encoding="utf-8")
     (call,) = [
         node
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init"
     ]
-    given = {word.arg: ast.unparse(word.value) for word in call.keywords}
-    assert given["include_dashboard"] == "dashboard"
-    assert "dashboard = False if address == 'local' else None" in ast.unparse(ast.parse(text))
+    assert [ast.unparse(word.value) for word in call.keywords if word.arg is None] == ["own", "quiet"]
+    body = ast.unparse(ast.parse(text))
+    for line in (
+        "'include_dashboard': False",
+        "make_token_private(os.environ)",
+        "on_loopback()",
+        "folder_of_sessions()",
+    ):
+        assert line in body
     elsewhere = [path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "join.py"]
     assert elsewhere == []

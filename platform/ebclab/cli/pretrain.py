@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +44,10 @@ class PretrainOptions:
     ] = None
     assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. method.temperature=0.2.")] = None
     resume: Annotated[bool, options.resume_option("Continue a run with the settings it has.")] = False
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run of this name that has other settings or has finished.")
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="With --overwrite: delete a finished run without asking.")] = False
 
     def settings(self) -> ExperimentConfig:
         """Return the settings of the run: those of this command, or with ``--resume`` those that the run has.
@@ -72,7 +77,45 @@ def pretrain(given: PretrainOptions) -> None:
     """
     from ebclab.training.pretrain import pretrain as run_pretraining
 
-    report(run_pretraining(given.settings(), runs=given.runs, name=given.name, resume=given.resume))
+    settings = given.settings()
+    if given.overwrite:
+        _make_room(given, settings)
+    report(run_pretraining(settings, runs=given.runs, name=given.name, resume=given.resume))
+
+
+def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
+    """Delete a run of the same name that has other settings, or has finished and the user agrees.
+
+    Raises:
+        UserError: ``--resume`` was given too, the user does not agree, or a process works there.
+    """
+    from ebclab.config.names import require_folder_name
+    from ebclab.errors import UserError
+    from ebclab.inventory.deletion import deletable, delete, obstacle
+    from ebclab.runs.folder import RunFolder
+    from ebclab.training.pretrain import default_name
+
+    if given.resume:
+        raise UserError("--overwrite: begins anew, but --resume continues, got both; leave one out")
+    name = default_name(settings) if given.name is None else require_folder_name(given.name)
+    found = deletable(given.runs, name, "run")
+    why = (
+        obstacle(RunFolder.at(found.folder.remote or found.folder.path).of("reader").pull(), settings)
+        if found
+        else None
+    )
+    if found is None or why is None:
+        return
+    if why == "finished" and not given.yes:
+        asked = sys.stdin.isatty() and typer.confirm(f"delete the {found.in_words()} and begin anew?")
+        if not asked:
+            raise UserError(
+                f"{found.folder.address}: --overwrite would delete a finished run; add --yes, or choose another --name"
+            )
+    delete(found)
+    typer.echo(
+        f"deleted the {found.in_words()}" + ("" if why == "finished" else ", which had other settings"), err=True
+    )
 
 
 def report(run: RunResult) -> None:

@@ -1,4 +1,4 @@
-"""``ebclab runs``: lists runs and sweeps, and frees disk space."""
+"""``ebclab runs``: lists runs and sweeps, frees disk space and names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ebclab.inventory.listing import Entry
 
-app = typer.Typer(help="List runs and sweeps, free disk.", no_args_is_help=True)
+app = typer.Typer(help="List runs and sweeps, free disk and names.", no_args_is_help=True)
 
 _Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out."), RESULTS]
 _COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
@@ -88,5 +88,34 @@ def clean(
         for path in busy:
             typer.echo(f"warning: {path}: left alone, a process works in it by now", err=True)
         typer.echo(f"freed {size(freed)}")
+    else:
+        typer.echo("nothing was deleted")
+
+
+@app.command("delete")
+def delete(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Names of runs and sweeps.", show_default=False)
+    ],
+    runs: _Runs = None,
+    sweeps: _Sweeps = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+) -> None:
+    """Delete whole runs and sweeps, finished or not, on a disk or in a store, so that their names are free.
+
+    With --runs or --sweeps alone, only that folder is looked into. What a process works in is refused.
+    """
+    from ebclab.inventory.deletion import delete as delete_whole
+    from ebclab.inventory.deletion import find_named
+
+    targets = find_named(names, runs, sweeps)
+    for target in targets:
+        typer.echo(f"{size(target.num_bytes):>9}  {target.in_words()}")
+    if not yes and not sys.stdin.isatty():
+        typer.echo("nothing was deleted; --yes deletes it")
+    elif yes or typer.confirm("delete all of it? It cannot be had back"):
+        for target in targets:
+            delete_whole(target)
+            typer.echo(f"deleted {target.folder.address}")
     else:
         typer.echo("nothing was deleted")

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import ray
@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 
 from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, who_answers
+from ebclab.cluster.local_instance import folder_of_sessions, make_token_private, on_loopback
 from ebclab.cluster.switches import environment_of_nodes
 from ebclab.errors import TrainingError, UserError
 
@@ -43,12 +44,16 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
 def _join(address: str) -> None:
     _require_answer(address)
     where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address == "local":
+        make_token_private(os.environ)
+        own: dict[str, Any] = {"include_dashboard": False, "_temp_dir": str(folder_of_sessions())}
+        bound: AbstractContextManager[None] = on_loopback()
+    else:
+        own, bound = {"runtime_env": environment_of_nodes()}, nullcontext()
     try:
-        # A local instance has no dashboard: nothing listens for commands on any port but Ray's own, with its token.
-        dashboard = False if address == "local" else None
-        runtime_env = None if address == "local" else environment_of_nodes()
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address=address, include_dashboard=dashboard, runtime_env=runtime_env, **quiet)
+        with bound:
+            ray.init(address=address, **own, **quiet)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         reason = " ".join(str(error).split())
         if "Version mismatch" in reason:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from ebclab.config.yaml_text import shortened
 from ebclab.errors import UserError
 
+_LONGEST_NAME = 200  # bytes; disks take 255, and files beside the folder have longer names
 CLOSE_ENOUGH = 0.6  # difflib ratio below which two names are taken to have nothing in common
 
 
@@ -54,18 +56,23 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
     return f"did you mean {path.with_name(close)}?" if close else otherwise
 
 
-def require_folder_name(name: str) -> str:
+def require_folder_name(name: str, where: str = "--name") -> str:
     """Return what the user called a run or a sweep, when one folder beside the others can have that name.
 
     Args:
-        name: What stood behind ``--name``.
+        name: The name.
+        where: Where it stood on the command line, for messages.
 
     Raises:
-        UserError: It is empty, begins with a dot, or leads into another folder.
+        UserError: It is empty, begins with a dot, leads into another folder, or is too long.
     """
     if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
         raise UserError(
-            f"--name: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
+            f"{where}: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
             "and name the folder around it by --runs or --sweeps"
+        )
+    if (length := len(name.encode())) > _LONGEST_NAME:
+        raise UserError(
+            f"{where}: longer than {_LONGEST_NAME} bytes, got {length} ({shortened(name)}); choose a shorter one"
         )
     return name

@@ -54,12 +54,17 @@ class Entry:
 
 def run_paths(folder: Path) -> list[Path]:
     """Return the folders of the runs in ``folder``."""
-    return sorted(path.parent for path in folder.glob("*/config.yaml"))
+    return _folders_with(folder, "config.yaml")
 
 
 def sweep_paths(folder: Path) -> list[Path]:
     """Return the folders of the sweeps in ``folder``."""
-    return sorted(path.parent for path in folder.glob("*/sweep.yaml"))
+    return _folders_with(folder, "sweep.yaml")
+
+
+def _folders_with(folder: Path, file: str) -> list[Path]:
+    """Return the folders that hold ``file``, without hidden ones, which are about to be deleted."""
+    return sorted(path.parent for path in folder.glob(f"*/{file}") if not path.parent.name.startswith("."))
 
 
 def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:

@@ -56,7 +56,7 @@ def find(
         lines = "".join(f"\n  {line}" for line in changed)
         raise RunError(
             f"{run.address}: this name belongs to a run with other settings; "
-            f"choose another --name, or use equal settings:{lines}"
+            f"choose another --name, use equal settings, or replace it by --overwrite:{lines}"
         )
     result = run.read_result()
     if result is not None and result.epochs >= config.training.epochs:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebclab.data.holdout import Split
-from ebclab.hardware import resolve_device, set_threads
+from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import TrialResources
 from ebclab.training.loop import train_step
@@ -60,7 +60,7 @@ def forecast(plan: SweepPlan, resources: TrialResources, split: Split, methods: 
     """
     config = plan.config
     device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
-    set_threads(resources.threads)
+    set_threads(min(resources.threads, num_cores()))  # the machines of the cluster may have more
     prepared = prepare(config, device, split, methods[config.method_name])
     prepared.training.method.start(prepared.draw)
     train_step(prepared.training)  # the first step allocates memory

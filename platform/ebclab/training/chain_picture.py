@@ -11,7 +11,7 @@ import torch
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.chain_picture import draw_chains
-from ebclab.hardware import resolve_device, set_threads
+from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.training.setup import prepare
@@ -56,7 +56,7 @@ def picture_chains(
     if saved is None:
         raise RunError(f"{run.address}: the run has no {checkpoint_kind} checkpoint yet; train it first")
     device = resolve_device(config.resources.device)
-    set_threads(config.resources.threads)
+    set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     training = prepare(config, device, images, method_class).training
     method = training.method
     method.load_state_dict(saved.model)

@@ -18,6 +18,8 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.encoders import seeded_encoder
 from ebclab.errors import ConfigError
+from ebclab.formatting import size as readable
+from ebclab.hardware import free_bytes
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
 from ebclab.runs.initial_weights import InitialWeights, start_from
@@ -25,6 +27,8 @@ from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import require_groups
+
+_BYTES_OF_A_PIXEL = 4  # views are float32
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ def prepare(
     split = images if isinstance(images, Split) else load_images(config, images)
     preprocessing = preprocessing_for(config.views, split.train)
     channels, size = split.train.images.shape[1], preprocessing.image_size
+    require_room_for_views(config, method_class, channels, size, device, ranks)
     method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = preprocessing.pixel_range
     memory_of(method, channels, size)
@@ -174,6 +179,35 @@ def build_method(
     if config.training.compile:
         method.compile_parts()
     return method
+
+
+def require_room_for_views(
+    config: ExperimentConfig, method_class: type[Method], channels: int, size: int, device: torch.device, ranks: Ranks
+) -> None:
+    """Refuse views of which one batch alone exceeds the free memory of a rank's device.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method.
+        channels: Channels of the views.
+        size: Side of the views, pixels.
+        device: Where the views are made.
+        ranks: The ranks that share a batch.
+
+    Raises:
+        ConfigError: The views do not fit; the message shows the sum.
+    """
+    views = requirements_of(config, method_class).num_views
+    images = config.training.batch_size // ranks.world_size
+    needed, free = images * views * channels * size**2 * _BYTES_OF_A_PIXEL, free_bytes(device)
+    if needed > free:
+        raise ConfigError(
+            [
+                f"views.image_size: a batch of views does not fit on {device.type}, got {size} pixels: "
+                f"{images} images x {views} views x {channels}x{size}x{size} pixels x {_BYTES_OF_A_PIXEL} bytes = "
+                f"{readable(needed)}, {readable(free)} free; use smaller views or a smaller training.batch_size"
+            ]
+        )
 
 
 def memory_of(method: Method, in_channels: int, image_size: int) -> int:

@@ -55,6 +55,15 @@ ERROR_PATHS = [
         for name in (".", "a.jpg")
     ),
     (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is read as it is stored"),
+    # more than the machine has
+    (["pretrain", "simclr", "--set", "resources.threads=100000"], "cores of this machine, got 100000; use at most "),
+    (
+        ["pretrain", "simclr", "--set", "views.image_size=100000"],
+        "views.image_size: a batch of views does not fit on cpu, got 100000 pixels: 256 images x 2 views x "
+        "1x100000x100000 pixels x 4 bytes = 20.5 TB, ",
+    ),
+    (["pretrain", "simclr", "--name", "x" * 300], "--name: longer than 200 bytes, got 300 (xxxx"),
+    (["sweep", "simclr", "--name", "x" * 201], "--name: longer than 200 bytes, got 201 (xxxx"),
     (["pretrain", "simclr", "--set", "training.batch_size=5000"], "training.batch_size: larger than the training set"),
     # what a method refuses, before and after its memory is known
     (

@@ -34,7 +34,7 @@ def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
 
 @pytest.mark.parametrize(("address", "told"), [("10.0.0.7:6379", {"env_vars": {PATIENCE: "7"}}), ("local", None)])
 def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
-    address: str, told: object, monkeypatch: pytest.MonkeyPatch
+    address: str, told: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
 
@@ -44,9 +44,11 @@ def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
 
     monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.setattr(join, "require_answer", lambda address: None)
+    monkeypatch.setattr(join, "make_token_private", lambda environment: None)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.delenv(COPIES, raising=False)
     monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
     monkeypatch.setenv(PATIENCE, "7")
     with pytest.raises(UserError, match="enough"), join.cluster_session(address, LineDisplay(sys.stderr)):
         pass
-    assert [(each["address"], each["runtime_env"]) for each in asked] == [(address, told)]
+    assert [(each["address"], each.get("runtime_env")) for each in asked] == [(address, told)]

@@ -45,6 +45,15 @@ def test_other_names_are_left_as_they_are(name: str):
     assert require_folder_name(name) == name
 
 
+@pytest.mark.parametrize(("name", "length"), [("x" * 200, None), ("x" * 201, 201), ("ü" * 100, None), ("ü" * 101, 202)])
+def test_a_name_is_at_most_200_bytes_long(name: str, length: int | None):
+    if length is None:
+        assert require_folder_name(name) == name
+    else:
+        with pytest.raises(UserError, match=f"^--name: longer than 200 bytes, got {length} "):
+            require_folder_name(name)
+
+
 def test_a_folder_in_the_one_that_was_named_or_like_it_is_offered(tmp_path: Path):
     (tmp_path / "runs" / "first").mkdir(parents=True)
     (tmp_path / "runs" / "first" / "config.yaml").touch()

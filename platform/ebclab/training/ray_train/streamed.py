@@ -27,6 +27,7 @@ from ebclab.training.setup import (
     describe_data,
     memory_of,
     method_problems,
+    require_room_for_views,
     requirements_of,
 )
 from energy_contrast.method import Method
@@ -92,6 +93,7 @@ def prepare_streamed(
     plan, batch_size = stream.plan, config.training.batch_size
     settings, channels_last = plan.settings, config.training.channels_last
     channels, size = stream.bank.images.shape[1], settings.preprocessing.image_size
+    require_room_for_views(config, method_class, channels, size, device, ranks)
     method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = settings.preprocessing.pixel_range
     memory_of(method, channels, size)

@@ -125,7 +125,7 @@ def _prepared(
         )
     resources = spec.config.resources
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
-    assignment = DeviceAssignment(device, set_threads(resources.threads or placement.threads))
+    assignment = DeviceAssignment(device, set_threads(resources.threads, placement.threads))
     if part is None:
         return assignment, prepare(spec.config, device, spec.images, spec.method_class, ranks, spec.weights)
     step = spec.run.newest_step()

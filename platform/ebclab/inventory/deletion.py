@@ -1,0 +1,183 @@
+"""Delete whole runs and sweeps by their names, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ebclab.config import ExperimentConfig, to_mapping
+from ebclab.config.names import did_you_mean, require_folder_name
+from ebclab.errors import RunError, UserError
+from ebclab.inventory.listing import room, run_paths, sweep_paths
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.initial_weights import with_digest
+from ebclab.runs.resume import MAY_CHANGE, changed_settings
+from ebclab.storage.lease import NAME as LEASE
+from ebclab.storage.lease import leased, require_free
+from ebclab.storage.lock import LOCK, is_running, locked
+from ebclab.storage.mirror import MANIFEST
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import remote_at, remote_in
+from ebclab.sweeps.folder import TRIALS, SweepFolder
+
+_KINDS: dict[str, tuple[type[RunFolder] | type[SweepFolder], str]] = {
+    "run": (RunFolder, "config.yaml"),
+    "sweep": (SweepFolder, "sweep.yaml"),
+}
+"""Class and settings of each kind of folder; a folder without such settings is none of ours and stays."""
+
+_RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Deletable:
+    """A run or a sweep that may be deleted.
+
+    Attributes:
+        folder: Where it is.
+        kind: "run" or "sweep".
+        finished: It has a result.
+        num_bytes: Size of all files.
+    """
+
+    folder: RunFolder | SweepFolder
+    kind: str
+    finished: bool
+    num_bytes: int
+
+    def in_words(self) -> str:
+        """Return kind, place and state, for people."""
+        return f"{'finished' if self.finished else 'unfinished'} {self.kind} {self.folder.address}"
+
+
+def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[Deletable]:
+    """Return the runs and sweeps of these names, each once.
+
+    Args:
+        names: Names of folders.
+        runs: Folder of runs, or its address; None where the user named none.
+        sweeps: The same of sweeps. Where the user named one of the two, only that one is looked into.
+
+    Raises:
+        UserError: A name is no name of a folder, nothing or two things have it, or a process works there.
+    """
+    places = {"run": runs, "sweep": sweeps} if runs or sweeps else {"run": "runs", "sweep": "sweeps"}
+    chosen = {kind: place for kind, place in places.items() if place}
+    found = []
+    for name in dict.fromkeys(names):
+        require_folder_name(name, "NAME")
+        having = [each for kind, place in chosen.items() if (each := deletable(place, name, kind)) is not None]
+        if not having:
+            raise RunError(f"{name}: {_not_found(name, chosen)}")
+        if len(having) > 1:
+            raise UserError(f"{name}: a run and a sweep have this name; name the folder of one by --runs or --sweeps")
+        found += having
+    for each in found:
+        require_unused(each.folder)
+    return found
+
+
+def deletable(place: str, name: str, kind: str) -> Deletable | None:
+    """Return the run or sweep ``name`` in a folder or at an address; None when there is none.
+
+    Raises:
+        UserError: It is a symbolic link, or the store does not answer.
+    """
+    folder_type, settings = _KINDS[kind]
+    folder = folder_type.at(remote_in(place, name) or Path(place) / name)
+    if folder.remote is not None:
+        files = Store(folder.remote).names()
+        if settings not in files:
+            return None
+        return Deletable(folder, kind, _RESULT in files, sum(file.num_bytes for file in files.values()))
+    if folder.path.is_symlink():
+        raise UserError(
+            f"{folder.path}: a symbolic link, and nothing behind one is deleted; name the folder it leads to"
+        )
+    if not (folder.path / settings).is_file():
+        return None
+    return Deletable(folder, kind, (folder.path / _RESULT).exists(), room([folder.path]))
+
+
+def _not_found(name: str, places: dict[str, str]) -> str:
+    known = {"run": run_paths, "sweep": sweep_paths}
+    names = [path.name for kind, place in places.items() if not remote_at(place) for path in known[kind](Path(place))]
+    where = " and ".join(f"no {kind} in {place}" for kind, place in places.items())
+    return f"{where}; {did_you_mean(name, names)}"
+
+
+def require_unused(folder: RunFolder | SweepFolder) -> None:
+    """Refuse a run or sweep in which a process works, or in a trial of which one does.
+
+    Raises:
+        RunError: A process works there.
+    """
+    if folder.remote is not None:
+        for name in Store(folder.remote).names():
+            inside, _, file = name.rpartition("/")
+            if file == LEASE:
+                require_free(folder.remote / inside if inside else folder.remote, folder.busy)
+        return
+    for path in [folder.path, *(lock.parent for lock in (folder.path / TRIALS).glob(f"*/{LOCK}"))]:
+        if is_running(path):
+            raise RunError(f"{path}: another process {folder.busy}; wait for it or stop it")
+
+
+def delete(target: Deletable) -> None:
+    """Delete a run or sweep; links in it are deleted, and what they lead to stays.
+
+    On a disk it loses its name in one step, so that a kill leaves all of it or none under that name. In a store
+    result and checkpoints go first and the settings last, so that a deletion that was interrupted can be repeated.
+
+    Raises:
+        RunError: A process works there, or something cannot be deleted.
+    """
+    folder = target.folder
+    require_unused(folder)
+    with ExitStack() as stack:
+        if folder.remote is not None:
+            stack.enter_context(leased(folder.remote, folder.busy))
+            store, settings = Store(folder.remote), _KINDS[target.kind][1]
+            for name in sorted(set(store.names()) - {LEASE}, key=lambda name: _turn(name, settings)):
+                store.delete(name)
+            shutil.rmtree(folder.path, ignore_errors=True)  # this machine's copy
+            return
+        stack.enter_context(locked(folder.path, busy=folder.busy, option=folder.option))
+        aside = folder.path.with_name(f".{folder.path.name}.deleted")
+        try:
+            if aside.exists():  # of a deletion that was killed
+                shutil.rmtree(aside)
+            folder.path.rename(aside)
+            shutil.rmtree(aside)
+        except OSError as error:
+            raise RunError(
+                f"{folder.path}: cannot be deleted, got {error.strerror or error}; delete it by hand"
+            ) from error
+
+
+def _turn(name: str, settings: str) -> int:
+    """Return when a file of a store goes: the result first, then what makes checkpoints whole, the settings last."""
+    return 0 if name == _RESULT else 1 if name.endswith(MANIFEST) else 3 if name == settings else 2
+
+
+Obstacle = Literal["other settings", "finished"]
+
+
+def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
+    """Return why a launch with ``config`` would not train a run that exists; None when it would go on with it.
+
+    Args:
+        run: The run; of one in a store, the pulled copy.
+        config: Settings of the launch.
+    """
+    if run.result_path.exists():
+        return "finished"
+    try:
+        before = run.read_config()
+        now, _ = with_digest(config, before.init)
+    except UserError:
+        return "other settings"  # no launch can go on with settings that cannot be read
+    return "other settings" if changed_settings(to_mapping(before), to_mapping(now), MAY_CHANGE, what="run") else None

@@ -1,0 +1,165 @@
+"""An instance of Ray on this machine alone, as runs and sweeps start it: who gets in, and where it listens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="/proc lists no sockets here"),
+]
+
+NOBODY = 65534
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""127.0.0.1, the same within IPv6, and ::1, as /proc writes addresses."""
+
+INSTANCE = """
+import json, os, sys
+from ebclab.cluster.switches import set_ray_switches
+set_ray_switches()
+from ebclab.cluster.join import cluster_session
+from ebclab.training.display import SilentDisplay
+from functools import partial
+import ray
+from ray._private import parameter
+# another instance on this machine may have the usual port, 52365, and this one would then listen on none
+parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)
+with cluster_session("local", SilentDisplay()):
+    gloo = ray.get(ray.remote(lambda: os.environ.get("GLOO_SOCKET_IFNAME")).remote())
+    print(json.dumps(ray._private.worker._global_node.address_info | {"gloo": gloo}), flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An instance that runs.
+
+    Attributes:
+        home: The home of its user.
+        process: The process that started it.
+        facts: What Ray says of it.
+    """
+
+    home: Path
+    process: int
+    facts: dict[str, Any]
+
+    def _processes(self) -> set[int]:
+        """Return the numbers of its processes: the one that started it, and all that came of that one."""
+        parents = {}
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it ended meanwhile
+                words = status.read_text().rpartition(")")[2].split()
+                parents[int(status.parent.name)] = int(words[1])
+        family, before = {self.process}, set[int]()
+        while family != before:
+            before, family = family, family | {child for child, parent in parents.items() if parent in family}
+        return family
+
+    def listening(self) -> dict[int, set[str]]:
+        """Return the ports on which its processes listen, each with its addresses as /proc writes them."""
+        inodes = set()
+        for process in self._processes():
+            with suppress(OSError):  # it ended meanwhile
+                inodes |= {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()}
+        ports: dict[int, set[str]] = {}
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                address, _, port = words[1].partition(":")
+                if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
+                    ports.setdefault(int(port, 16), set()).add(address)
+        return ports
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[Instance]:
+    with tempfile.TemporaryDirectory(prefix="ebc", dir="/tmp") as folder:  # short: sockets lie in it
+        home = Path(folder)
+        home.chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "GLOO_"))}
+        environment = {**kept, "HOME": folder, "RAY_TMPDIR": folder}
+        command = [sys.executable, "-c", INSTANCE]
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            yield Instance(home, process.pid, json.loads(process.stdout.readline()))
+            process.stdin.close()
+            assert process.wait(timeout=120) == 0
+
+
+def test_every_port_is_on_loopback(instance: Instance) -> None:
+    ports = instance.listening()
+    facts = instance.facts
+    known = {facts["dashboard_agent_listen_port"], facts["metrics_export_port"]}
+    known |= {int(facts["gcs_address"].rpartition(":")[2])}
+    assert known <= ports.keys()
+    assert len(ports) >= 7  # GCS, raylet, agents, worker, this driver
+    assert {port: addresses - LOOPBACK for port, addresses in ports.items() if addresses - LOOPBACK} == {}
+    assert facts["gloo"] == "lo"
+
+
+def _post(instance: Instance, token: str) -> int:
+    """Post a job to the agent; return the status of the answer."""
+    url = f"http://127.0.0.1:{instance.facts['dashboard_agent_listen_port']}/api/job_agent/jobs/"
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(url, b'{"entrypoint": "true"}', headers), timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _as_nobody(ask: Callable[[], object]) -> str:
+    """Return as text what ``ask`` returns in a process of user nobody, or the name of its error."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            answer = str(ask())
+        except Exception as error:
+            answer = type(error).__name__
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer
+
+
+def test_the_job_port_of_the_agent_takes_jobs_from_those_with_the_token_alone(instance: Instance) -> None:
+    token = (instance.home / ".ray" / "auth_token").read_text()
+    assert [_post(instance, text) for text in ("", "f" * 64, token)] == [401, 403, 200]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
+def test_another_user_finds_neither_token_nor_sessions_and_his_job_is_refused(instance: Instance) -> None:
+    session = Path(instance.facts["session_dir"])
+    assert session.is_relative_to(instance.home)
+    token = instance.home / ".ray" / "auth_token"
+    assert _post(instance, token.read_text()) == 200
+    assert _as_nobody(lambda: len(os.listdir(instance.home)) >= 2) == "True"
+    assert _as_nobody(token.read_text) == "PermissionError"
+    assert _as_nobody(lambda: os.listdir(session)) == "PermissionError"
+    assert _as_nobody((session / "sockets" / "mine").touch) == "PermissionError"
+    assert _as_nobody(lambda: _post(instance, "")) == "401"

@@ -1,0 +1,185 @@
+"""Whole runs and sweeps are deleted by name: that folder and nothing else, and never what a process works in."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ebclab.config import compose, to_yaml
+from ebclab.errors import RunError, UserError
+from ebclab.inventory import deletion
+from ebclab.inventory.deletion import delete, find_named, obstacle
+from ebclab.inventory.listing import run_paths
+from ebclab.runs.folder import RunFolder
+from ebclab.storage.lease import leased
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES, RemoteFolder
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the runs ``one`` (finished) and ``two``, beside a folder with the sweep ``hunt``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    for name in ("one", "two"):
+        weights = tmp_path / "runs" / name / "checkpoints" / "last-0000000004"
+        weights.mkdir(parents=True)
+        (weights / "model.safetensors").write_bytes(b"x" * 1000)
+        (weights / "manifest.json").write_text("{}")
+        (tmp_path / "runs" / name / "config.yaml").write_text("seed: 0\n")
+    (tmp_path / "runs" / "one" / "result.json").write_text("{}")
+    trial = tmp_path / "sweeps" / "hunt" / "trials" / "0000"
+    trial.mkdir(parents=True)
+    (trial / "config.yaml").touch()
+    (trial.parents[1] / "sweep.yaml").touch()
+    return tmp_path / "runs"
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def _worked_in(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_the_named_ones_go_and_all_others_stay(tmp_path: Path) -> None:
+    others = {name for name in _files(tmp_path) if name.startswith("runs/two/")}
+    found = find_named(["one", "hunt", "one"], None, None)
+    assert [each.in_words() for each in found] == [
+        f"finished run {tmp_path}/runs/one",
+        f"unfinished sweep {tmp_path}/sweeps/hunt",
+    ]
+    assert found[0].num_bytes == 1000 + len("{}") * 2 + len("seed: 0\n")
+    for each in found:
+        delete(each)
+    assert _files(tmp_path) == others
+    assert list((tmp_path / "sweeps").iterdir()) == []
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../sweeps/hunt", "/tmp", ".hidden", "a/b"])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"^NAME: not the name of a folder, got "):
+        find_named(["one", name], None, None)
+
+
+def test_a_folder_that_is_no_run_is_not_deleted(runs: Path) -> None:
+    (runs / "photos").mkdir()
+    (runs / "photos" / "a.png").touch()
+    with pytest.raises(RunError, match=r"^photos: no run in runs and no sweep in sweeps; Known: one, two, hunt"):
+        find_named(["photos"], None, None)
+    with pytest.raises(RunError, match=r"^onne: .*did you mean one"):
+        find_named(["onne"], None, None)
+
+
+def test_links_are_not_followed(runs: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    shutil.copytree(runs / "two", precious)
+    before = _files(precious)
+    (runs / "link").symlink_to(precious)
+    with pytest.raises(UserError, match=f"^{runs}/link: a symbolic link"):
+        find_named(["link"], str(runs), None)
+    (runs / "one" / "checkpoints" / "elsewhere").symlink_to(precious)
+    (runs / "one" / "file").symlink_to(precious / "config.yaml")
+    delete(*find_named(["one"], None, None))
+    assert not (runs / "one").exists()
+    assert _files(precious) == before
+
+
+def test_what_a_process_works_in_is_refused_before_anything_is_deleted(runs: Path, tmp_path: Path) -> None:
+    with _worked_in(runs / "two"), pytest.raises(RunError, match="runs/two: another process is training"):
+        find_named(["one", "two"], None, None)
+    hunt = tmp_path / "sweeps" / "hunt"
+    for folder in (hunt, hunt / "trials" / "0000"):
+        with _worked_in(folder), pytest.raises(RunError, match=f"{folder}: another process works on this sweep"):
+            find_named(["hunt"], None, None)
+    assert (runs / "one" / "result.json").exists()
+
+
+def test_what_was_taken_since_the_question_is_refused(runs: Path) -> None:
+    (two,) = find_named(["two"], None, None)
+    with _worked_in(runs / "two"), pytest.raises(RunError, match="another process is training"):
+        delete(two)
+    assert (runs / "two" / "config.yaml").exists()
+
+
+def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(path: Path, **_: object) -> None:
+        (path / "config.yaml").unlink()
+        raise KeyboardInterrupt
+
+    (two,) = find_named(["two"], None, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(deletion.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            delete(two)
+    assert [path.name for path in run_paths(runs)] == ["one"]
+    shutil.copytree(runs / "one", runs / "two")
+    delete(*find_named(["two"], None, None))
+    assert sorted(path.name for path in runs.iterdir()) == ["one"]
+
+
+def test_a_name_that_a_run_and_a_sweep_have_needs_the_folder(runs: Path, tmp_path: Path) -> None:
+    (runs / "two").rename(runs / "hunt")
+    with pytest.raises(UserError, match=r"^hunt: a run and a sweep have this name; name the folder of one by --runs"):
+        find_named(["hunt"], None, None)
+    (found,) = find_named(["hunt"], None, "sweeps")
+    assert found.folder.path == tmp_path / "sweeps" / "hunt"
+
+
+def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"file://{runs}"
+    deleted: list[str] = []
+    really: Callable[[Store, str], None] = Store.delete
+
+    def record(store: Store, name: str) -> None:
+        deleted.append(name)
+        really(store, name)
+
+    monkeypatch.setattr(Store, "delete", record)
+    (found,) = find_named(["one"], address, None)
+    assert (found.finished, found.in_words()) == (True, f"finished run {address}/one")
+    delete(found)
+    assert deleted == [
+        "result.json",
+        "checkpoints/last-0000000004/manifest.json",
+        "checkpoints/last-0000000004/model.safetensors",
+        "config.yaml",
+        ".held.json",
+    ]
+    assert _files(runs) == {name for name in _files(runs) if name.startswith("two/")} != set()
+
+
+def test_in_a_store_what_another_process_holds_is_refused(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RemoteFolder(f"file://{runs}", "one")
+    training = pytest.raises(RunError, match="runs/one: another process is training in this folder, got")
+    with leased(one, "trains"), training:
+        find_named(["one"], f"file://{runs}", None)
+    trial = RemoteFolder(f"file://{tmp_path}/sweeps", "hunt") / "trials" / "0000"
+    working = pytest.raises(RunError, match="hunt/trials/0000: another process works on this sweep, got")
+    with leased(trial, "trains"), working:
+        find_named(["hunt"], None, f"file://{tmp_path}/sweeps")
+    assert (runs / "one" / "result.json").exists()
+
+
+def test_a_launch_meets_an_obstacle_in_a_finished_run_and_in_other_settings(runs: Path) -> None:
+    config = compose("simclr")
+    run = RunFolder.at(runs / "two")
+    run.config_path.write_text(to_yaml(config))
+    assert obstacle(run, config) is None
+    assert obstacle(run, compose("simclr", overrides=["training.epochs=99"])) is None
+    assert obstacle(run, compose("simclr", overrides=["seed=1"])) == "other settings"
+    run.config_path.write_text("seed: [")
+    assert obstacle(run, config) == "other settings"
+    assert obstacle(RunFolder.at(runs / "one"), config) == "finished"
