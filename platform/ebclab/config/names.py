@@ -9,6 +9,8 @@ from pathlib import Path
 from ebclab.errors import UserError
 
 CLOSE_ENOUGH = 0.6  # difflib ratio below which two names are taken to have nothing in common
+LONGEST_NAME = 240
+"""Bytes of a folder's name: file systems take 255, and a folder that is being made has a longer name for a while."""
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> str | None:
@@ -54,6 +56,13 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
     return f"did you mean {path.with_name(close)}?" if close else otherwise
 
 
+def is_folder_name(name: str) -> bool:
+    """Return whether one folder beside others can have the name: it does not lead elsewhere and is not too long."""
+    if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
+        return False
+    return len(name.encode()) <= LONGEST_NAME
+
+
 def require_folder_name(name: str) -> str:
     """Return what the user called a run or a sweep, when one folder beside the others can have that name.
 
@@ -61,9 +70,14 @@ def require_folder_name(name: str) -> str:
         name: What stood behind ``--name``.
 
     Raises:
-        UserError: It is empty, begins with a dot, or leads into another folder.
+        UserError: It is empty, too long, begins with a dot, or leads into another folder.
     """
-    if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
+    if len(name.encode(errors="replace")) > LONGEST_NAME:
+        raise UserError(
+            f"--name: too long for the name of a folder, got {len(name)} characters that begin with {name[:20]!r}; "
+            f"use at most {LONGEST_NAME} bytes"
+        )
+    if not is_folder_name(name):
         raise UserError(
             f"--name: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
             "and name the folder around it by --runs or --sweeps"

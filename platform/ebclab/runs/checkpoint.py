@@ -29,6 +29,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage import atomic
 
@@ -195,6 +196,8 @@ def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
             f"this version reads up to {FORMAT}"
         )
     for name, digest in manifest["files"].items():
+        if not is_folder_name(name):
+            raise ValueError(f"its manifest names a file elsewhere, got {name!r}")
         if _digest(path / name) != digest:
             raise ValueError(f"{name} does not match its checksum")
     return manifest

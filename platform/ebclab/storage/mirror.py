@@ -219,13 +219,16 @@ def bring(store: Store, name: str, target: Path) -> list[Part]:
     """Download the file ``name`` to ``target``, which appears whole; return its parts in the store.
 
     Raises:
-        RunError: A part is missing.
+        RunError: A part is missing, or the list of parts is damaged.
     """
     if not grows(name):
         store.download(name, target)
         return []
     content, pieces = store.read(name), dict[str, bytes]()
-    parts, _ = taken_apart(content)
+    try:
+        parts, _ = taken_apart(content)
+    except ValueError as error:
+        raise RunError(f"{store.address}/{name}: damaged, {error}; copy it back") from error
 
     def read(part: str) -> None:
         try:

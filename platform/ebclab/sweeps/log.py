@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage.segmented_log import assembled
 from ebclab.storage.sync import NoSync, Syncer
@@ -33,6 +34,9 @@ class SweepLog:
         path: The file; the first event makes it. Lines that cannot be read are left out with a warning.
         syncer: Uploads the file to the store that holds the sweep; None for a sweep on a disk.
         where: What messages call the file; its path when empty.
+
+    Raises:
+        RunError: The file cannot be read, or the list of its parts is damaged.
 
     Attributes:
         where: What messages call the file.
@@ -90,8 +94,7 @@ class SweepLog:
     def _read(self) -> None:
         if not self.path.exists():
             return
-        beside = self.path.parent  # a folder that was copied out of a store has the parts of the log here
-        raw = assembled(self.path.read_bytes(), lambda part: (beside / part).read_bytes())
+        raw = self._content()
         bad = []
         for number, line in enumerate(raw.splitlines(), start=1):
             try:
@@ -106,6 +109,13 @@ class SweepLog:
             self.problems.append(f"{self.where}: {len(bad)} of its lines cannot be read and are left out: {shown}")
             _log.warning("%s", self.problems[-1])
         self._is_torn = raw != b"" and not raw.endswith(b"\n")  # cut short by a kill
+
+    def _content(self) -> bytes:
+        """Return the whole log; a folder that was copied out of a store has the parts of its log beside it."""
+        try:
+            return assembled(self.path.read_bytes(), lambda part: (self.path.parent / part).read_bytes())
+        except ValueError as error:
+            raise RunError(f"{self.where}: damaged, {error}; restore the file") from error
 
     def _apply(self, record: dict[str, Any]) -> None:
         event = record["event"]
@@ -134,6 +144,13 @@ class SweepLog:
 
 
 def _new_trial(record: dict[str, Any]) -> Trial:
+    """Return the trial that was proposed.
+
+    Raises:
+        ValueError: Its id is not the name of a folder: run folders are called by it.
+    """
+    if not is_folder_name(str(record["trial"])):
+        raise ValueError(f"not the name of a folder, got {record['trial']!r}")
     return Trial(
         id=str(record["trial"]),
         kind=record["kind"],

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.log import SweepLog
@@ -49,11 +50,13 @@ class ConfirmedSettings:
     high: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that no run has measured.
+        """Refuse settings that no run has measured, and a source that cannot be part of a folder's name.
 
         Raises:
-            ValueError: There is not one value per seed, or there is none.
+            ValueError: There is not one value per seed, there is none, or the source is not the name of a folder.
         """
+        if not is_folder_name(self.source):
+            raise ValueError(f"not the id of a trial, got {self.source!r}")
         if not self.values or len(self.seeds) != len(self.values):
             raise ValueError(f"{self.source}: {len(self.seeds)} seeds and {len(self.values)} values")
 
