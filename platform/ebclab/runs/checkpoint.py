@@ -31,7 +31,11 @@ from torch import Tensor
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
+from ebclab.storage.mirror import MANIFEST
+from ebclab.storage.reading import LARGEST, json_value
+from ebclab.storage.typed_json import typed
 
 FORMAT = 1
 LAST_KEPT = 2
@@ -39,6 +43,22 @@ Kind = Literal["last", "best", "kept"]
 T = TypeVar("T")
 
 _log = logging.getLogger("ebclab.training")
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What manifests of all versions hold."""
+
+    format: int
+
+
+@dataclass(frozen=True)
+class _Fields(_Version):
+    """What every manifest of this version holds."""
+
+    step: int
+    facts: dict[str, Any]
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -162,7 +182,7 @@ def _newest_healthy(folder: Path) -> Path | None:
 def _healthy(path: Path) -> bool:
     """Return whether a checkpoint can be read and its run was healthy; without a word on health, it was."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        manifest = _manifest(path)
     except (OSError, ValueError):
         return False
     return bool(manifest["facts"].get("healthy", True))
@@ -187,9 +207,23 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     (aside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
+def _manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint, with the fields that each has; of a newer version, its format alone.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no JSON, or a field is missing or has another type.
+    """
+    manifest: dict[str, Any] = json_value(read_regular(path / MANIFEST, LARGEST))
+    if typed(manifest, _Version).format > FORMAT:
+        return {"format": manifest["format"], "facts": {}}
+    fields: dict[str, Any] = vars(typed(manifest, _Fields))
+    return manifest | fields
+
+
 def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
     """Return the manifest of a checkpoint after comparing every file with its checksum."""
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    manifest = _manifest(path)
     if manifest["format"] > FORMAT:
         raise RunError(
             f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {manifest['format']}; "

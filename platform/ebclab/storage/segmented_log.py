@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ebclab.storage.reading import json_value
+
 PART_BYTES = 64 << 10
 """A longer rest becomes a part, so that one push sends little more than this many bytes."""
 
@@ -61,7 +63,7 @@ def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
     head, _, rest = content.partition(b"\n")
     if not head.startswith(_MARK):
         return [], content
-    listed = json.loads(head)["parts"]
+    listed = json_value(head)["parts"]
     if not isinstance(listed, list) or not all(_is_part(entry) for entry in listed):
         raise ValueError(f"its first line lists what are no parts of a log, got {str(listed)[:80]}")
     return [Part(name, num_bytes) for name, num_bytes in listed], rest

@@ -12,6 +12,8 @@ from typing import Any
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
+from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
 from ebclab.storage.segmented_log import assembled
 from ebclab.storage.sync import NoSync, Syncer
 from ebclab.sweeps.trial import Epoch, Kind, Trial
@@ -96,24 +98,29 @@ class SweepLog:
             return
         raw = self._content()
         bad = []
-        for number, line in enumerate(raw.splitlines(), start=1):
+        for number, record in json_lines(raw):
             try:
-                self._apply(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
+                self._apply(record or {})
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 bad.append(number)
         for trial in self.trials.values():
             if trial.state == "running":  # the process that wrote this has ended
                 trial.state = "interrupted"
         if bad:
-            shown = ", ".join(map(str, bad[:5])) + (" ..." if len(bad) > 5 else "")
-            self.problems.append(f"{self.where}: {len(bad)} of its lines cannot be read and are left out: {shown}")
+            self.problems.append(lines_left_out(self.where, bad))
             _log.warning("%s", self.problems[-1])
         self._is_torn = raw != b"" and not raw.endswith(b"\n")  # cut short by a kill
 
     def _content(self) -> bytes:
         """Return the whole log; a folder that was copied out of a store has the parts of its log beside it."""
         try:
-            return assembled(self.path.read_bytes(), lambda part: (self.path.parent / part).read_bytes())
+            content = read_regular(self.path, LARGEST_LOG)
+            return assembled(content, lambda part: read_regular(self.path.parent / part, LARGEST_LOG))
+        except OSError as error:
+            part = f", {error.filename}" if error.filename and str(error.filename) != str(self.path) else ""
+            raise RunError(
+                f"{self.where}: cannot be read, got {error.strerror or error}{part}; restore the file"
+            ) from error
         except ValueError as error:
             raise RunError(f"{self.where}: damaged, {error}; restore the file") from error
 

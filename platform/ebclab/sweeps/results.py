@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -17,6 +17,8 @@ from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Trial
 
 _FORMAT = 1
+_NO_RESULT = "not the result of a sweep"
+_WAY_OUT = "delete the file and resume the sweep, which writes it again"
 BASELINE = "baseline"
 """Source of the settings that the search started from, in place of the id of a search trial."""
 
@@ -277,10 +279,7 @@ class SweepResult:
         Raises:
             RunError: The file is not the result of a sweep.
         """
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise _not_a_result(where or str(path), error) from error
+        content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         return cls.of_mapping(content, where or str(path))
 
 
@@ -294,6 +293,4 @@ def _by_field(entry: object) -> object:
 
 
 def _not_a_result(where: str, error: ValueError) -> RunError:
-    return RunError(
-        f"{where}: not the result of a sweep, got {error}; delete the file and resume the sweep, which writes it again"
-    )
+    return RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}")
