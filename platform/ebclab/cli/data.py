@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,7 +56,7 @@ def prepare(
     root: _Root = None,
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage."""
-    from ebclab.config.addresses import PARQUET, is_address
+    from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS
     from ebclab.data.sources.decode import Reading
     from ebclab.data.sources.load import load_split, splits_of
@@ -68,7 +67,7 @@ def prepare(
     splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     views = USUAL_VIEWS.get(name, "none")
-    place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{Path(to).expanduser().absolute()}")
+    place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{expanded(to).absolute()}")
     typer.echo(f"next: ebclab pretrain METHOD --dataset {place} --set views.recipe={views}")
 
 

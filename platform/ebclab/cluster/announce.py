@@ -13,8 +13,10 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.core.generated import autoscaler_pb2
 
 from ebclab.cluster.join import head_of_this_machine
-from ebclab.config.yaml_text import from_yaml
+from ebclab.config.addresses import expanded
+from ebclab.config.yaml_text import LARGEST_YAML, from_yaml
 from ebclab.errors import UserError
+from ebclab.regular_file import read_regular
 
 
 def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
@@ -46,7 +48,7 @@ def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
         UserError: The file cannot be read, or it is not a configuration for ``ray up``.
     """
     try:
-        config: Any = from_yaml(path.expanduser().read_text(encoding="utf-8"), str(path))
+        config: Any = from_yaml(read_regular(expanded(str(path)), LARGEST_YAML).decode("utf-8"), str(path))
         types = config["available_node_types"]
         most = config["max_workers"]
         return {
@@ -56,5 +58,5 @@ def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
         }
     except OSError as error:
         raise UserError(f"{path}: cannot be read, got {error.strerror}; `ray up` brings one to the head") from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not what `ray up` brings to a head, got {error!r}; name its configuration") from error

@@ -8,9 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.addresses import expanded
 from ebclab.config.names import did_you_mean, nearest
-from ebclab.config.yaml_text import from_yaml
+from ebclab.config.yaml_text import LARGEST_YAML, from_yaml
 from ebclab.errors import ConfigError, UserError
+from ebclab.regular_file import read_regular
 
 _OPEN = "CHANGE-ME"
 _RAYS_IDLE_MINUTES = 5
@@ -32,7 +34,7 @@ def check_cluster_file(path: Path) -> list[str]:
         UserError: The file cannot be read, or Ray is not installed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, LARGEST_YAML).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no text"
         raise UserError(f"{path}: cannot be read, got {reason}; name a file such as cluster/cluster.yaml") from error
@@ -95,7 +97,7 @@ def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 def _missing_files(config: dict[str, Any]) -> Iterator[str]:
     for local in config.get("file_mounts") or {}:
         source = str(config["file_mounts"][local])
-        if not Path(source).expanduser().exists():
+        if not expanded(source).exists():
             remedy = next((advice for end, advice in _SOURCES.items() if source.endswith(end)), "correct the path")
             yield f"file_mounts: no such file, got {source}; {remedy}"
 

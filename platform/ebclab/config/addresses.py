@@ -5,7 +5,9 @@ Settings are written into run folders and shown, so they may hold no secret.
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 _CREDENTIALS = re.compile(r"(?<=://)[^?@]*:[^?@]*@")  # a secret may hold slashes
 
@@ -19,6 +21,11 @@ LOCATIONS = (FOLDER, PARQUET)
 def is_address(path: str) -> bool:
     """Return whether ``path`` is an address, such as s3://bucket/folder, and no path on this disk."""
     return "://" in path
+
+
+def expanded(path: str) -> Path:
+    """Return the path with ~ replaced by a home; the ~NAME of nobody stays as it is, as in a shell."""
+    return Path(os.path.expanduser(path))
 
 
 def folder_problem(path: str) -> str | None:

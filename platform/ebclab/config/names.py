@@ -9,8 +9,9 @@ from pathlib import Path
 from ebclab.config.yaml_text import shortened
 from ebclab.errors import UserError
 
-_LONGEST_NAME = 200  # bytes; disks take 255, and files beside the folder have longer names
 CLOSE_ENOUGH = 0.6  # difflib ratio below which two names are taken to have nothing in common
+LONGEST_NAME = 200
+"""Bytes of a folder's name: file systems take 255, and a folder that is being made has a longer name for a while."""
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> str | None:
@@ -56,6 +57,13 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
     return f"did you mean {path.with_name(close)}?" if close else otherwise
 
 
+def is_folder_name(name: str) -> bool:
+    """Return whether one folder beside others can have the name: it does not lead elsewhere and is not too long."""
+    if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
+        return False
+    return len(name.encode()) <= LONGEST_NAME
+
+
 def require_folder_name(name: str, where: str = "--name") -> str:
     """Return what the user called a run or a sweep, when one folder beside the others can have that name.
 
@@ -64,15 +72,15 @@ def require_folder_name(name: str, where: str = "--name") -> str:
         where: Where it stood on the command line, for messages.
 
     Raises:
-        UserError: It is empty, begins with a dot, leads into another folder, or is too long.
+        UserError: It is empty, too long, begins with a dot, or leads into another folder.
     """
-    if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
+    if (length := len(name.encode(errors="replace"))) > LONGEST_NAME:
+        raise UserError(
+            f"{where}: longer than {LONGEST_NAME} bytes, got {length} ({shortened(name)}); choose a shorter one"
+        )
+    if not is_folder_name(name):
         raise UserError(
             f"{where}: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
             "and name the folder around it by --runs or --sweeps"
-        )
-    if (length := len(name.encode())) > _LONGEST_NAME:
-        raise UserError(
-            f"{where}: longer than {_LONGEST_NAME} bytes, got {length} ({shortened(name)}); choose a shorter one"
         )
     return name

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ebclab.config.addresses import LOCATIONS, folder_problem, is_address
+from ebclab.config.addresses import LOCATIONS, expanded, folder_problem, is_address
 from ebclab.config.check import Problems, check_section, shown, value_problem
 from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
@@ -152,7 +151,7 @@ def _with_absolute_folder(init: InitConfig) -> InitConfig:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(expanded(path).absolute())
 
 
 def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str:

@@ -9,15 +9,45 @@ from typing import Any
 import yaml
 
 from ebclab.errors import ConfigError
+from ebclab.regular_file import read_regular
 
 _FLOAT = "tag:yaml.org,2002:float"
 _EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")  # YAML 1.1 calls these text
 _FIRST_CHARACTERS = list("-+.0123456789")
 
+LARGEST_YAML = 1 << 20
+"""Bytes of the largest file."""
+
+_MOST_VALUES = 100_000
+_DEEPEST = 50  # lists and mappings within each other
+_LONGEST_NUMBER = 80  # bits
+_NOT_CONSTRUCTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What PyYAML raises on a value that is not of its kind, such as the date 2020-13-45."""
+
 _LONGEST_VALUE = 80  # characters of a value that a message shows
 
 
 class _Loader(yaml.SafeLoader):
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _count(node, {}, 1)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+        except _NOT_CONSTRUCTED as error:
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.MarkedYAMLError(
+                problem=f"no {kind}, got {shortened(str(node.value))}", problem_mark=node.start_mark
+            ) from error
+        if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+            raise yaml.MarkedYAMLError(problem="a number of too many digits", problem_mark=node.start_mark)
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise yaml.MarkedYAMLError(problem="half a character", problem_mark=node.start_mark)
+        return value
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
@@ -25,6 +55,30 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"the key {key.value} stands twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _count(node: yaml.Node, known: dict[yaml.Node, int], depth: int) -> int:
+    """Return how many values a node stands for, each alias counted as a copy.
+
+    Raises:
+        MarkedYAMLError: More than a file of settings has, nested too deeply, or a value that holds itself.
+    """
+    if depth > _DEEPEST:
+        raise yaml.MarkedYAMLError(problem=f"lists within lists, deeper than {_DEEPEST}", problem_mark=node.start_mark)
+    if node in known:
+        if known[node] == 0:
+            raise yaml.MarkedYAMLError(problem="a value that holds itself", problem_mark=node.start_mark)
+        return known[node]
+    known[node] = 0
+    inner: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        inner = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        inner = node.value
+    known[node] = 1 + sum(_count(part, known, depth + 1) for part in inner)
+    if known[node] > _MOST_VALUES:
+        raise yaml.MarkedYAMLError(problem=f"more than {_MOST_VALUES:,} values", problem_mark=node.start_mark)
+    return known[node]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -58,6 +112,8 @@ def from_yaml(text: str, where: str) -> Any:
         raise ConfigError([f"{where}{place}: not valid YAML, {error.problem}"]) from error
     except yaml.YAMLError as error:
         raise ConfigError([f"{where}: not valid YAML, {' '.join(str(error).split())}"]) from error
+    except RecursionError:
+        raise ConfigError([f"{where}: not valid YAML, lists within lists, deeper than {_DEEPEST}"]) from None
 
 
 def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
@@ -84,9 +140,10 @@ def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
     """
     where = where or str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, LARGEST_YAML).decode("utf-8")
     except OSError as error:
-        raise ConfigError([f"{where}: cannot be read, got {error.strerror}; give the path of a YAML file"]) from error
+        reason = error.strerror or error
+        raise ConfigError([f"{where}: cannot be read, got {reason}; give the path of a YAML file"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             [f"{where}: not text, got byte {error.object[error.start]:#04x}; give a YAML file"]

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
 from energy_contrast.method import PixelRange
 
 
@@ -45,10 +46,19 @@ class Preprocessing:
 
 
 def preprocessing_for(views: ViewsConfig, data: ImageSet) -> Preprocessing:
-    """Return the preprocessing that matches what training views of ``data`` look like."""
+    """Return the preprocessing that matches what training views of ``data`` look like.
+
+    Raises:
+        DataError: The images are to be divided by their spread, and a channel has none.
+    """
     channels = data.images.shape[1]
     size = views.image_size or data.images.shape[-1]
     if views.normalisation == "dataset":
+        if not len(data.mean) == len(data.std) == channels or min(data.std) <= 0:
+            raise DataError(
+                f"views.normalisation: cannot divide by the spread of {data.name}, got std {data.std} for {channels} "
+                "channels; use half, or none"
+            )
         return Preprocessing(size, data.mean, data.std)
     level, spread = (0.5, 0.5) if views.normalisation == "half" else (0.0, 1.0)
     return Preprocessing(size, (level,) * channels, (spread,) * channels)

@@ -17,6 +17,7 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
 from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.reading import read_json
 
 FORMAT_VERSION = 1
 
@@ -99,10 +100,7 @@ def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     Raises:
         UserError: The file is damaged, or written by a newer ebclab.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); export the encoder again") from error
+    content = read_json(path, way_out="export the encoder again", error=UserError)
     if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
         raise UserError(f"{path}: has no format_version, so it does not describe an encoder of ebclab")
     try:

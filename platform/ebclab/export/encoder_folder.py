@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
+from ebclab.config.addresses import expanded
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import differences
@@ -70,7 +71,7 @@ def save_encoder(
         ExportError: A file of another format does not do what ``encoder`` does.
         ValueError: ``encoder`` is not of ``architecture``.
     """
-    target = Path(folder).expanduser().resolve()
+    target = expanded(str(folder)).resolve()
     description = describe(encoder, architecture, in_channels, preprocessing)
     weights = _weights(encoder, description)
     refuse_occupied(target, overwrite)
@@ -100,7 +101,7 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
     Raises:
         UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device is absent.
     """
-    folder = present_folder(Path(path).expanduser())
+    folder = present_folder(expanded(str(path)))
     missing = [name for name in (DESCRIPTION, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise UserError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,10 @@ from tempfile import TemporaryDirectory
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
+from ebclab.regular_file import read_regular
 from ebclab.storage.atomic import new_folder, remove_folder
 from ebclab.storage.object_store import Store
+from ebclab.storage.reading import LARGEST, json_value
 from ebclab.storage.remote import cache_folder, remote_at
 
 CARD = "README.md"
@@ -189,7 +190,7 @@ def _is_export(path: Path) -> bool:
 
 def _describes_encoder(path: Path) -> bool:
     try:
-        return _is_description(path.read_bytes())
+        return _is_description(read_regular(path, LARGEST))
     except OSError:
         return False
 
@@ -197,7 +198,7 @@ def _describes_encoder(path: Path) -> bool:
 def _is_description(content: bytes) -> bool:
     """Return whether a file is a description that this package writes beside weights."""
     try:
-        description = json.loads(content)
+        description = json_value(content)
     except ValueError:
         return False
     return isinstance(description, dict) and "format_version" in description

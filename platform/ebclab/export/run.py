@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ebclab.config import to_yaml
+from ebclab.errors import RunError
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 from ebclab.export.formats import Format
 from ebclab.export.real_images import comparison_for
-from ebclab.runs.evaluate import checkpoint_name
+from ebclab.runs.evaluate import Evaluation, checkpoint_name
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
+from ebclab.storage.reading import read_json
+from ebclab.storage.typed_json import typed
 
 
 def export_run(
@@ -91,10 +92,14 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     path = run.path / "evaluation.json"
     if not path.exists():
         return []
-    saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if saved["step"] != trained.step:
+    way_out = "`ebclab evaluate` writes it again"
+    try:
+        saved = typed(read_json(path, way_out=way_out), Evaluation)
+    except ValueError as error:
+        raise RunError(f"{path}: not an evaluation, got {error}; {way_out}") from error
+    if saved.step != trained.step:
         return []
-    return [Score(**score) for score in saved["rows"][trained.config.method_name].values()]
+    return list(saved.rows.get(trained.config.method_name, {}).values())
 
 
 def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ebclab.config.addresses import expanded
 from ebclab.errors import UserError
 from ebclab.export.formats import Format
 from ebclab.export.leaderboard import (
@@ -78,7 +79,7 @@ def export_sweep(
     board = (unconfirmed_places if unconfirmed else confirmed_places)(sweep, plan)
     chosen = _best(board, top)
     _require_weights(sweep, chosen)
-    target = Path(to).expanduser().resolve()
+    target = expanded(str(to)).resolve()
     refuse_occupied_by_others(target, overwrite)
     notes = []
     try:

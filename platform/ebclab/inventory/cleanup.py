@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from ebclab.storage.lock import is_running, kept_free
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.trial import Trial
 
 _GOES = ("last-*", "best-*", ".last-*", ".best-*", ".kept-*")  # not kept-*: the user asked for those
+_GENERATION = re.compile("[1-9][0-9]{0,8}")
 _log = logging.getLogger("ebclab.sweeps")
 
 
@@ -40,7 +43,8 @@ def find_waste(runs: Path, sweeps: Path) -> list[Waste]:
     """Return what can be deleted from the runs in one folder and the sweeps in another.
 
     Nothing is returned of a run or sweep that a process works in, and no checkpoint of: runs outside sweeps, confirming
-    runs, the best search trials, and trials that a resumed sweep would continue.
+    runs, the best search trials, and trials that a resumed sweep would continue. Links are not followed: whatever they
+    lead to stays.
     """
     owners = [*run_paths(runs), *sweep_paths(sweeps)]
     return [waste for owner in owners if not is_running(owner) for waste in _waste_of(owner)]
@@ -74,36 +78,56 @@ def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
 
 def _waste_of(owner: Path) -> list[Waste]:
     """Return what can be deleted from a run or sweep in which no process works."""
-    wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_folder(owner / ".ray") else []
+    wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_own_folder(owner / ".ray", owner) else []
     if not SweepFolder(owner).plan.is_file():
         return wasted
     try:
-        names = _spent_runs(SweepFolder(owner))
+        spent = _spent_runs(SweepFolder(owner))
     except UserError as error:
         _log.warning("%s; its trials are left alone", error)
         return wasted
-    for name in names:
-        run = RunFolder(owner / "trials" / name)
-        if _is_folder(run.path) and _is_folder(run.checkpoints) and not is_running(run.path):
-            paths = sorted(path for pattern in _GOES for path in run.checkpoints.glob(pattern) if _is_folder(path))
-            wasted += [Waste(path, owner, "checkpoints of search trials that are over") for path in paths]
+    for run in spent:
+        if _is_own_folder(run.checkpoints, owner) and not is_running(run.path):
+            folders = sorted(path for pattern in _GOES for path in run.checkpoints.glob(pattern))
+            wasted += [
+                Waste(path, owner, "checkpoints of search trials that are over")
+                for path in folders
+                if _is_own_folder(path, owner)
+            ]
     return wasted
 
 
-def _spent_runs(folder: SweepFolder) -> list[str]:
-    """Return the names of the run folders of search trials whose weights nothing needs any more."""
+def _spent_runs(folder: SweepFolder) -> list[RunFolder]:
+    """Return the runs of search trials whose weights nothing needs any more.
+
+    They are chosen among the folders that there are: no path is made of a name in the log.
+    """
     plan = read_plan(folder.plan)
     if plan.rules.scheduler == "pbt" and not folder.result.is_file():
         return []  # its trials may still copy each other's weights
     trials = folder.read_log().of_kind("search")
-    best = {trial.id for trial in ranked(trials)[: max(plan.top, 1)]}
-    names = []
-    for trial in trials:
-        if trial.is_over:
-            before = [trial.id, *(f"{trial.id}-g{number}" for number in range(1, trial.generation + 1))]
-            names += [name for name in before if trial.id not in best or name != trial.run_name]
-    return names
+    needed = {trial.run_name for trial in ranked(trials)[: max(plan.top, 1)]}
+    needed |= {trial.run_name for trial in trials if not trial.is_over}
+    over = {trial.id: trial for trial in trials if trial.is_over}
+    spent = []
+    for path in sorted(folder.trials.glob("*")):
+        trial, generation = _trial_of(path.name, over)
+        if trial is not None and generation <= trial.generation and path.name not in needed:
+            spent.append(RunFolder(path))
+    return spent
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
+def _trial_of(name: str, trials: Mapping[str, Trial]) -> tuple[Trial | None, int]:
+    """Return the trial that a run folder belongs to, and the generation that the folder is of."""
+    if name in trials:
+        return trials[name], 0
+    trial_id, _, generation = name.rpartition("-g")
+    if _GENERATION.fullmatch(generation):
+        return trials.get(trial_id), int(generation)
+    return None, 0
+
+
+def _is_own_folder(path: Path, owner: Path) -> bool:
+    """Return whether ``path`` is a folder that lies where it seems to, with no link on the way from ``owner`` on."""
+    around = owner.parent
+    return path.is_dir() and path.resolve() == around.resolve() / path.relative_to(around)

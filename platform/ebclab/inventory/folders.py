@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
 from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.reading import json_value
 from ebclab.storage.remote import RemoteFolder, remote_at
 
 _LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
@@ -58,10 +58,12 @@ class RunCollection:
         own = [file for file in self.there if file.startswith(f"{name}/{CHECKPOINTS}/")]
         for folder in whole_checkpoints(own, "last"):
             try:
-                manifest: dict[str, Any] = json.loads(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
+                manifest = json_value(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
             except FileNotFoundError:
                 continue  # replaced since it was listed
-            return manifest
+            except ValueError as error:
+                raise RunError(f"{self.address}/{name}: {folder} is damaged, got {error}") from error
+            return manifest if isinstance(manifest, dict) else {}
         return None
 
     def is_running(self, name: str) -> bool:

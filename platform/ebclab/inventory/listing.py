@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -18,6 +17,7 @@ from ebclab.evaluation.objectives import shown_score
 from ebclab.inventory.folders import RunCollection
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.storage.reading import read_json_object
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.results import SweepResult
@@ -145,7 +145,7 @@ def _newest_progress(run: RunFolder, collection: RunCollection) -> _Progress:
         manifest = collection.newest_manifest(run.path.name)
     else:
         newest = checkpoint.latest_path(run.checkpoints)
-        manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8")) if newest else None
+        manifest = read_json_object(newest / "manifest.json") if newest else None
     if manifest is None:
         return _Progress(0, {})
     return _Progress(manifest["facts"]["epochs_done"], manifest["facts"]["scores"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
+from ebclab.storage.reading import read_json_object
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -148,10 +148,9 @@ def _changed(folder: SweepFolder, path: Path) -> datetime:
 def _json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one when there is none, or the file is not complete."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json_object(path)
+    except RunError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -33,10 +33,14 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
 from ebclab.storage.checksum import require_checksum, with_checksum
 from ebclab.storage.mirror import MANIFEST
+from ebclab.storage.reading import LARGEST, json_value
+from ebclab.storage.typed_json import typed
 
 FORMAT = 1
 LAST_KEPT = 2
@@ -47,6 +51,22 @@ T = TypeVar("T")
 _NAME = re.compile(r"(?:last|best|kept)-(?P<step>\d+)(?:\.(?P<generation>\d+))?")
 
 _log = logging.getLogger("ebclab.training")
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What manifests of all versions hold."""
+
+    format: int
+
+
+@dataclass(frozen=True)
+class _Fields(_Version):
+    """What every manifest of this version holds."""
+
+    step: int
+    facts: dict[str, Any]
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -187,7 +207,7 @@ def _healthy(path: Path) -> bool:
     """Return whether a checkpoint can be read and its run was healthy; without a word on health, it was."""
     try:
         manifest = _read_manifest(path, "")
-    except (OSError, ValueError, KeyError, RunError):
+    except (OSError, ValueError, RunError):
         return False
     return bool(manifest["facts"].get("healthy", True))
 
@@ -249,18 +269,33 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     (aside / MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=2) + "\n", encoding="utf-8")
 
 
-def _read_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after comparing it with its own checksum and with the folder's name.
+def _manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint, with the fields that each has; of a newer version, its format alone.
 
     Raises:
-        ValueError: It was changed, or is that of another step.
-        RunError: It was written by a newer version.
+        OSError: It cannot be read.
+        ValueError: It is no JSON, a field is missing or has another type, or it does not match its checksum.
     """
-    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = json_value(read_regular(path / MANIFEST, LARGEST))
+    if typed(manifest, _Version).format > FORMAT:
+        return {"format": manifest["format"], "facts": {}}
     try:
         require_checksum(manifest)
     except ValueError as error:
         raise ValueError(f"{MANIFEST}: {error}") from error
+    fields: dict[str, Any] = vars(typed(manifest, _Fields))
+    return manifest | fields
+
+
+def _read_manifest(path: Path, where: str) -> dict[str, Any]:
+    """Return the manifest of a checkpoint after comparing it with its own checksum and with the folder's name.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is damaged, or is that of another step.
+        RunError: It was written by a newer version.
+    """
+    manifest = _manifest(path)
     if manifest["format"] > FORMAT:
         raise RunError(
             f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {manifest['format']}; "
@@ -275,6 +310,8 @@ def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
     """Return the manifest of a checkpoint after comparing every file with its checksum."""
     manifest = _read_manifest(path, where)
     for name, digest in manifest["files"].items():
+        if not is_folder_name(name):
+            raise ValueError(f"its manifest names a file elsewhere, got {name!r}")
         if _digest(path / name) != digest:
             raise ValueError(f"{name} does not match its checksum")
     return manifest

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ebclab.config import ExperimentConfig, parse_yaml
+from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
 from ebclab.config.names import other_folder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
@@ -118,8 +118,7 @@ class RunFolder(Workspace):
         if not self.config_path.is_file():
             way_out = other_folder(self.address, self.config_path.name, "`ebclab pretrain` makes runs")
             raise RunError(f"{self.address}: no run here, config.yaml is missing; {way_out}")
-        text = self.config_path.read_text(encoding="utf-8")
-        return parse_yaml(text, where=self.address_of(self.config_path), methods=methods)
+        return parse_experiment(load_yaml_file(self.config_path, self.address_of(self.config_path)), methods)
 
     def read_result(self) -> RunSummary | None:
         """Return what the finished run wrote, or None when it has not finished.

@@ -5,7 +5,6 @@ They are loaded before a method copies its encoder, and only in a run without a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +20,11 @@ from ebclab.config.timm_names import TIMM, weights_problem
 from ebclab.encoders import differences, digest_of
 from ebclab.encoders.timm_encoder import adapted, pretrained
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
-from ebclab.errors import ConfigError, UserError
+from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import encoder_weights
 from ebclab.storage import atomic
+from ebclab.storage.reading import read_json_object
 from ebclab.storage.remote import remote_at
 
 _LISTED = 3  # number of differences that a message shows
@@ -185,7 +185,7 @@ def start_from(
 def _named(source: str) -> str:
     """Return ``source``, and the name of its network if it is an export."""
     try:
-        content = json.loads((Path(source) / DESCRIPTION).read_text(encoding="utf-8"))
+        content = read_json_object(Path(source) / DESCRIPTION)
         return f"{source} ({content['architecture']['name']} for {content['in_channels']} channels)"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (RunError, KeyError, TypeError):
         return source

@@ -6,11 +6,17 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
+from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
+
+_log = logging.getLogger("ebclab.training")
 
 
 class MetricsLog:
@@ -38,27 +44,66 @@ class MetricsLog:
             atomic.sync_path(self.path.parent)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every whole record, without a last line that a kill cut short."""
-        if not self.path.exists():
-            return []
-        records = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
+        """Return every whole record; a last line that a kill cut short is left out, others with a warning.
+
+        Raises:
+            RunError: The file cannot be read.
+        """
+        records, bad = self._read()
+        self._warn_of(bad)
         return records
+
+    def newest_measured(self) -> int | None:
+        """Return the step of the newest measurement; None when nothing was measured.
+
+        Raises:
+            RunError: The file cannot be read.
+        """
+        return max((record["step"] for record in self._read()[0] if record["kind"] != "event"), default=None)
 
     def forget_after(self, step: int) -> int:
         """Drop the measurements after ``step``, which a resume makes again; events stay.
 
+        Lines that cannot be read are dropped with a warning.
+
         Returns:
             The number of dropped records.
+
+        Raises:
+            RunError: The file cannot be read.
         """
-        before = self.records()
+        before, bad = self._read()
         kept = [record for record in before if record["step"] <= step or record["kind"] == "event"]
         atomic.write_text(self.path, "".join(json.dumps(record) + os.linesep for record in kept))
+        self._warn_of(bad)  # after the log was written: while a run trains, its warnings are events of the log
         return len(before) - len(kept)
+
+    def _read(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """Return every whole record, and the numbers of the lines that are none."""
+        if not self.path.exists():
+            return [], []
+        try:
+            content = read_regular(self.path, LARGEST_LOG)
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be read, got {error.strerror or error}; restore the file") from error
+        records, bad = [], []
+        for number, record in json_lines(content):
+            if record is not None and is_record(record):
+                records.append(record)
+            else:
+                bad.append(number)
+        is_torn = content != b"" and not content.endswith(b"\n")
+        return records, bad[:-1] if is_torn and bad and bad[-1] == len(content.splitlines()) else bad
+
+    def _warn_of(self, bad: list[int]) -> None:
+        if bad:
+            _log.warning("%s", lines_left_out(str(self.path), bad))
+
+
+def is_record(value: Mapping[str, Any]) -> bool:
+    """Return whether a line of the log has what every record of its kind has."""
+    kind, step, epoch = value.get("kind"), value.get("step"), value.get("epoch", 0)
+    return kind in ("train", "epoch", "event") and type(step) is int and type(epoch) is int
 
 
 class LogEvents(logging.Handler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,9 +10,12 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.storage import atomic
 from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 
 _FORMAT = 1
+_NO_RESULT = "not the result of a run"
+_WAY_OUT = "delete the file, and the command that made the run writes it again"
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ class RunSummary:
         Raises:
             RunError: The file is not the result of a run.
         """
+        content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
             require_checksum(content)
         except ValueError as error:
             raise _not_a_result(where, error) from error
@@ -129,10 +131,7 @@ class RunSummary:
 
 
 def _not_a_result(where: str, error: ValueError) -> RunError:
-    return RunError(
-        f"{where}: not the result of a run, got {error}; "
-        "delete the file, and the command that made the run writes it again"
-    )
+    return RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}")
 
 
 def _renewed(content: Mapping[str, Any]) -> Mapping[str, Any]:

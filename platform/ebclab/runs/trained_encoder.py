@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,9 +15,11 @@ from ebclab.encoders import seeded_encoder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.storage.typed_json import typed
 from energy_contrast.method import Method
 
 _PREFIX = "encoder."
+_LARGEST_SIDE = 1 << 14  # pixels
 
 
 @dataclass(frozen=True)
@@ -58,18 +62,44 @@ def load_trained_encoder(
     saved = run.load(kind)
     if saved is None:
         raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
-    facts = saved.facts
-    encoder = untrained_encoder(config, facts["in_channels"], facts["image_size"])
+    facts = _read_facts(saved.facts, run.address, saved.step)
+    encoder = untrained_encoder(config, facts.in_channels, facts.image_size)
     encoder.load_state_dict(encoder_weights(saved))
     return TrainedEncoder(
         encoder=encoder.eval(),
-        preprocessing=Preprocessing(facts["image_size"], tuple(facts["mean"]), tuple(facts["std"])),
+        preprocessing=Preprocessing(facts.image_size, facts.mean, facts.std),
         config=config,
-        in_channels=facts["in_channels"],
+        in_channels=facts.in_channels,
         step=saved.step,
-        epochs_done=facts["epochs_done"],
+        epochs_done=facts.epochs_done,
         finished=run.result_path.exists(),
     )
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a checkpoint says of the images that its encoder takes."""
+
+    in_channels: int
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    epochs_done: int
+
+
+def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:
+    try:
+        facts = typed(content, _Facts)
+    except ValueError as error:
+        raise RunError(f"{where}: the checkpoint at step {step} is damaged, {error}; delete its folder") from error
+    numbers = (*facts.mean, *facts.std)
+    is_fitting = len(facts.mean) == len(facts.std) == facts.in_channels and facts.image_size in range(1, _LARGEST_SIDE)
+    if not is_fitting or not all(map(math.isfinite, numbers)) or min(facts.std) <= 0:
+        raise RunError(
+            f"{where}: the checkpoint at step {step} is damaged, got images of {facts.in_channels} channels and "
+            f"{facts.image_size} pixels with mean {facts.mean} and std {facts.std}; delete its folder"
+        )
+    return facts
 
 
 def encoder_weights(saved: checkpoint.Checkpoint) -> dict[str, Tensor]:

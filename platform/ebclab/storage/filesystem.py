@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from ebclab.config.addresses import credentials_problem, is_address
+from ebclab.config.addresses import credentials_problem, expanded, is_address
 from ebclab.errors import DataError
 
 _COPIED_BYTES = 8 << 20  # at once
@@ -40,7 +40,7 @@ class Location:
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)
-        address = str(Path(path).expanduser().absolute()) if self.is_local else path.rstrip("/")
+        address = str(expanded(path).absolute()) if self.is_local else path.rstrip("/")
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
             self.filesystem, self.inside = fs.FileSystem.from_uri(_sparing(address))

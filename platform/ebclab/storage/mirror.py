@@ -9,7 +9,6 @@ log that only grows is sent in parts (``segmented_log``).
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import threading
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from ebclab.errors import RunError
 from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.reading import json_value
 from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
 
@@ -135,7 +135,7 @@ class Mirror:
         if is_complete and (target / MANIFEST).read_bytes() == manifest:
             return
         try:
-            wanted = {f"{folder}/{name}" for name in json.loads(manifest)["files"]}
+            wanted = {f"{folder}/{name}" for name in json_value(manifest)["files"]}
         except (ValueError, KeyError, TypeError):
             wanted = set()  # loading it will report the damage
         if not wanted <= set(names):
@@ -219,13 +219,16 @@ def bring(store: Store, name: str, target: Path) -> list[Part]:
     """Download the file ``name`` to ``target``, which appears whole; return its parts in the store.
 
     Raises:
-        RunError: A part is missing.
+        RunError: A part is missing, or the list of parts is damaged.
     """
     if not grows(name):
         store.download(name, target)
         return []
     content, pieces = store.read(name), dict[str, bytes]()
-    parts, _ = taken_apart(content)
+    try:
+        parts, _ = taken_apart(content)
+    except ValueError as error:
+        raise RunError(f"{store.address}/{name}: damaged, {error}; copy it back") from error
 
     def read(part: str) -> None:
         try:

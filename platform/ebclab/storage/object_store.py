@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import uuid
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
 
 _COPIED_BYTES = 8 << 20  # at once
+
+_log = logging.getLogger("ebclab.storage")
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,25 @@ class Store:
         return self._remote.address
 
     def names(self) -> dict[str, Stored]:
-        """Return size and time of every file by its path below the folder; empty when there is no such folder."""
+        """Return size and time of every file by its path below the folder; empty when there is no such folder.
+
+        Names that no file on a disk can have, such as ``a/../b`` and ``a//b``, are left out with a warning.
+        """
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
         infos = with_retries(
             lambda: self._place.filesystem.get_file_info(selector), self._remote.address, seconds=self._seconds
         )
         files = (info for info in infos if info.type == fs.FileType.File and not info.path.endswith("/"))
-        return {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
+        found = {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
+        if unusable := sorted(name for name in found if not _is_path_below(name)):
+            _log.warning(
+                "%s: %d names that no file on a disk can have are left out, such as %r",
+                self._remote.address,
+                len(unusable),
+                unusable[0],
+            )
+        return {name: stored for name, stored in found.items() if _is_path_below(name)}
 
     def stored(self, name: str) -> Stored | None:
         """Return size and time of the file ``name``, or None when there is none."""
@@ -145,6 +159,11 @@ class Store:
 
     def _where(self, name: str) -> str:
         return (self._remote / name).address if name and not name.startswith(".") else self._remote.address
+
+
+def _is_path_below(name: str) -> bool:
+    """Return whether the name in a store is that of a file below the folder, on a disk too."""
+    return "\0" not in name and {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
 def send(remote: RemoteFolder, *names: str) -> None:

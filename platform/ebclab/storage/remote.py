@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from ebclab.config.addresses import is_address
+from ebclab.config.addresses import expanded, is_address
 from ebclab.errors import UserError
 
 COPIES = "EBCLAB_COPIES"
@@ -93,7 +93,7 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
 def cache_folder() -> Path:
     """Return the folder that holds the local copies of this machine."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get(COPIES) or Path(cache) / "ebclab" / "copies").expanduser().absolute()
+    return expanded(os.environ.get(COPIES) or f"{cache}/ebclab/copies").absolute()
 
 
 @lru_cache(maxsize=16)

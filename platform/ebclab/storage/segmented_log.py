@@ -8,15 +8,19 @@ does not exist. Its first line lists the parts; without such a line the file is 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from ebclab.storage.reading import json_value
 
 PART_BYTES = 64 << 10
 """A longer rest becomes a part, so that one push sends little more than this many bytes."""
 
 _GROWING = ("trials.jsonl",)
 _MARK = b'{"parts": '
+_PART_NAME = re.compile(r"\.trials\.jsonl/[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,26 @@ def joined(parts: list[Part], rest: bytes) -> bytes:
 
 
 def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
-    """Return the parts that a file lists, in their order, and the rest of the log."""
+    """Return the parts that a file lists, in their order, and the rest of the log.
+
+    Raises:
+        ValueError: The list of parts is damaged, or names files that are no parts of a log.
+    """
     head, _, rest = content.partition(b"\n")
     if not head.startswith(_MARK):
         return [], content
-    return [Part(name, num_bytes) for name, num_bytes in json.loads(head)["parts"]], rest
+    listed = json_value(head)["parts"]
+    if not isinstance(listed, list) or not all(_is_part(entry) for entry in listed):
+        raise ValueError(f"its first line lists what are no parts of a log, got {str(listed)[:80]}")
+    return [Part(name, num_bytes) for name, num_bytes in listed], rest
+
+
+def _is_part(entry: object) -> bool:
+    """Return whether an entry of the list of parts is the name of a part beside the log and its length."""
+    if not isinstance(entry, list) or len(entry) != 2:
+        return False
+    name, num_bytes = entry
+    return isinstance(name, str) and _PART_NAME.fullmatch(name) is not None and type(num_bytes) is int and num_bytes > 0
 
 
 def assembled(content: bytes, read: Callable[[str], bytes]) -> bytes:

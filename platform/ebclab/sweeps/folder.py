@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.storage.mirror import Mirror
@@ -60,7 +61,13 @@ class SweepFolder(Workspace):
         return self
 
     def run(self, name: str, role: Role | None = None) -> RunFolder:
-        """Return the run of a trial with the local copy of ``role``; None means the role of this folder."""
+        """Return the run of a trial with the local copy of ``role``; None means the role of this folder.
+
+        Raises:
+            RunError: ``name`` is not the name of a folder.
+        """
+        if not is_folder_name(name):
+            raise RunError(f"{self.address}: not the name of a trial's run, got {name!r}; restore the sweep's files")
         if self.remote is None:
             return RunFolder(self.trials / name)
         return RunFolder.at(self.remote.of(role or self.remote.role) / TRIALS / name)

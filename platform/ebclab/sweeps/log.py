@@ -10,8 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
+from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
 from ebclab.storage.segmented_log import assembled
 from ebclab.storage.sync import NoSync, Syncer
 from ebclab.sweeps.trial import Epoch, Kind, Trial
@@ -34,6 +37,9 @@ class SweepLog:
         path: The file; the first event makes it. Lines that cannot be read are left out with a warning.
         syncer: Uploads the file to the store that holds the sweep; None for a sweep on a disk.
         where: What messages call the file; its path when empty.
+
+    Raises:
+        RunError: The file cannot be read, or the list of its parts is damaged.
 
     Attributes:
         where: What messages call the file.
@@ -94,22 +100,33 @@ class SweepLog:
     def _read(self) -> None:
         if not self.path.exists():
             return
-        beside = self.path.parent  # a folder that was copied out of a store has the parts of the log here
-        raw = assembled(self.path.read_bytes(), lambda part: (beside / part).read_bytes())
+        raw = self._content()
         bad = []
-        for number, line in enumerate(raw.splitlines(), start=1):
+        for number, record in json_lines(raw):
             try:
-                self._apply(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
+                self._apply(record or {})
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 bad.append(number)
         for trial in self.trials.values():
             if trial.state == "running":  # the process that wrote this has ended
                 trial.state = "interrupted"
         if bad:
-            shown = ", ".join(map(str, bad[:5])) + (" ..." if len(bad) > 5 else "")
-            self.problems.append(f"{self.where}: {len(bad)} of its lines cannot be read and are left out: {shown}")
+            self.problems.append(lines_left_out(self.where, bad))
             _log.warning("%s", self.problems[-1])
         self._is_torn = raw != b"" and not raw.endswith(b"\n")  # cut short by a kill
+
+    def _content(self) -> bytes:
+        """Return the whole log; a folder that was copied out of a store has the parts of its log beside it."""
+        try:
+            content = read_regular(self.path, LARGEST_LOG)
+            return assembled(content, lambda part: read_regular(self.path.parent / part, LARGEST_LOG))
+        except OSError as error:
+            part = f", {error.filename}" if error.filename and str(error.filename) != str(self.path) else ""
+            raise RunError(
+                f"{self.where}: cannot be read, got {error.strerror or error}{part}; restore the file"
+            ) from error
+        except ValueError as error:
+            raise RunError(f"{self.where}: damaged, {error}; restore the file") from error
 
     def _apply(self, record: dict[str, Any]) -> None:
         event = record["event"]
@@ -138,6 +155,13 @@ class SweepLog:
 
 
 def _new_trial(record: dict[str, Any]) -> Trial:
+    """Return the trial that was proposed.
+
+    Raises:
+        ValueError: Its id is not the name of a folder: run folders are called by it.
+    """
+    if not is_folder_name(str(record["trial"])):
+        raise ValueError(f"not the name of a folder, got {record['trial']!r}")
     return Trial(
         id=str(record["trial"]),
         kind=record["kind"],

@@ -14,6 +14,7 @@ from ebclab.config.names import other_folder
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.runs.resume import changed_settings
 from ebclab.storage import atomic
+from ebclab.storage.typed_json import typed
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.space.check import apply_settings
 from ebclab.sweeps.space.space import Space, parse_space
@@ -155,6 +156,22 @@ def trial_config(
     return chosen
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """The content of sweep.yaml; the fields are those of ``SweepPlan``."""
+
+    config: dict[str, Any]
+    space: dict[str, Any]
+    search: Search
+    rules: StopRules
+    population: Population
+    trials: int
+    epochs: int
+    top: int
+    seeds: int
+    baseline: bool
+
+
 def write_plan(path: Path, plan: SweepPlan) -> None:
     """Write a plan as YAML."""
     atomic.write_text(path, yaml.safe_dump(plan.to_mapping(), sort_keys=False))
@@ -177,15 +194,13 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
         raise RunError(f"{where}: no sweep here, {path.name} is missing; {way_out}")
     saved = load_yaml_file(path, f"{where}: {path.name}")
     try:
-        return SweepPlan(
-            config=parse_experiment(saved["config"], methods),
-            space=parse_space(saved["space"], f"{where}: {path.name}"),
-            rules=StopRules(**saved["rules"]),
-            population=Population(**saved["population"]),
-            **{key: saved[key] for key in ("search", "trials", "epochs", "top", "seeds", "baseline")},
-        )
-    except (KeyError, TypeError, AttributeError) as error:
+        plain = typed(saved, _Saved)
+        StopRules(**saved["rules"])  # a key that is no rule is an error, which ``typed`` ignores
+        Population(**saved["population"])
+    except (ValueError, TypeError) as error:
         raise RunError(f"{where}: {path.name} is not a sweep's plan, got {error}; restore the file") from error
+    config, space = parse_experiment(plain.config, methods), parse_space(plain.space, f"{where}: {path.name}")
+    return SweepPlan(**(vars(plain) | {"config": config, "space": space}))
 
 
 def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage import atomic
 from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan
@@ -18,6 +19,8 @@ from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Trial
 
 _FORMAT = 1
+_NO_RESULT = "not the result of a sweep"
+_WAY_OUT = "delete the file and resume the sweep, which writes it again"
 BASELINE = "baseline"
 """Source of the settings that the search started from, in place of the id of a search trial."""
 
@@ -51,11 +54,13 @@ class ConfirmedSettings:
     high: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that no run has measured.
+        """Refuse settings that no run has measured, and a source that cannot be part of a folder's name.
 
         Raises:
-            ValueError: There is not one value per seed, or there is none.
+            ValueError: There is not one value per seed, there is none, or the source is not the name of a folder.
         """
+        if not is_folder_name(self.source):
+            raise ValueError(f"not the id of a trial, got {self.source!r}")
         if not self.values or len(self.seeds) != len(self.values):
             raise ValueError(f"{self.source}: {len(self.seeds)} seeds and {len(self.values)} values")
 
@@ -280,8 +285,8 @@ class SweepResult:
         Raises:
             RunError: The file is not the result of a sweep.
         """
+        content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
             require_checksum(content)
         except ValueError as error:
             raise _not_a_result(where or str(path), error) from error
@@ -298,6 +303,4 @@ def _by_field(entry: object) -> object:
 
 
 def _not_a_result(where: str, error: ValueError) -> RunError:
-    return RunError(
-        f"{where}: not the result of a sweep, got {error}; delete the file and resume the sweep, which writes it again"
-    )
+    return RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
@@ -10,6 +9,7 @@ from ebclab.errors import RunError
 from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
+from ebclab.storage.reading import read_json_object
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import Prepared, method_problems
@@ -69,9 +69,11 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **launch)
         return
-    reached = max((r["step"] for r in run.metrics.records() if r["kind"] != "event"), default=resumed.step)
+    newest = run.metrics.newest_measured()
+    reached = resumed.step if newest is None else newest
     dropped = run.metrics.forget_after(resumed.step)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    way_out = "delete the file, and the run goes on without comparing machines"
+    before = read_json_object(path, run.address_of(path), way_out=way_out) if path.exists() else {}
     changed = environment.differences(before, facts)
     launches = [record["ranks"] for record in run.metrics.records() if "ranks" in record]
     if launches and launches[-1] != facts["ranks"]:

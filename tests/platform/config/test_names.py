@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.config.names import did_you_mean, nearest, other_folder, require_folder_name
+from ebclab.config.names import did_you_mean, is_folder_name, nearest, other_folder, require_folder_name
 from ebclab.errors import UserError
 
 NAMES = ["digits", "mnist", "fashion-mnist", "cifar10"]
@@ -40,7 +40,20 @@ def test_what_leads_elsewhere_is_no_name_of_a_folder(name: str):
         require_folder_name(name)
 
 
-@pytest.mark.parametrize("name", ["run", "a b", "lr=0.1", "v1.2", "größer", "-x"])
+@pytest.mark.parametrize("name", ["x" * 241, "ö" * 121, "x" * 300])
+def test_a_name_that_no_disk_takes_is_too_long(name: str):
+    with pytest.raises(UserError, match=f"too long for the name of a folder, got {len(name)} characters") as caught:
+        require_folder_name(name)
+    assert len(str(caught.value)) < 200
+
+
+def test_what_is_no_text_that_can_be_printed_is_no_name_of_a_folder():
+    assert not is_folder_name("a\ud800")
+    with pytest.raises(UserError, match="not the name of a folder"):
+        require_folder_name("a\ud800")
+
+
+@pytest.mark.parametrize("name", ["run", "a b", "lr=0.1", "v1.2", "größer", "-x", "x" * 240])
 def test_other_names_are_left_as_they_are(name: str):
     assert require_folder_name(name) == name
 

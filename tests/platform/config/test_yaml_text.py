@@ -1,3 +1,5 @@
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,53 @@ def test_a_long_text_that_is_no_settings_is_shown_in_part():
     with pytest.raises(ConfigError) as caught:
         mapping_from_yaml("word " * 1000, "notes.txt")
     assert len(str(caught.value)) < 200
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{after}: &{after} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("at: 2020-13-45", "line 1, column 5: not valid YAML, no timestamp, got 2020-13-45"),
+        ("at: !!int x", "no int, got x"),
+        ("at: !!int ''", "no int, got "),
+        ("at: !!bool x", "no bool, got x"),
+        ("at: !!timestamp x", "no timestamp, got x"),
+        ("at: " + "1" * 5000, "no int, got 1111"),
+        ("at: " + "1" * 100, "a number of too many digits"),
+        ("at: 0x" + "f" * 5000, "a number of too many digits"),
+        ('at: "\\ud800"', "half a character"),
+        ("[" * 100, "not valid YAML, "),
+        ("[" * 100_000, "not valid YAML, "),
+        ("[" * 60 + "]" * 60, "lists within lists, deeper than 50"),
+        ("a: &a [*a]", "a value that holds itself"),
+        (BOMB, "more than 100,000 values"),
+        ("a: &a {x: 1}\nb: {<<: 7}", "expected a mapping"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_values_that_are_none_and_bombs_are_refused_at_once(text, said):
+    started = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        from_yaml(text, "run.yaml")
+    assert time.monotonic() - started < 5
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("run.yaml")
+    assert len(str(caught.value)) < 300
+
+
+def test_an_alias_stands_for_the_same_value():
+    assert from_yaml("a: &a [1, 2]\nb: *a\nc: {<<: &m {x: 1}}\n", "here") == {"a": [1, 2], "b": [1, 2], "c": {"x": 1}}
+
+
+def test_only_files_of_a_size_that_settings_have_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    (tmp_path / "large.yaml").write_bytes(b" " * ((1 << 20) + 1))
+    for name, said in (("pipe", "a pipe or a device"), ("zero", "a pipe or a device"), ("large", "1,048,577 bytes")):
+        with pytest.raises(ConfigError, match=f"{name}.yaml: cannot be read, got {said}"):
+            load_yaml_file(tmp_path / f"{name}.yaml")

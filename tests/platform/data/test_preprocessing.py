@@ -1,5 +1,7 @@
 """Preprocessing against torchvision, and what each normalisation setting means."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
@@ -7,6 +9,7 @@ from torchvision.transforms.v2 import functional as tv
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
+from ebclab.errors import DataError
 
 
 def image_set(images: torch.Tensor) -> ImageSet:
@@ -61,3 +64,11 @@ def test_the_pixel_range_is_what_black_and_white_become(normalisation):
 def test_the_image_size_setting_overrides_the_datasets():
     data = image_set(torch.zeros(1, 1, 12, 12, dtype=torch.uint8))
     assert preprocessing_for(ViewsConfig(image_size=8), data)(data.images).shape == (1, 1, 8, 8)
+
+
+@pytest.mark.parametrize("std", [(0.5, 0.0, 0.7), (0.5,)])
+def test_images_of_which_a_channel_never_changes_are_not_divided_by_its_spread(std):
+    data = replace(image_set(torch.zeros(2, 3, 4, 4, dtype=torch.uint8)), std=std)
+    with pytest.raises(DataError, match=r"views\.normalisation: cannot divide by the spread of toy, got std "):
+        preprocessing_for(ViewsConfig(normalisation="dataset"), data)
+    assert preprocessing_for(ViewsConfig(normalisation="half"), data).std == (0.5, 0.5, 0.5)

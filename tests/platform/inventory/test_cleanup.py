@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from kill_points import LOSSES, Loss, killed_everywhere
+from typer.testing import CliRunner
 
+from ebclab.cli.runs import app
 from ebclab.inventory import cleanup as cleaning
 from ebclab.inventory.cleanup import find_waste, remove
 from ebclab.inventory.listing import room, room_freed
@@ -218,3 +222,52 @@ def test_a_killed_removal_leaves_no_checkpoint_in_part_and_the_next_one_takes_th
         clean(folder)
         assert [path.name for path in (trials / "0000" / "checkpoints").iterdir()] == ["kept-0000000002"]
         assert len(list((trials / "0001" / "checkpoints").iterdir())) == 3
+
+
+def test_a_log_whose_trials_are_named_like_ways_out_deletes_nothing_elsewhere(
+    hunt: Sweep, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    precious = tmp_path / "runs" / "precious"
+    checkpoints(precious, "last-0000000004", "best-0000000002")
+    (precious / "config.yaml").write_text("seed: 0\n")
+    before = sorted(precious.rglob("*"))
+    for name in ("../../../runs/precious", str(precious), "..", "0000/../../../../runs/precious"):
+        facts = {"kind": "search", "number": 9, "point": {}, "settings": {}, "seed": 0, "epochs": 2}
+        hunt.log.append("trial", trial="0009", **facts)
+        text = hunt.folder.log.read_text().replace('"0009"', json.dumps(name))
+        hunt.folder.log.write_text(text)
+        with hunt.folder.log.open("a") as log:
+            log.write(
+                json.dumps({"event": "ended", "trial": name, "state": "failed", "reason": "", "seconds": 1}) + "\n"
+            )
+    result = CliRunner().invoke(
+        app, ["clean", "--runs", str(tmp_path / "runs"), "--sweeps", str(tmp_path / "sweeps"), "--yes"]
+    )
+    assert result.exit_code == 0, result.output
+    assert sorted(precious.rglob("*")) == before
+    assert "lines cannot be read" in caplog.text
+    assert not (hunt.folder.trials / "0000" / "checkpoints" / "last-0000000004").exists()  # its own trials are cleaned
+
+
+def test_a_trial_that_copied_weights_more_often_than_there_are_folders_is_no_work(hunt: Sweep, tmp_path: Path) -> None:
+    clone = {"trial": "0003", "point": {}, "settings": {}, "generation": 10**18, "epoch": 2}
+    hunt.log.append("cloned", **clone)
+    hunt.log.append("ended", trial="0003", state="stopped", reason="", seconds=1.0)
+    started = time.monotonic()
+    assert found(tmp_path) == SPENT | {"sweeps/hunt/.ray"}
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("link", ["sweeps/hunt", "sweeps/hunt/trials", "sweeps/hunt/trials/0000"])
+def test_what_a_link_leads_to_elsewhere_is_left_alone(hunt: Sweep, tmp_path: Path, link: str) -> None:
+    os.rename(tmp_path / link, tmp_path / "elsewhere")
+    (tmp_path / link).symlink_to(tmp_path / "elsewhere")
+    assert not any(path.startswith(f"{link}/") and path != f"{link}/.ray" for path in found(tmp_path))
+    if link == "sweeps/hunt":
+        assert found(tmp_path) == set()
+
+
+def test_the_named_folder_itself_may_be_a_link(hunt: Sweep, tmp_path: Path) -> None:
+    os.rename(tmp_path / "sweeps", tmp_path / "disk")
+    (tmp_path / "sweeps").symlink_to(tmp_path / "disk")
+    assert found(tmp_path) == SPENT | {"sweeps/hunt/.ray"}

@@ -170,3 +170,28 @@ def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="damaged"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../../other/model.safetensors"])
+def test_a_manifest_that_names_a_file_elsewhere_is_damaged_and_the_file_is_not_read(tmp_path: Path, name: str) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(1))
+    manifest = tmp_path / "last-0000000001" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(content | {"files": {name: "0" * 64}}))
+    with pytest.raises(RunError, match="every last checkpoint is damaged"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"step": "one"}, {"step": None}, {"facts": []}, {"files": ["a"]}, {"files": {"a": 1}}, {"format": "new"}],
+    ids=str,
+)
+def test_a_manifest_with_a_field_of_another_type_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    checkpoint.save(tmp_path, "last", _checkpoint(1))
+    manifest = tmp_path / "last-0000000001" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    for read in (checkpoint.load, checkpoint.newest_step):
+        with pytest.raises(RunError, match="every last checkpoint is damaged"):
+            read(tmp_path)
+    assert checkpoint.load_healthy(tmp_path) is None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
+
+from ebclab.errors import RunError
 from ebclab.runs.metrics_log import MetricsLog
 
 
@@ -33,3 +37,37 @@ def test_a_number_that_is_not_finite_is_written_as_text(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.append("train", 1, loss=float("inf"))
     assert log.records()[0]["loss"] == "inf"
+
+
+def test_lines_that_cannot_be_read_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.append("train", 1, loss=2.5)
+    bad = [
+        b"\xff\xfe",
+        b"[1]",
+        b'{"step": 1}',
+        b'{"kind": "train", "step": "2"}',
+        b'{"kind": "odd", "step": 2}',
+        b"[" * 99,
+    ]
+    with log.path.open("ab") as file:
+        file.write(b"\n".join(bad) + b"\n")
+    log.append("train", 3, loss=2.0)
+    assert [record["step"] for record in log.records()] == [1, 3]
+    assert log.newest_measured() == 3
+    (warning,) = caplog.records
+    assert warning.getMessage() == f"{log.path}: 6 of its lines cannot be read and are left out: 2, 3, 4, 5, 6 ..."
+    caplog.clear()
+    assert log.forget_after(1) == 1
+    assert "6 of its lines cannot be read" in caplog.text
+    caplog.clear()
+    assert [record["step"] for record in log.records()] == [1]
+    assert caplog.text == ""
+
+
+def test_a_log_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be read, got a pipe or a device, not a file"):
+        MetricsLog(tmp_path / "metrics.jsonl").records()

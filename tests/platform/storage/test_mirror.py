@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from ebclab.storage import atomic
 from ebclab.storage.mirror import Mirror, whole_checkpoints
@@ -321,3 +322,21 @@ def test_a_checkpoint_is_taken_from_the_store_manifest_first(
     mirror.push()
     folder = "checkpoints/last-0000000004"
     assert deleted == ["result.json", f"{folder}/manifest.json", f"{folder}/model.safetensors"]
+
+
+def test_names_in_a_store_that_lead_out_of_the_local_copy_are_left_out_with_a_warning(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A disk has no such names, but S3 takes any text for a name.
+    fill(there, "config.yaml")
+    listing = fs.LocalFileSystem().get_file_info(fs.FileSelector(str(there)))
+
+    class Foreign:
+        def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+            names = ("../../elsewhere", "a//b", "a/./b", "/etc/x")
+            return [*listing, *(fs.FileInfo(f"{there}/{name}", fs.FileType.File, size=1) for name in names)]
+
+    store = Store(remote)
+    monkeypatch.setattr(store._place, "filesystem", Foreign())
+    assert set(store.names()) == {"config.yaml"}
+    assert "4 names that no file on a disk can have are left out, such as '../../elsewhere'" in caplog.text

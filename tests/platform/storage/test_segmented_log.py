@@ -142,3 +142,27 @@ def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(remote: Rem
     shutil.rmtree(there / ".trials.jsonl")
     with pytest.raises(RunError, match=r"run/trials\.jsonl: a part of it is missing, got no \.trials\.jsonl/"):
         read(remote)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        '[["../../../home/own/file", 3]]',
+        '[["/dev/zero", 3]]',
+        '[[".trials.jsonl/../../x", 3]]',
+        '[[".trials.jsonl/0123456789abcdef0123456789abcdef"]]',
+        '[[".trials.jsonl/0123456789abcdef0123456789abcdef", "3"]]',
+        "7",
+        "[7]",
+        "[",
+    ],
+)
+def test_a_log_whose_first_line_lists_files_elsewhere_is_damaged_and_they_are_not_read(
+    listed: str, remote: RemoteFolder, there: Path
+) -> None:
+    there.mkdir()
+    (there / "trials.jsonl").write_text('{"parts": ' + listed + "}\n")
+    with pytest.raises(ValueError, match=r"parts|Expecting value"):
+        taken_apart((there / "trials.jsonl").read_bytes())
+    with pytest.raises(RunError, match=r"run/trials\.jsonl: damaged, "):
+        read(remote)

@@ -278,3 +278,9 @@ def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_on
         with pytest.raises(RunError, match="another process works on this sweep"):
             sweep(sweep_plan(), sweeps=remote.root, name="mine")
         assert (remote.cache / "trials.jsonl").read_text() == "newer than in the store"
+
+
+@pytest.mark.parametrize("name", ["../../runs/precious", "/precious", "..", ""])
+def test_a_trial_has_no_folder_elsewhere(folder: SweepFolder, name: str) -> None:
+    with pytest.raises(RunError, match="not the name of a trial's run, got "):
+        folder.run(name)

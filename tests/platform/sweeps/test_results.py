@@ -102,6 +102,7 @@ def test_unknown_keys_of_a_newer_version_are_ignored() -> None:
     [
         ({"winner": "0003"}, "winner: "),
         ({"winner": CONFIRMED | {"values": []}}, "2 seeds and 0 values"),
+        ({"winner": CONFIRMED | {"trial": "../../precious"}}, "not the id of a trial, got '../../precious'"),
         ({"candidates": [CONFIRMED | {"seeds": ["first"]}]}, "candidates.0.seeds.0: "),
         ({"candidates": None}, "candidates: "),
         ({"trials": [3]}, "trials: "),

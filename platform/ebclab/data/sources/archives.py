@@ -6,9 +6,16 @@ import gzip
 import hashlib
 import lzma
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from ebclab.errors import DataError
+
+HEADER_BYTES = 64
+
+LARGEST = 1 << 28
+"""Bytes that one file of the catalogue's datasets holds at most, decompressed; the largest has 181 million."""
 
 SUFFIXES = ("", ".gz", ".xz")
 """Endings a stored file may have, in the order in which they are preferred."""
@@ -35,20 +42,26 @@ def md5_of(path: Path) -> str:
         ) from error
 
 
-def read_stored(path: Path) -> bytes:
+def read_stored(path: Path, expected: Callable[[bytes], int] | None = None) -> bytes:
     """Return the content of ``path``, decompressed when its name ends in .gz or .xz.
 
+    Args:
+        path: The file.
+        expected: Returns how many bytes the whole content has according to its first ``HEADER_BYTES``; at most one
+            byte more is read, which shows that there is more. None means all.
+
     Raises:
-        DataError: The file cannot be read, or its compressed stream is cut off or damaged.
+        DataError: The file cannot be read, its compressed stream is cut off or damaged, or it holds more than
+            ``LARGEST`` bytes.
     """
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rb") as file:
-                return file.read()
-        if path.suffix == ".xz":
-            with lzma.open(path, "rb") as file:
-                return file.read()
-        return path.read_bytes()
+        with _opened(path) as file:
+            head = file.read(HEADER_BYTES)
+            wanted = LARGEST if expected is None else min(expected(head) + 1, LARGEST)
+            content = head + file.read(max(wanted - len(head), 0))
+            if expected is None and file.read(1):
+                raise DataError(f"{path}: holds more than {LARGEST:,} bytes, which no such file has; replace it")
+            return content
     except EOFError as error:
         raise DataError(f"{path}: the compressed file is cut off; replace it with a complete copy") from error
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
@@ -57,3 +70,9 @@ def read_stored(path: Path) -> bytes:
         raise DataError(
             f"{path}: cannot be read, got {error.strerror or error}; check the file's permissions"
         ) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return cast(BinaryIO, lzma.open(path, "rb")) if path.suffix == ".xz" else path.open("rb")

@@ -30,8 +30,16 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     Raises:
         DataError: The file cannot be read, is not such an IDX file, or is longer or shorter than its header says.
     """
-    content = bytearray(read_stored(path))
     magic = bytes((0, 0, _UNSIGNED_BYTE, num_dimensions))
+
+    def promised(head: bytes) -> int:
+        """Return the length that the header promises; where there is no header, nothing more is read."""
+        if head[:4] != magic or len(head) < 4 + 4 * num_dimensions:
+            return 0
+        shape: tuple[int, ...] = struct.unpack_from(f">{num_dimensions}I", head, 4)
+        return 4 + 4 * num_dimensions + math.prod(shape)
+
+    content = bytearray(read_stored(path, promised))
     if content[:4] != magic:
         start = content[:4].hex(" ") or "an empty file"
         raise DataError(
@@ -45,7 +53,8 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     expected = header_size + math.prod(shape)
     if len(content) != expected:
         state = "cut off" if len(content) < expected else "longer than its header says"
-        raise DataError(f"{path}: the file is {state}, got {len(content)} bytes; expected {expected} for shape {shape}")
+        got = f"{len(content)} bytes" if len(content) < expected else f"at least {len(content)} bytes"
+        raise DataError(f"{path}: the file is {state}, got {got}; expected {expected} for shape {shape}")
     if expected == header_size:
         raise DataError(f"{path}: the file holds nothing, got shape {shape}; expected at least one element")
     return torch.frombuffer(content, dtype=torch.uint8, offset=header_size).view(shape)

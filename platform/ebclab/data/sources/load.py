@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ebclab.config.addresses import folder_problem
+from ebclab.config.addresses import expanded, folder_problem
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
@@ -125,7 +125,7 @@ def data_root(root: str | None) -> Path:
     folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
     if problem := folder_problem(folder):
         raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
-    return Path(folder).expanduser().absolute()
+    return expanded(folder).absolute()
 
 
 def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:

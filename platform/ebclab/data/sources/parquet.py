@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute
@@ -20,6 +22,10 @@ from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
+from ebclab.storage.reading import LARGEST, json_value
+from ebclab.storage.typed_json import typed
+
+T = TypeVar("T")
 
 DESCRIPTION = "dataset.json"
 """File beside the splits in which a prepared set tells its class names and statistics."""
@@ -29,7 +35,27 @@ CHECKSUMS = "checksums.json"
 
 INDEX_COLUMN = "index"
 
+_BYTES_OF_A_VALUE = 8
+_NEVER_A_BOMB = 1 << 30  # bytes
+_HIGHEST_RATIO = 1000  # of a file decompressed to the file
+
 _INDEX_THREADS = 8  # they wait for storage
+
+
+@dataclass(frozen=True)
+class _Description:
+    """The content of dataset.json."""
+
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """An entry of checksums.json."""
+
+    bytes: int
 
 
 class _File(NamedTuple):
@@ -107,6 +133,7 @@ class ParquetSource:
         try:
             with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
                 opened = pq.ParquetFile(handle, page_checksum_verification=True)
+                _require_room(self._where(file), opened.metadata.row_group(group), columns, handle.size())
                 return opened.read_row_group(group, columns=columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(file, error) from error
@@ -117,6 +144,8 @@ class ParquetSource:
                 opened = pq.ParquetFile(handle, page_checksum_verification=True)
                 self._require_image_column(file, opened.schema_arrow)
                 known = set(opened.schema_arrow.names) & {INDEX_COLUMN, self.reading.label_column}
+                for number in range(opened.num_row_groups):
+                    _require_room(self._where(file), opened.metadata.row_group(number), sorted(known), handle.size())
                 table = opened.read(columns=sorted(known), use_threads=False)
                 rows_of_group = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
         except (OSError, pa.ArrowException) as error:
@@ -138,7 +167,13 @@ class ParquetSource:
                 f"{setting}: column {name} of {self._where(file)} must hold whole numbers, got {column.type} "
                 f"with {column.null_count} empty; convert it, rename it or leave it out"
             )
-        values: Tensor = torch.from_numpy(column.fill_null(-1).cast(pa.int64()).to_numpy().copy())
+        try:
+            values: Tensor = torch.from_numpy(column.cast(pa.int64()).fill_null(-1).to_numpy().copy())
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{setting}: column {name} of {self._where(file)} must hold numbers of 64 bits with a sign, "
+                f"got {error}; number them anew"
+            ) from error
         return values
 
     def _require_image_column(self, file: str, schema: pa.Schema) -> None:
@@ -165,18 +200,37 @@ class ParquetSource:
         """Compare the files with the list that a prepared set has, by name and size."""
         if self._place.size(CHECKSUMS) is None:
             return
-        for name, expected in json.loads(self._place.read(CHECKSUMS)).items():
-            size = self._place.size(name)
-            if size != expected["bytes"]:
-                state = "is missing" if size is None else f"has {size} bytes instead of {expected['bytes']}"
+        for name, shard in self._typed(CHECKSUMS, dict[str, _Shard]).items():
+            size = self._place.size(name) if {"", ".", ".."}.isdisjoint(name.split("/")) else None
+            if size != shard.bytes:
+                state = "is missing" if size is None else f"has {size} bytes instead of {shard.bytes}"
                 raise DataError(f"{self._where(name)}: the set is not complete, the file {state}; copy it again")
 
     def _describe(self) -> tuple[tuple[str, ...], Statistics | None]:
         """Return the class names and statistics that are stored with a prepared set."""
         if self._place.size(DESCRIPTION) is None:
             return (), None
-        told = json.loads(self._place.read(DESCRIPTION))
-        return tuple(told["class_names"]), Statistics(tuple(told["mean"]), tuple(told["std"]))
+        described = self._typed(DESCRIPTION, _Description)
+        mean, std = described.mean, described.std
+        if not (mean and len(mean) == len(std) and all(map(math.isfinite, (*mean, *std))) and min(std) >= 0):
+            raise DataError(
+                f"{self._where(DESCRIPTION)}: needs a mean and a std of at least 0 a channel, got {mean} and {std}; "
+                "copy it again, or delete it and the statistics are computed anew"
+            )
+        return described.class_names, Statistics(mean, std)
+
+    def _typed(self, name: str, kind: type[T]) -> T:
+        """Return the content of a JSON file of the set as ``kind``.
+
+        Raises:
+            DataError: It cannot be read, is too large, or holds something else.
+        """
+        try:
+            if (self._place.size(name) or 0) > LARGEST:
+                raise ValueError(f"more than {LARGEST:,} bytes")
+            return typed(json_value(self._place.read(name)), kind)
+        except ValueError as error:
+            raise DataError(f"{self._where(name)}: damaged, {error}; copy the set again") from error
 
     def _make_index(self, files: list[_File]) -> RowIndex:
         keys, labels = (torch.cat([getattr(file, name) for file in files]) for name in ("keys", "labels"))
@@ -202,6 +256,30 @@ class ParquetSource:
             return Example(self._where(file), (channels, height, width))
         encoded = self._encoded(file, number, list(range(len(column))), column)
         return first_example(encoded, self.reading, self._where(file))
+
+
+def _require_room(where: str, group: pq.RowGroupMetaData, columns: Sequence[str], num_bytes: int) -> None:
+    """Refuse a row group that is larger, decompressed, than its file can hold or half of this machine's memory.
+
+    Args:
+        where: What messages call the file.
+        group: What the file says of the row group.
+        columns: The columns that will be read.
+        num_bytes: Size of the file.
+
+    Raises:
+        DataError: Its columns are too large, or their sizes are no sizes.
+    """
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
+    whole = sum(sizes) + _BYTES_OF_A_VALUE * group.num_rows * len(columns)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    is_bomb = whole > max(_NEVER_A_BOMB, _HIGHEST_RATIO * num_bytes)
+    if min(sizes, default=0) < 0 or group.num_rows < 0 or whole > memory // 2 or is_bomb:
+        raise DataError(
+            f"{where}: too large to be read, got a row group of {group.num_rows:,} rows and {whole:,} bytes "
+            f"in a file of {num_bytes:,}; write it with smaller row groups, or replace it"
+        )
 
 
 def _tensor_of(column: pa.ChunkedArray) -> Tensor:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from ebclab.config.addresses import is_address
+from ebclab.config.addresses import expanded, is_address
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.catalogue import Split
@@ -56,7 +56,7 @@ def prepare_dataset(
     if is_address(str(folder)):
         _prepare_in_store(splits, Location(str(folder), "--to"), shards, progress)
         return
-    target = Path(folder).expanduser().absolute()
+    target = expanded(str(folder)).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"--to: there is something already, got {target}; give a folder that is new or empty")
     aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ from ebclab.config import to_yaml
 from ebclab.errors import RunError
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
+from ebclab.storage.reading import read_json_object
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.policies.population import explore
@@ -68,8 +68,8 @@ def _checkpoint_at(epoch: int, run: RunFolder) -> Path:
 def _epochs_done(path: Path) -> int | None:
     """Return how many epochs were done at a checkpoint; None when it cannot be read."""
     try:
-        done: int = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["facts"]["epochs_done"]
-    except (OSError, ValueError, KeyError, TypeError):
+        done: int = read_json_object(path / "manifest.json")["facts"]["epochs_done"]
+    except (RunError, KeyError, TypeError):
         return None
     return done
 

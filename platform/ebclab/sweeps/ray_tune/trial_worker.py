@@ -204,7 +204,7 @@ class TurnReport:
             if record["kind"] == "train":
                 metrics = measured
             elif record["kind"] == "epoch":
-                self.update(record["step"], record["epoch"], metrics | measured)
+                self.update(record["step"], record.get("epoch", 0), metrics | measured)
 
 
 def _is_measured(value: Any) -> bool:

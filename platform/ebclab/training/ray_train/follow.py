@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.background import logged
-from ebclab.runs.metrics_log import MetricsLog
+from ebclab.runs.metrics_log import MetricsLog, is_record
 from ebclab.runs.stop_request import FileRequest, StopFlag, stop_on_signals
+from ebclab.storage.reading import json_lines
 from ebclab.training.display import Display
 from ebclab.training.health.record import in_words
 
@@ -155,7 +155,10 @@ class _Tail:
         self._offset = 0
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the new records, and whether the file was replaced; they are then all of its records."""
+        """Return the new records, and whether the file was replaced; they are then all of its records.
+
+        Lines that cannot be read are left out; the run's log warns of them when it is read as a whole.
+        """
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -169,4 +172,4 @@ class _Tail:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines()], replaced
+        return [record for _, record in json_lines(whole) if record is not None and is_record(record)], replaced

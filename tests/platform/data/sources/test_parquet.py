@@ -181,3 +181,48 @@ def test_an_unreachable_bucket_is_one_sentence() -> None:
     assert "cannot be read, got" in str(caught.value)
     assert str(caught.value).endswith("check the address, the network and your credentials")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("dataset.json", "{", "dataset.json: damaged, "),
+        ("dataset.json", "[]", "dataset.json: damaged, "),
+        ("dataset.json", '{"class_names": []}', "dataset.json: damaged, mean: Field required"),
+        ("dataset.json", '{"class_names": 3, "mean": [0], "std": [1]}', "dataset.json: damaged, class_names: "),
+        ("dataset.json", '{"class_names": [], "mean": [0.5], "std": []}', "needs a mean and a std of at least 0"),
+        ("dataset.json", '{"class_names": [], "mean": [0.5], "std": [-1]}', "needs a mean and a std of at least 0"),
+        ("dataset.json", '{"class_names": [], "mean": [0.5], "std": [NaN]}', "needs a mean and a std of at least 0"),
+        ("dataset.json", "[" * 100_000, "dataset.json: damaged, lists within lists"),
+        ("checksums.json", "7", "checksums.json: damaged, "),
+        ("checksums.json", '{"a.parquet": 7}', "checksums.json: damaged, a.parquet"),
+        ("checksums.json", '{"../../a.parquet": {"bytes": 7}}', "the set is not complete, the file is missing"),
+    ],
+)
+def test_a_damaged_description_or_list_is_one_sentence(tmp_path: Path, file: str, content: str, said: str) -> None:
+    write(tmp_path / "a.parquet", image=tensors())
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError) as caught:
+        load_split(f"parquet:{tmp_path}", None, "train")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_that_64_bits_with_a_sign_do_not_hold_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", image=tensors(), label=pa.array([2**64 - 1] * 10, pa.uint64()))
+    with pytest.raises(
+        DataError, match=r"data\.label_column: column label of .*a\.parquet must hold numbers of 64 bits"
+    ):
+        load_split(f"parquet:{tmp_path}", None, "train")
+    write(tmp_path / "a.parquet", image=tensors(), label=pa.array(range(10), pa.uint64()))
+    assert load_split(f"parquet:{tmp_path}", None, "train").labels.tolist() == list(range(10))
+
+
+def test_a_small_file_of_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    zeros = pa.array([bytes(1 << 20)])
+    column = pa.chunked_array([pa.concat_arrays([zeros] * 32)] * 40)  # 1.3 GB
+    table = pa.table({"image": column})
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False, row_group_size=1280)
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
+    with pytest.raises(DataError, match=r"a\.parquet: too large to be read, got a row group of 1,280 rows and 1,3"):
+        load_split(f"parquet:{tmp_path}", None, "train")

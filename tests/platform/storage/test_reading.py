@@ -1,0 +1,120 @@
+"""JSON files of ours: their values, or one sentence with the path, what is wrong, and the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.errors import DataError, RunError
+from ebclab.storage.reading import LARGEST, json_lines, json_value, lines_left_out, read_json, read_json_object
+
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    2**64 - 1,
+    0.1,
+    1e300,
+    5e-324,
+    "",
+    "größer",
+    "\U0001f600",
+    [],
+    {"a": [{"b": 1}]},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "file").write_text(json.dumps(value))
+    assert read_json(tmp_path / "file") == value
+    assert json_value(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+BAD = {
+    "empty": (b"", "Expecting value"),
+    "cut off": (b'{"a": 1', "Expecting"),
+    "two values": (b"1 2", "Extra data"),
+    "not UTF-8": (b'"\xff"', "byte 0xff, which is no text in UTF-8"),
+    "UTF-16": ("1".encode("utf-16"), "byte 0xff"),
+    "deep": (b"[" * 60 + b"]" * 60, "lists within lists, deeper than 50"),
+    "very deep": (b"[" * 100_000 + b"]" * 100_000, "lists within lists, deeper than 50"),
+    "deep mappings": (b'{"a":' * 60 + b"1" + b"}" * 60, "lists within lists, deeper than 50"),
+    "long number": (b"1" * 30, "a number of 30 digits"),
+    "endless number": (b"1" * 5000, "a number of 5000 digits"),
+    "half a character": (rb'"\ud800"', "half a character"),
+    "half a character in a key": (rb'{"\udc00": 1}', "half a character"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_json_is_one_sentence(tmp_path: Path, name: str) -> None:
+    content, said = BAD[name]
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError) as raised:
+        read_json(path, way_out="delete it")
+    text = str(raised.value)
+    assert text.startswith(f"{path}: cannot be read, got ")
+    assert said in text
+    assert text.endswith("; delete it")
+    assert "\n" not in text
+    with pytest.raises(ValueError, match=r"."):
+        json_value(content)
+
+
+def test_fifty_lists_within_each_other_and_thousands_beside_each_other_are_read() -> None:
+    assert json_value(b"[" * 50 + b"]" * 50)
+    assert len(json_value(json.dumps([{"a": [1]}] * 5000).encode())) == 5000
+
+
+def test_a_float_of_many_digits_is_a_number() -> None:
+    assert json_value(b"0.3333333333333333333333333333333333333333") == 1 / 3
+
+
+def test_only_files_of_a_size_that_ours_have_are_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name, said in (
+        ("large", f"got {LARGEST + 1:,} bytes, more than the {LARGEST:,}"),
+        ("pipe", "got a pipe or a device"),
+        ("zero", "got a pipe or a device"),
+        ("none", "got No such file"),
+        (".", "got Is a directory"),
+    ):
+        with pytest.raises(DataError, match=f"^the file: cannot be read, {said}"):
+            read_json(tmp_path / name, "the file", error=DataError)
+
+
+@pytest.mark.parametrize("value", [None, 3, "a", [], [{}]])
+def test_what_is_no_mapping_is_refused_where_one_is_needed(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "file").write_text(json.dumps(value))
+    with pytest.raises(RunError, match=r"file: cannot be read, got .*; restore the file"):
+        read_json_object(tmp_path / "file")
+
+
+def test_lines_that_are_no_mappings_are_none_and_numbered() -> None:
+    content = b'{"a": 1}\n\n[1]\n{"b": \n' + b"[" * 100_000 + b'\n\xff\n{"c": 2}'
+    assert list(json_lines(content)) == [
+        (1, {"a": 1}),
+        (2, None),
+        (3, None),
+        (4, None),
+        (5, None),
+        (6, None),
+        (7, {"c": 2}),
+    ]
+
+
+def test_the_sentence_names_the_first_five_lines() -> None:
+    assert lines_left_out("log", [3, 7]) == "log: 2 of its lines cannot be read and are left out: 3, 7"
+    assert lines_left_out("log", list(range(1, 9))).endswith(
+        "8 of its lines cannot be read and are left out: 1, 2, 3, 4, 5 ..."
+    )

@@ -1,0 +1,224 @@
+"""Real files, damaged at random with a fixed seed: every reader returns its kind of value or one sentence of ours."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import random
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.cifar import read_cifar_batch
+from ebclab.data.sources.idx import read_idx
+from ebclab.data.sources.load import load_split
+from ebclab.errors import UserError
+from ebclab.export.encoder_folder import LoadedEncoder, load_encoder
+from ebclab.export.run import _scores
+from ebclab.reports.reading import read_sweep
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.metrics_log import MetricsLog
+from ebclab.runs.summary import RunSummary
+from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.results import SweepResult
+
+OLD = Path(__file__).parents[1] / "folders" / "made_by_0.1"
+DAMAGES = 150  # of each file
+SECONDS = 5  # for each of them
+MEMORY = 1 << 20  # KiB that the process may grow by
+OTHERS = [None, True, -1, 0, 2**63, 10**30, 1e308, 0.5, "", "x", "nan", "../../x", "\ud800", [], [[]], {}, {"a": [1]}]
+"""Values that take the place of those in a JSON file."""
+
+Damage = Callable[[bytes, random.Random], bytes]
+
+
+def of_bytes(content: bytes, chance: random.Random) -> bytes:
+    """Return ``content`` with a few bits flipped, cut off, with bytes put in or left out, or a part of it twice."""
+    changed, place = bytearray(content), chance.randrange(len(content))
+    length = chance.randint(1, 40)
+    match chance.randrange(5):
+        case 0:
+            for _ in range(chance.randint(1, 8)):
+                changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+        case 1:
+            del changed[place:]
+        case 2:
+            changed[place:place] = chance.randbytes(length)
+        case 3:
+            del changed[place : place + length]
+        case _:
+            changed[place:place] = changed[max(place - length, 0) : place] * chance.randint(1, 100)
+    return bytes(changed)
+
+
+def of_json(content: bytes, chance: random.Random) -> bytes:
+    """Return JSON with one value of another type or without one of its keys; sometimes damaged as bytes."""
+    if chance.random() < 0.3:
+        return of_bytes(content, chance)
+    whole = [json.loads(content)]
+    places: list[tuple[Any, Any]] = []
+    level: list[Any] = [whole]
+    while level:
+        inside = level.pop()
+        keys = list(inside) if isinstance(inside, dict) else range(len(inside))
+        places += [(inside, key) for key in keys]
+        level += [inside[key] for key in keys if isinstance(inside[key], dict | list)]
+    inside, key = chance.choice(places)
+    if isinstance(inside, dict) and chance.random() < 0.3:
+        del inside[key]
+    else:
+        inside[key] = chance.choice(OTHERS)
+    return json.dumps(whole[0]).encode()
+
+
+def of_settings(content: bytes, chance: random.Random) -> bytes:
+    """Return YAML that is damaged as bytes, or as JSON, which is YAML too."""
+    if chance.random() < 0.4:
+        return of_bytes(content, chance)
+    return of_json(json.dumps(yaml.safe_load(content)).encode(), chance)
+
+
+def of_lines(content: bytes, chance: random.Random) -> bytes:
+    """Return JSON lines of which a few are damaged."""
+    lines = content.splitlines()
+    for number in chance.sample(range(len(lines)), min(len(lines), chance.randint(1, 4))):
+        lines[number] = of_json(lines[number], chance)
+    joined = b"\n".join(lines) + b"\n"
+    return of_bytes(joined, chance) if chance.random() < 0.2 else joined
+
+
+@contextmanager
+def seconds_at_most(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"not read in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def withstands(path: Path, damage: Damage, read: Callable[[], object], kind: type | tuple[type, ...]) -> None:
+    """Damage the file again and again; require a value of ``kind`` or an error of ours within a few seconds."""
+    content = path.read_bytes()
+    assert isinstance(read(), kind)
+    sentences: list[bytes] = []
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for seed in range(DAMAGES):
+        damaged = damage(content, random.Random(seed))
+        path.write_bytes(damaged)
+        try:
+            with seconds_at_most(SECONDS):
+                assert isinstance(read(), kind)
+        except UserError as error:
+            sentences.append(str(error).encode())
+        except BaseException as error:
+            error.add_note(f"damage {seed}: {damaged[:3000]!r}")
+            raise
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < MEMORY
+    assert all(sentences)
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("old") / "made_by_0.1"
+    shutil.copytree(OLD, target)
+    return target
+
+
+@pytest.mark.parametrize("name", ["config", "manifest", "result", "metrics", "evaluation", "encoder"])
+def test_files_of_a_run(copied: Path, name: str) -> None:
+    run = RunFolder(copied / "runs" / "finished")
+    trained = load_trained_encoder(run)
+    manifest = sorted(run.checkpoints.glob("last-*"))[-1] / "manifest.json"
+    exported = copied / "expected" / "run"
+    cases: dict[str, tuple[Path, Damage, Callable[[], object], type]] = {
+        "config": (run.config_path, of_settings, run.read_config, ExperimentConfig),
+        "manifest": (manifest, of_json, lambda: load_trained_encoder(run), TrainedEncoder),
+        "result": (run.result_path, of_json, lambda: RunSummary.read(run.result_path, "it"), RunSummary),
+        "metrics": (run.metrics.path, of_lines, lambda: MetricsLog(run.metrics.path).records(), list),
+        "evaluation": (run.path / "evaluation.json", of_json, lambda: _scores(run, trained), list),
+        "encoder": (exported / "encoder.json", of_json, lambda: load_encoder(exported), LoadedEncoder),
+    }
+    withstands(*cases[name])
+
+
+@pytest.mark.parametrize("name", ["plan", "result", "trials", "report"])
+def test_files_of_a_sweep(copied: Path, name: str) -> None:
+    sweep = copied / "sweeps" / "sweep"
+    plan, log = sweep / "sweep.yaml", sweep / "trials.jsonl"
+    cases: dict[str, tuple[Path, Damage, Callable[[], object], type]] = {
+        "plan": (plan, of_settings, lambda: read_plan(plan), SweepPlan),
+        "result": (sweep / "result.json", of_json, lambda: SweepResult.read(sweep / "result.json"), SweepResult),
+        "trials": (log, of_lines, lambda: ranked(SweepLog(log).of_kind("search")), list),
+        "report": (log, of_lines, lambda: read_sweep(sweep).log, SweepLog),
+    }
+    withstands(*cases[name])
+
+
+@pytest.mark.parametrize("file", ["dataset.json", "checksums.json", "a.parquet"])
+def test_files_of_a_parquet_set(tmp_path: Path, file: str) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 3, 4, 4), dtype=np.uint8)
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(images), "label": [0, 1, 2] * 2})
+    pq.write_table(table, tmp_path / "a.parquet", write_page_checksum=True)
+    size = (tmp_path / "a.parquet").stat().st_size
+    if file == "checksums.json":
+        (tmp_path / file).write_text(json.dumps({"a.parquet": {"bytes": size, "sha256": "0" * 64}}))
+    if file == "dataset.json":
+        described = {"class_names": ["a", "b", "c"], "mean": [0.1, 0.2, 0.3], "std": [0.1, 0.2, 0.3]}
+        (tmp_path / file).write_text(json.dumps(described))
+    damage = of_json if file.endswith("json") else of_bytes
+    withstands(tmp_path / file, damage, lambda: load_split(f"parquet:{tmp_path}", None, "train"), ImageSet)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_idx_files(tmp_path: Path, suffix: str) -> None:
+    content = bytes((0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 4, 0, 0, 0, 4)) + bytes(range(80))
+    path = tmp_path / f"images{suffix}"
+    path.write_bytes(gzip.compress(content, mtime=0) if suffix else content)
+    withstands(path, of_bytes, lambda: tuple(read_idx(path, 3).shape), tuple)
+
+
+def test_cifar_batches(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 3072), dtype=np.uint8)
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(pickle.dumps({"data": images, "labels": [1, 2, 3]}, protocol=2))
+
+    def in_the_frame(content: bytes, chance: random.Random) -> bytes:
+        """Damage what is around the pixels, which say nothing."""
+        return of_bytes(content[:200], chance) + content[200:-60] + of_bytes(content[-60:], chance)
+
+    withstands(path, in_the_frame, lambda: read_cifar_batch(path), tuple)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF"])
+def test_images(tmp_path: Path, kind: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    path = tmp_path / f"a.{kind.lower()}"
+    path.write_bytes(file.getvalue())
+    withstands(path, of_bytes, lambda: load_split(f"folder:{tmp_path}", None, "train"), ImageSet)
