@@ -135,7 +135,7 @@ class ParquetSource:
                 opened = pq.ParquetFile(handle, page_checksum_verification=True)
                 _require_room(self._where(file), opened.metadata.row_group(group), columns, handle.size())
                 return opened.read_row_group(group, columns=columns, use_threads=False)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are decoded late
             raise self._unreadable(file, error) from error
 
     def _read_file_index(self, file: str, path_in_split: str) -> _File:
@@ -148,7 +148,7 @@ class ParquetSource:
                     _require_room(self._where(file), opened.metadata.row_group(number), sorted(known), handle.size())
                 table = opened.read(columns=sorted(known), use_threads=False)
                 rows_of_group = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are decoded late
             raise self._unreadable(file, error) from error
         count = sum(rows_of_group)
         labels = self._integers(file, table, self.reading.label_column, "data.label_column")
