@@ -40,31 +40,27 @@ def test_what_leads_elsewhere_is_no_name_of_a_folder(name: str):
         require_folder_name(name)
 
 
-@pytest.mark.parametrize("name", ["x" * 241, "ö" * 121, "x" * 300])
-def test_a_name_that_no_disk_takes_is_too_long(name: str):
-    with pytest.raises(UserError, match=f"too long for the name of a folder, got {len(name)} characters") as caught:
-        require_folder_name(name)
-    assert len(str(caught.value)) < 200
-
-
 def test_what_is_no_text_that_can_be_printed_is_no_name_of_a_folder():
     assert not is_folder_name("a\ud800")
     with pytest.raises(UserError, match="not the name of a folder"):
         require_folder_name("a\ud800")
 
 
-@pytest.mark.parametrize("name", ["run", "a b", "lr=0.1", "v1.2", "größer", "-x", "x" * 240])
+@pytest.mark.parametrize("name", ["run", "a b", "lr=0.1", "v1.2", "größer", "-x"])
 def test_other_names_are_left_as_they_are(name: str):
     assert require_folder_name(name) == name
 
 
-@pytest.mark.parametrize(("name", "length"), [("x" * 200, None), ("x" * 201, 201), ("ü" * 100, None), ("ü" * 101, 202)])
+@pytest.mark.parametrize(
+    ("name", "length"), [("x" * 200, None), ("x" * 5000, 5000), ("x" * 201, 201), ("ü" * 100, None), ("ü" * 101, 202)]
+)
 def test_a_name_is_at_most_200_bytes_long(name: str, length: int | None):
     if length is None:
         assert require_folder_name(name) == name
     else:
-        with pytest.raises(UserError, match=f"^--name: longer than 200 bytes, got {length} "):
+        with pytest.raises(UserError, match=f"^--name: longer than 200 bytes, got {length} ") as caught:
             require_folder_name(name)
+        assert len(str(caught.value)) < 200
 
 
 def test_a_folder_in_the_one_that_was_named_or_like_it_is_offered(tmp_path: Path):
