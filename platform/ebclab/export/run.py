@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ebclab.config import to_yaml
@@ -12,7 +13,7 @@ from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 from ebclab.export.formats import Format
 from ebclab.export.real_images import comparison_for
-from ebclab.runs.evaluate import Evaluation, checkpoint_name
+from ebclab.runs.evaluate import checkpoint_name
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage.reading import read_json
@@ -87,6 +88,14 @@ def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
     return notes
 
 
+@dataclass(frozen=True)
+class _SavedScores:
+    """What is needed of an evaluation.json."""
+
+    step: int
+    rows: dict[str, dict[str, Score]]
+
+
 def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty when there are none."""
     path = run.path / "evaluation.json"
@@ -94,7 +103,7 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
         return []
     way_out = "`ebclab evaluate` writes it again"
     try:
-        saved = typed(read_json(path, way_out=way_out), Evaluation)
+        saved = typed(read_json(path, way_out=way_out), _SavedScores)
     except ValueError as error:
         raise RunError(f"{path}: not an evaluation, got {error}; {way_out}") from error
     if saved.step != trained.step:
