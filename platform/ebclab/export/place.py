@@ -172,7 +172,8 @@ def _put_back(target: Path) -> None:
 
 
 def _retired(target: Path) -> Path:
-    return target.with_name(f".{target.name}.replaced")
+    whole = target.absolute()  # "." has no name of its own
+    return whole.parent / f".{whole.name}.replaced"
 
 
 def _names_in(target: Path) -> set[str]:

@@ -131,9 +131,9 @@ def test_data_show_draws_a_picture(ebclab: Ebclab) -> None:
 
 
 def test_data_show_reads_images_as_the_settings_say(ebclab: Ebclab) -> None:
-    for number, size in enumerate([(20, 10), (10, 30)]):
+    for number, (size, colour) in enumerate([((20, 10), "white"), ((10, 30), "black")]):
         Path("pets [old] #1/cats").mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", size, "red").save(f"pets [old] #1/cats/{number}.png")
+        Image.new("RGB", size, colour).save(f"pets [old] #1/cats/{number}.png")
     show = ["data", "show", "folder:pets [old] #1", "--view-recipe", "none"]
     refused = ebclab(*show)
     assert refused.code == 2
