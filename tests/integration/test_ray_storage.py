@@ -17,6 +17,7 @@ from safetensors.torch import load
 
 import ebclab
 from ebclab.cli import main
+from ebclab.runs.summary import RunSummary
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, remote_at
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
@@ -71,7 +72,7 @@ def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(
         assert stored.result[key] == local.result[key], key
     assert stored.result["metrics"]["loss"] == local.result["metrics"]["loss"]
     address = "s3://sets/workers/run"
-    assert json.loads(_read(address, "result.json")) == stored.result
+    assert RunSummary.of_mapping(json.loads(_read(address, "result.json")), address) == stored.summary
     weights = f"{local.result['checkpoint']}/model.safetensors"
     assert _read(address, weights) == (local.path / weights).read_bytes()
     assert load(_read(address, weights))
