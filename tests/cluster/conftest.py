@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-PREFIX = "10.77.0."
+PREFIX = f"10.77.{os.getpid() % 256}."
+"""Of every address here; another session of tests on this machine has another."""
+
 HOME = "/mnt/ebc-home"
 """Home of root on every host: memory of its own, that ends with the host."""
 

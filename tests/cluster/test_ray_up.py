@@ -45,14 +45,12 @@ def wheel(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def store(network: Any) -> Iterator[str]:
     """An S3 server on the bridge with the bucket ``lab``; its URL."""
-    import boto3
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address=network.gateway, port=0, verbose=False)
     server.start()
     url = f"http://{network.gateway}:{server.get_host_and_port()[1]}"
-    keys = {"aws_access_key_id": "lab", "aws_secret_access_key": SECRET}
-    boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket="lab")
+    _client(url).create_bucket(Bucket="lab")
     yield url
     server.stop()
 
@@ -131,6 +129,18 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.5)
 
 
+def _until_all_have_joined(network: Any, description: Path, laptop: dict[str, str], folder: Path) -> None:
+    """Wait for a CPU of each of three machines; say what each knows when they do not come."""
+    give_up, said = time.monotonic() + 600, ""
+    while "/3.0 CPU" not in said:
+        if time.monotonic() > give_up:
+            logs = "cd /tmp/ray/session_latest/logs && tail -n 40 monitor.* raylet.out raylet.err gcs_server.out"
+            told = [f"{host.name}:\n{network.run(host, logs).stdout}" for host in network.hosts]
+            raise AssertionError("\n".join([said, *told]))
+        status = _run(["ray", "exec", str(description), "ray status"], laptop, folder)
+        said = status.stdout + status.stderr
+
+
 @contextlib.contextmanager
 def _dashboard(description: Path, laptop: dict[str, str], folder: Path) -> Iterator[str]:
     """Yield the address that ``ray dashboard`` opens through SSH."""
@@ -154,12 +164,16 @@ def _dashboard(description: Path, laptop: dict[str, str], folder: Path) -> Itera
         process.wait(timeout=30)
 
 
-def _lines(store: str, key: str) -> list[dict[str, Any]]:
-    """Return the records of a log in the store; none before it is there."""
+def _client(store: str) -> Any:
     import boto3
 
     keys = {"aws_access_key_id": "lab", "aws_secret_access_key": SECRET}
-    client = boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys)
+    return boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys)
+
+
+def _lines(store: str, key: str) -> list[dict[str, Any]]:
+    """Return the records of a log in the store; none before it is there."""
+    client = _client(store)
     try:
         text = client.get_object(Bucket="lab", Key=key)["Body"].read().decode()
     except client.exceptions.NoSuchKey:
@@ -171,14 +185,20 @@ def _trials(store: str) -> list[dict[str, Any]]:
     return _lines(store, "sweeps/first/trials.jsonl")
 
 
-def _trained_on(network: Any) -> dict[str, tuple[Any, int]]:
-    """Return the trials that train on worker hosts and have an epoch behind them, with host and last step."""
-    found = {}
+def _saved(store: str) -> set[str]:
+    """Return the trials of which a whole checkpoint lies in the store."""
+    keys = _client(store).list_objects_v2(Bucket="lab", Prefix="sweeps/first/trials/").get("Contents", [])
+    return {each["Key"].split("/")[3] for each in keys if re.search(r"/last-\d+/manifest.json$", each["Key"])}
+
+
+def _trained_on(network: Any, store: str) -> dict[str, tuple[Any, int]]:
+    """Return the trials that train on worker hosts and can be gone on with elsewhere, with host and last step."""
+    found, saved = {}, _saved(store)
     for host in network.hosts[1:]:
         logs = network.run(host, "cd ~/.cache/ebclab/copies && grep -H . $(find . -name metrics.jsonl)").stdout
         told = [line.partition(":") for line in logs.splitlines() if line.endswith("}")]
         for path, _, text in told:
-            if '"kind": "epoch"' in text:
+            if '"kind": "epoch"' in text and Path(path).parent.name in saved:
                 last = max(json.loads(each)["step"] for other, _, each in told if other == path)
                 found[Path(path).parent.name] = (host, last)
     return found
@@ -202,8 +222,7 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
     up = _run(["ray", "up", "-y", str(description)], laptop, folder)
     assert up.returncode == 0, up.stdout + up.stderr
     try:
-        status = ["ray", "exec", str(description), "ray status"]
-        _until(lambda: "/3.0 CPU" in _run(status, laptop, folder).stdout, 600)
+        _until_all_have_joined(network, description, laptop, folder)
         with _dashboard(description, laptop, folder) as address:
             tiny = (
                 "data.train_limit=640",
@@ -223,7 +242,7 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
                 )
             said = folder / "submit.log"
             trains = dict[str, tuple[Any, int]]()
-            _until(lambda: job.poll() is not None or trains.update(_trained_on(network)) or trains, 600)
+            _until(lambda: job.poll() is not None or trains.update(_trained_on(network, store)) or trains, 600)
             assert job.poll() is None, said.read_text()
             (trial, (host, reached)), *_ = trains.items()
             began = time.monotonic()
