@@ -1,6 +1,7 @@
 """Every method by its name, written by hand."""
 
 from energy_contrast.contrastive.dcl import Dcl
+from energy_contrast.contrastive.dhel import Dhel
 from energy_contrast.contrastive.flatclr import Flatclr
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.contrastive.simclr import Simclr
@@ -10,6 +11,7 @@ from energy_contrast.energy_based.vem_image import VemImage
 from energy_contrast.method import Method
 from energy_contrast.predictive.byol import Byol
 from energy_contrast.predictive.simsiam import Simsiam
+from energy_contrast.predictive.vicreg import Vicreg
 
 METHODS: dict[str, type[Method]] = {
     "simclr": Simclr,
@@ -18,6 +20,8 @@ METHODS: dict[str, type[Method]] = {
     "byol": Byol,
     "flatclr": Flatclr,
     "dcl": Dcl,
+    "dhel": Dhel,
+    "vicreg": Vicreg,
     "ebclr": Ebclr,
     "vem-langevin": VemLangevin,
     "vem-svgd": VemSvgd,

@@ -155,6 +155,60 @@ def decoupled(positive: Tensor, negatives: Tensor, *, temperature: float, weight
     return loss.mean()
 
 
+def hyperspherical_energy(positive: Tensor, within: Tensor, *, temperature: float) -> Tensor:
+    """Return the decoupled hyperspherical energy loss: positives attract, images of the same view repel.
+
+    ``L = mean_i (-s_i+ / tau + log sum_j exp(s_ij / tau) + log sum_j exp(s'_ij / tau))`` with s within the first view
+    and s' within the second; no image is compared with another image's other view.
+
+    Args:
+        positive: (N,) similarity of the two views of each image.
+        within: (2, N, K) similarities of each image with K others, in the first view and in the second.
+        temperature: tau, divides similarities.
+
+    Returns:
+        () loss in nats; 2 log K - 1 / tau when positives agree and all other similarities are 0.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> round(hyperspherical_energy(torch.ones(4), torch.zeros(2, 4, 3), temperature=0.5).item(), 4)
+    0.1972
+
+    Source: DHEL (arXiv:2405.18045), the definition of L_DHEL.
+    """
+    _check_within(positive, within)
+    return (-positive / temperature + torch.logsumexp(within / temperature, dim=2).sum(dim=0)).mean()
+
+
+def kernel_contrastive(positive: Tensor, within: Tensor, *, sharpness: float, repulsion: float) -> Tensor:
+    """Return the kernel contrastive loss with a Gaussian kernel, whose expectation no batch size changes.
+
+    ``L = -2 mean_i k(s_i+) + gamma (mean_ij k(s_ij) + mean_ij k(s'_ij))``, ``k(s) = exp(-t (2 - 2 s))``, which is
+    ``exp(-t |u - v|^2)`` of unit vectors; s within the first view, s' within the second.
+
+    Args:
+        positive: (N,) cosine similarity of the two views of each image.
+        within: (2, N, K) cosine similarities of each image with K others, in the first view and in the second.
+        sharpness: t.
+        repulsion: gamma, weight of what is within views.
+
+    Returns:
+        () loss in [-2, 2 gamma].
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> kernel_contrastive(torch.ones(4), torch.ones(2, 4, 3), sharpness=2.0, repulsion=16.0)
+    tensor(30.)
+
+    Source: KCL (arXiv:2405.18045), the definition of L_KCL, with the Gaussian kernel.
+    """
+    _check_within(positive, within)
+    near, apart = (torch.exp(-2 * sharpness * (1 - s)) for s in (positive, within))
+    return -2 * near.mean() + repulsion * apart.mean(dim=(1, 2)).sum()
+
+
 @torch.no_grad()
 def von_mises_fisher_weights(positive: Tensor, *, sigma: float) -> Tensor:
     """Return weights of anchors that grow the further apart the two views of an image are.
@@ -208,3 +262,9 @@ def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) 
         shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
         raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")
     return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)
+
+
+def _check_within(positive: Tensor, within: Tensor) -> None:
+    if within.dim() != 3 or within.shape[:2] != (2, *positive.shape) or within.shape[2] == 0:
+        shapes = f"{tuple(positive.shape)} and {tuple(within.shape)}"
+        raise ValueError(f"similarities: positive and those within views do not fit, got {shapes}; use (N,), (2, N, K)")

@@ -25,6 +25,7 @@ METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be
 SMALL: dict[str, dict[str, Any]] = {
     "moco": {"queue_size": 96},
     "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
+    "vicreg": {"projection_size": 24},
     "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},
     "vem-langevin": {"bank_size": 40},
@@ -36,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
     "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),

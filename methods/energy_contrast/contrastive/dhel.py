@@ -1,0 +1,63 @@
+"""DHEL and KCL: the two views of an image attract, the images within a view repel; nothing else is compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.losses import hyperspherical_energy, info_nce, kernel_contrastive
+from energy_contrast.method import StepOutput
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class DhelConfig(SimclrConfig):
+    """Settings of DHEL: those of SimCLR, and the kernel form."""
+
+    objective: Literal["energy", "kernel"] = setting(
+        "energy", "energy: the paper's DHEL, with the temperature; kernel: its KCL, with a Gaussian kernel instead."
+    )
+    kernel_sharpness: float = setting(2.0, "Of the Gaussian kernel exp(-t |u - v|^2).", above=0.0, symbol="t")
+    kernel_repulsion: float = setting(16.0, "Weight of the images that repel, kernel only.", above=0.0, symbol="gamma")
+
+
+class Dhel(Simclr):
+    """DHEL, and KCL with ``objective="kernel"``.
+
+    ``L = 1/B sum_i (-s(u_i, v_i) / tau + log sum_{j != i} exp(s(u_i, u_j) / tau)
+    + log sum_{j != i} exp(s(v_i, v_j) / tau))`` with u and v the projections of the two views and s their cosine; the
+    kernel form is ``-2 E k(u_i, v_i) + gamma (E k(u_i, u_j) + E k(v_i, v_j))``, ``k(u, v) = exp(-t |u - v|^2)``.
+
+    Args:
+        config: Settings of SimCLR, the form and its kernel.
+        encoder: Maps images to embeddings, with ``embedding_size``.
+
+    Metrics: those of SimCLR, whose ``info_nce`` also counts the other views of other images, and ``energy``, the loss.
+
+    Source: DHEL and KCL (arXiv:2405.18045), definitions of L_DHEL and L_KCL.
+    Departs from the paper: the loss is the mean over the B images. Projection head and temperature are SimCLR's, so
+    that the two differ in the loss alone.
+    """
+
+    Config = DhelConfig
+    config: DhelConfig
+
+    def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
+        """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
+        count = len(positive) // 2
+        others = negatives.view(2, count, 2, count - 1)  # view of the anchor, anchor, view of the other, other
+        within = torch.stack([others[0, :, 0], others[1, :, 1]])  # (2, B, B - 1)
+        temperature = self.config.temperature
+        if self.config.objective == "kernel":
+            sharpness, repulsion = self.config.kernel_sharpness, self.config.kernel_repulsion
+            loss = kernel_contrastive(positive[:count], within, sharpness=sharpness, repulsion=repulsion)
+        else:
+            loss = hyperspherical_energy(positive[:count], within, temperature=temperature)
+        with torch.no_grad():
+            readable = info_nce(positive, negatives, temperature=temperature)
+        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
+        return StepOutput(loss, metrics | {"energy": loss.detach()})

@@ -1,0 +1,92 @@
+"""VICReg against loops of its equations, and what each term is blind to."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.method import Batch
+from energy_contrast.networks import build_encoder
+from energy_contrast.predictive.vicreg import Vicreg, VicregConfig, lack_of_spread, shared_variation
+
+SIZE = 6
+
+
+def build(**settings: float) -> Vicreg:
+    torch.manual_seed(0)
+    config = VicregConfig(**({"projection_size": 5} | settings))  # type: ignore[arg-type]
+    return Vicreg(config, build_encoder("small", in_channels=1, width=4)).double()
+
+
+def make_batch() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    views = torch.randn(2, SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)
+    return Batch(views, torch.full((SIZE,), -1), torch.arange(SIZE), views.new_empty(0, 1, 8, 8))
+
+
+def slow_terms(views: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Distance, the mean of both v and the sum of both c, number by number."""
+    count, size = views[0].shape
+    pairs = [(i, j) for i in range(count) for j in range(size)]
+    invariance = sum((views[0][i, j] - views[1][i, j]) ** 2 for i, j in pairs) / (count * size)
+    variance, covariance = torch.zeros(()).double(), torch.zeros(()).double()
+    for z in views:
+        means = [sum(z[i, j] for i in range(count)) / count for j in range(size)]
+        for j in range(size):
+            for k in range(size):
+                shared = sum((z[i, j] - means[j]) * (z[i, k] - means[k]) for i in range(count)) / (count - 1)
+                if j == k:
+                    variance = variance + torch.clamp(1 - torch.sqrt(shared + 1e-4), min=0) / size / 2
+                else:
+                    covariance = covariance + shared**2 / size
+    return invariance, variance, covariance
+
+
+@pytest.mark.parametrize("size", [5, 8])  # fewer dimensions than images, and more
+def test_loss_and_gradients_are_the_papers(size: int) -> None:
+    method, batch = build(projection_size=size, invariance=3.0, variance=5.0, covariance=7.0), make_batch()
+    with torch.no_grad():
+        method.head[-1].weight.mul_(2.5)  # some dimensions spread beyond 1
+    output = method(batch, torch.Generator())
+    views = [method.head(method.encoder(view)) for view in batch.views]
+    spread = torch.cat([view.std(dim=0) for view in views])
+    assert 0 < (spread > 1).sum() < 2 * size
+    terms = slow_terms(views)
+    expected = 3 * terms[0] + 5 * terms[1] + 7 * terms[2]
+    torch.testing.assert_close(output.loss, expected, rtol=1e-10, atol=0)
+    found = [output.metrics[name] for name in ("invariance", "variance", "covariance")]
+    torch.testing.assert_close(found, [term.detach() for term in terms], rtol=1e-9, atol=0)
+    weights = list(method.parameters())
+    got, wanted = (torch.autograd.grad(loss, weights, retain_graph=True) for loss in (output.loss, expected))
+    torch.testing.assert_close(got, wanted, rtol=1e-7, atol=1e-9)
+
+
+def test_what_is_read_is_simclrs_loss() -> None:
+    method, batch = build(), make_batch()
+    with torch.no_grad():
+        projection = [method.head(method.encoder(view)) for view in batch.views]
+    expected = info_nce(*pair_similarities(*projection), temperature=0.2)
+    torch.testing.assert_close(method(batch, torch.Generator()).metrics["info_nce"], expected)
+
+
+def test_a_collapsed_batch_costs_all_the_spread_there_is() -> None:
+    assert lack_of_spread(torch.ones(4, 3)).item() == pytest.approx(1 - math.sqrt(1e-4), rel=1e-6)
+    assert lack_of_spread(torch.tensor([[2.0], [-2.0]])).item() == 0
+
+
+def test_white_dimensions_share_nothing_and_copies_share_all() -> None:
+    white = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]], dtype=torch.float64) * math.sqrt(3 / 4)  # variance 1
+    assert shared_variation(white).item() == pytest.approx(0, abs=1e-15)
+    copies = white[:, :1].expand(4, 7)  # fewer images than dimensions: C is all ones
+    assert shared_variation(copies).item() == pytest.approx(6, rel=1e-12)
+
+
+@pytest.mark.parametrize("z", [torch.zeros(1, 4), torch.zeros(4)])
+def test_one_image_has_no_statistics(z: Tensor) -> None:
+    for statistic in (lack_of_spread, shared_variation):
+        with pytest.raises(ValueError, match="need at least two images"):
+            statistic(z)
