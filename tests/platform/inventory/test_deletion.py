@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from store_requests import before_requests
 
 from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError, UserError
@@ -17,7 +18,6 @@ from ebclab.inventory.deletion import delete, find_named, obstacle
 from ebclab.inventory.listing import run_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.storage.lease import leased
-from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 
 
@@ -136,25 +136,20 @@ def test_a_name_that_a_run_and_a_sweep_have_needs_the_folder(runs: Path, tmp_pat
     assert found.folder.path == tmp_path / "sweeps" / "hunt"
 
 
-def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path) -> None:
     address = f"file://{runs}"
-    deleted: list[str] = []
-    really: Callable[[Store, str], None] = Store.delete
-
-    def record(store: Store, name: str) -> None:
-        deleted.append(name)
-        really(store, name)
-
-    monkeypatch.setattr(Store, "delete", record)
+    asked: list[str] = []
     (found,) = find_named(["one"], address, None)
     assert (found.finished, found.in_words()) == (True, f"finished run {address}/one")
-    delete(found)
-    assert deleted == [
-        "result.json",
-        "checkpoints/last-0000000004/manifest.json",
-        "checkpoints/last-0000000004/model.safetensors",
-        "config.yaml",
-        ".held.json",
+    with before_requests(asked.append, only_changes=True):
+        delete(found)
+    assert asked == [
+        "write .held.json",
+        "delete result.json",
+        "delete checkpoints/last-0000000004/manifest.json",
+        "delete checkpoints/last-0000000004/model.safetensors",
+        "delete config.yaml",
+        "delete .held.json",
     ]
     assert _files(runs) == {name for name in _files(runs) if name.startswith("two/")} != set()
 
