@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from store_requests import before_requests
 
-from ebclab.errors import LostLeaseError, RunError
-from ebclab.storage import lease
+from ebclab import background
+from ebclab.errors import InterruptedRunError, LostLeaseError, RunError
+from ebclab.storage import lease, sync
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
@@ -307,3 +312,86 @@ def test_a_file_of_other_processes_is_downloaded_when_the_work_ends(stored: Fold
     with stored.downloading("log"):
         write(there, log="of a worker", result="found")
     assert visible(stored.path) == {"log": "of a worker", "result": "found"}
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt(), InterruptedRunError("asked to stop")])
+def test_an_upload_without_an_answer_does_not_hold_whoever_was_asked_to_stop(
+    stopped: BaseException,
+    stored: Folder,
+    there: Path,
+    remote: RemoteFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sync, "_PUSH_SECONDS", 0.01)
+    monkeypatch.setattr(sync, "_LAST_SECONDS", 0.2)
+    monkeypatch.setattr(background, "_PATIENCE", 0.2)
+    uploading, answer, done, began = threading.Event(), threading.Event(), threading.Event(), 0.0
+    usual = Store.upload
+
+    def upload(store: Store, source: Path, name: str) -> None:
+        uploading.set()
+        answer.wait(60)
+        try:
+            usual(store, source, name)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(Store, "upload", upload)
+
+    def work() -> None:
+        nonlocal began
+        with stored.claim() as syncer:
+            write(stored.path, log="one line", plan="new")
+            syncer.push_soon()
+            assert uploading.wait(20)
+            began = time.monotonic()
+            raise stopped
+
+    with pytest.raises(type(stopped)):
+        work()
+    assert time.monotonic() - began < 5
+    said = f"{remote.address}: stopped before everything was in the store, 2 files are not: log, plan; the same command"
+    assert any(line.startswith(said) for line in caplog.messages)
+    assert "an upload has no answer after 0 s and is left alone" in caplog.messages
+    assert not held_by(remote)
+    answer.set()
+    assert done.wait(20)
+    assert visible(there) == {}  # the folder is given back: what comes late is refused
+
+
+def test_ctrl_c_ends_a_process_whose_uploads_have_no_answer(remote: RemoteFolder, tmp_path: Path) -> None:
+    script = tmp_path / "blocked.py"
+    script.write_text(f"""
+import threading
+from ebclab.storage import sync
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.workspace import Workspace
+
+class Folder(Workspace):
+    busy, option = "is busy here", "--folders"
+
+sync._PUSH_SECONDS, sync._LAST_SECONDS = 0.01, 0.2
+uploading, never = threading.Event(), threading.Event()
+Store.upload = lambda *_: (uploading.set(), never.wait())
+with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as syncer:
+    for name in ("log", "plan"):
+        (Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).path / name).touch()
+    syncer.push_soon()
+    uploading.wait()
+    print("blocked", flush=True)
+    never.wait()
+""")
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "blocked\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert time.monotonic() - began < 20  # two seconds for each of two threads, and the machine's load
+    assert "stopped before everything was in the store, 2 files are not: log, plan" in said
+    assert process.returncode != 0
