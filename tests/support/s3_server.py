@@ -23,6 +23,7 @@ class OneByOne:
     Attributes:
         behaviour: What becomes of conditions.
         requests: Method, path and status of every request since the list was cleared.
+        users: Keys with which requests were signed.
         hidden: Beginnings of the names of objects that HEAD does not find.
     """
 
@@ -31,10 +32,13 @@ class OneByOne:
         self.behaviour: Behaviour = "heeds"
         self.requests: list[tuple[str, str, str]] = []
         self.hidden: tuple[str, ...] = ()
+        self.users: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         conditions = [name for name in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH") if name in environ]
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if "Credential=" in (signed := environ.get("HTTP_AUTHORIZATION", "")):
+            self.users.add(signed.partition("Credential=")[2].partition("/")[0])
         said: list[Any] = []
 
         def answer(status: str, headers: Any, *more: Any) -> Any:

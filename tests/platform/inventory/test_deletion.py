@@ -12,12 +12,13 @@ import pytest
 from store_requests import before_requests
 
 from ebclab.config import compose, to_yaml
-from ebclab.errors import RunError, UserError
+from ebclab.errors import LostLeaseError, RunError, UserError
 from ebclab.inventory import deletion
 from ebclab.inventory.deletion import delete, find_named, obstacle
 from ebclab.inventory.listing import run_paths
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.lease import leased
+from ebclab.storage import lease
+from ebclab.storage.lease import Lease, leased
 from ebclab.storage.remote import COPIES, RemoteFolder
 
 
@@ -152,6 +153,27 @@ def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path) -> No
         "delete .held.json",
     ]
     assert _files(runs) == {name for name in _files(runs) if name.startswith("two/")} != set()
+
+
+def test_a_deletion_that_was_stalled_deletes_nothing_of_a_run_that_has_the_name_since(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = find_named(["one"], f"file://{runs}", None)
+    now, asked, begun = 0.0, list[str](), False
+
+    def stall(request: str) -> None:
+        nonlocal now, begun
+        asked.append(request)
+        if request == "delete config.yaml" and not begun:
+            begun, now = True, 120.0
+            monkeypatch.setattr(lease, "LIFETIME", 0.0)
+            Lease(RemoteFolder(f"file://{runs}", "one"), "is training in this folder").take()
+
+    monkeypatch.setattr(lease, "_seconds", lambda: now)
+    with before_requests(stall, only_changes=True), pytest.raises(LostLeaseError, match="another process has taken"):
+        delete(found)
+    assert begun
+    assert _files(runs / "one") == {"config.yaml", ".held.json"}
 
 
 def test_in_a_store_what_another_process_holds_is_refused(

@@ -17,7 +17,7 @@ from store_requests import before_requests
 
 from ebclab.errors import LostLeaseError, RunError
 from ebclab.storage import lease
-from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by, leased
+from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by, leased, require_all_free
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
@@ -221,3 +221,37 @@ def test_a_request_that_is_repeated_asks_again_whether_it_may_be(
     with pytest.raises(LostLeaseError):
         store.upload(remote.cache / "local", "metrics.jsonl")
     assert [path.name for path in there.iterdir()] == [NAME]
+
+
+def test_old_leases_within_a_folder_are_told_by_one_look_at_the_stores_clock(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = there / "trials"
+    for name in ("a", "b", "c"):
+        sign(trials / name, "elsewhere", 1, LIFETIME + 1)
+    asked: list[str] = []
+    files = Store(remote).names()
+    with before_requests(asked.append):
+        require_all_free(remote, files, "is training")
+    assert asked == [f"now {NAME}"]
+    sign(trials / "b", "elsewhere", 1, LIFETIME - 10)
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=2)
+
+    monkeypatch.setattr(lease, "datetime", Ahead)
+    with pytest.raises(RunError, match="trials/b: another process is training, got elsewhere, process 1, last heard"):
+        require_all_free(remote, Store(remote).names(), "is training")
+
+
+def test_a_listing_reads_no_lease_that_is_old(remote: RemoteFolder, there: Path) -> None:
+    asked: list[str] = []
+    for age, host, reads in ((LIFETIME + 1, "", 0), (LIFETIME - 10, "elsewhere", 1)):
+        sign(there, "elsewhere", 1, age)
+        listed = Store(remote).names()[NAME]
+        asked.clear()
+        with before_requests(asked.append):
+            assert held_by(remote, listed) == host
+        assert asked.count(f"read {NAME}") == reads

@@ -196,6 +196,9 @@ def _tried(bucket: Bucket, path: str) -> tuple[ObjectStore | None, str]:
     file = ConditionalFile(store, path, bucket.name, seconds=0)
     try:
         first = file.write(b"1", over=None)
+    except (ReplacedError, StoreError) as error:
+        return None, _first_line(error.__cause__ or error)
+    try:
         file.write(b"2", over=first)
         for header, over in (("If-None-Match", None), ("If-Match", first)):
             if not _refuses(file, over):
