@@ -2,9 +2,10 @@
 
     python benchmarks/storage_requests.py [--measured FILE]
 
-Requests are counted in ``Store``, through which all of them go, in the sweep's process and in those of its trials, with
-a store on this disk. Looks for a request to stop that find nothing are left out: their number depends on time alone.
-What a call is on the wire is counted by a server that speaks S3's protocol on this machine.
+Requests are counted in ``Store``, through which all of them go but those for leases, and in the lease's file, in the
+sweep's process and in those of its trials, with a store on this disk. Looks for a request to stop that find nothing are
+left out: their number depends on time alone. What a call is on the wire is counted by a server that speaks S3's
+protocol on this machine.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from sweep_start import generated_trial
 
 REQUESTS = "EBCLAB_BENCHMARK_REQUESTS"  # variable with the file that requests are counted in
 CALLS = ("names", "stored", "read", "download", "upload", "write", "delete")
+LEASE_CALLS = ("read", "write", "changed", "now", "delete")
+TRIED = "lease tried"  # whether the store takes conditional writes: once a process, and not on a disk
 RUNS, SWEEPS, LOGS = (2, 12), (4, 16), (100, 1000)  # epochs, trials of two epochs, trials of twenty
 
 
@@ -43,6 +46,11 @@ def counted_turn(config: dict[str, Any], setup: Any) -> None:
 def count_requests(who: str) -> None:
     """Have every request of this process written down, with the bytes of content that it moves."""
     from ebclab.storage.object_store import Store
+    from ebclab.storage.swap.file import LocalFile
+
+    def note(call: str, size: int, file: str) -> None:
+        with open(os.environ[REQUESTS], "a") as log:
+            log.write(json.dumps({"who": who, "call": call, "bytes": size, "file": file}) + "\n")
 
     def counted(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(store: Any, *given: Any) -> Any:
@@ -50,17 +58,29 @@ def count_requests(who: str) -> None:
             size = given[0].stat().st_size if name == "upload" else 0
             size = len(given[1]) if name == "write" else len(result) if name == "read" else size
             size = given[1].stat().st_size if name == "download" else size
-            file = str(given[1] if name == "upload" else given[0] if given else "")
-            with open(os.environ[REQUESTS], "a") as log:
-                log.write(json.dumps({"who": who, "call": name, "bytes": size, "file": file}) + "\n")
+            note(name, size, str(given[1] if name == "upload" else given[0] if given else ""))
             return result
 
         call.is_counted = True  # type: ignore[attr-defined]
         return call
 
-    for name in CALLS:
-        if not hasattr(getattr(Store, name), "is_counted"):
-            setattr(Store, name, counted(name, getattr(Store, name)))
+    def counted_for_lease(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(file: Any, *given: Any, **options: Any) -> Any:
+            if name == "write" and os.getpid() not in tried:
+                tried.add(os.getpid())
+                note(TRIED, 0, "")
+            result = own(file, *given, **options)
+            note(f"lease {name}", len(given[0]) if name == "write" else 0, "lease")
+            return result
+
+        call.is_counted = True  # type: ignore[attr-defined]
+        return call
+
+    tried = set[int]()
+    for owner, names, count in ((Store, CALLS, counted), (LocalFile, LEASE_CALLS, counted_for_lease)):
+        for name in names:
+            if not hasattr(getattr(owner, name), "is_counted"):
+                setattr(owner, name, count(name, getattr(owner, name)))
 
 
 def requests_of(work: Callable[[str], None], who: str) -> dict[str, Any]:
@@ -77,7 +97,7 @@ def requests_of(work: Callable[[str], None], who: str) -> dict[str, Any]:
     for record in records:
         is_log, is_checkpoint = "trials.jsonl" in record["file"], "checkpoints/" in record["file"]
         what = "log" if is_log else "checkpoints" if is_checkpoint else "rest"
-        sent[f"{record['who']} {what}"] += record["bytes"] if record["call"] in ("upload", "write") else 0
+        sent[f"{record['who']} {what}"] += record["bytes"] if record["call"].endswith(("upload", "write")) else 0
     logs = sum("trials.jsonl" in record["file"] and record["call"] in ("upload", "write") for record in records)
     return {"calls": dict(calls), "bytes": dict(sent), "logs": logs, "seconds": seconds}
 
@@ -148,6 +168,7 @@ def wire() -> dict[str, dict[str, int]]:
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="sets")
     from ebclab.storage.object_store import Store
     from ebclab.storage.remote import RemoteFolder
+    from ebclab.storage.swap.conditional import conditional_file
 
     found: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -167,6 +188,17 @@ def wire() -> dict[str, dict[str, int]]:
         store.read("none")
     time.sleep(0.3)
     found["read of what is not there"] = dict(Counter(verbs.findall("\n".join(seen))))
+    remote = RemoteFolder(f"s3://sets/a?endpoint_override={host}:{port}&scheme=http", "s")
+    for name in (TRIED, *(f"lease {name}" for name in LEASE_CALLS)):
+        seen.clear()
+        file = conditional_file(remote, ".held.json")
+        assert file is not None
+        if name == "lease write":
+            file.write(b"{}", over=None)
+        elif name != TRIED:
+            getattr(file, name.split()[1])()
+        time.sleep(0.3)
+        found[name] = dict(Counter(verbs.findall("\n".join(seen))))
     server.stop()
     return found
 
@@ -180,7 +212,7 @@ def priced(calls: dict[str, float], wire: dict[str, dict[str, int]]) -> dict[str
     """Return requests by price class; a listing costs as much as a PUT."""
     found = dict.fromkeys(DOLLARS, 0.0)
     for name, number in calls.items():
-        for verb, times in wire[name.split()[-1]].items():
+        for verb, times in wire[name.split(" ", 1)[1]].items():
             found["put" if name.endswith(" names") else CLASSES[verb]] += number * times
     return found
 
@@ -237,7 +269,9 @@ def main() -> None:
     names = [f"run {n}" for n in RUNS] + [f"sweep {n}" for n in SWEEPS] + [f"log {n}" for n in LOGS] + ["wire"]
     found = measured(__file__, names, asked.measured)
     command = "`python benchmarks/storage_requests.py`"
-    write_page("storage_requests", "What a store is asked", command, ("pyarrow", "ray", "moto"), tables(found))
+    write_page(
+        "storage_requests", "What a store is asked", command, ("pyarrow", "obstore", "ray", "moto"), tables(found)
+    )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,20 @@ from contextlib import contextmanager
 _log = logging.getLogger("ebclab.storage")
 
 
+_PATIENCE = 2.0  # seconds for which the end waits for work in progress
+
+
 @contextmanager
-def repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Do ``work`` every so many seconds in a thread; what goes wrong then is logged and tried again."""
+def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[None]:
+    """Do ``work`` every so many seconds in a thread; what goes wrong then is logged and tried again.
+
+    Work that has no answer does not hold up the end: it is left alone, which is logged, and ends with the process.
+
+    Args:
+        work: What is to be done.
+        seconds: Between its end and its next beginning.
+        what: What the work is, for the message.
+    """
     over = threading.Event()
 
     def repeat() -> None:
@@ -26,7 +37,9 @@ def repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(_PATIENCE)
+        if thread.is_alive():
+            _log.warning("%s has no answer after %.0f s and is left alone", what, _PATIENCE)
 
 
 @contextmanager

@@ -39,6 +39,10 @@ class StoreError(RunError):
     """An object store refuses, or has not answered for long."""
 
 
+class LostLeaseError(StoreError):
+    """Another process has taken over a folder in a store that this one held, or somebody deleted it."""
+
+
 class MetadataError(EbclabError):
     """A cloud's metadata service does not answer, or not as its documentation says."""
 

@@ -18,10 +18,10 @@ import pytest
 from pyarrow import fs
 
 from ebclab.cli import main
-from ebclab.storage.lease import leased
+from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, remote_at
+from ebclab.storage.remote import COPIES, RemoteFolder, remote_at
 from ebclab.storage.retry import PATIENCE
 from ebclab.sweeps.log import SweepLog
 
@@ -77,7 +77,9 @@ def test_every_verb_reads_and_writes_there_each_on_a_machine_of_its_own(
 ) -> None:
     runs = "s3://sets/verbs"
     assert main(_command(runs, 2)) == 0
-    assert f"run: {runs}/run" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"run: {runs}/run" in said.out
+    assert "no conditional writes" not in said.err
     machine()
     assert main(_command(runs, 4)) == 0  # two more epochs, somewhere else
     assert [main(_command(tmp_path, epochs)) for epochs in (2, 4)] == [0, 0]  # the same on this disk
@@ -99,7 +101,8 @@ def test_every_verb_reads_and_writes_there_each_on_a_machine_of_its_own(
     assert main(["export", f"{runs}/run", "--to", "s3://sets/encoder", "--overwrite"]) == 0
     names = _names(f"{runs}/run")
     assert {"config.yaml", "environment.json", "metrics.jsonl", "result.json", "evaluation.json"} <= names
-    assert not any(part.startswith(".") for name in names for part in name.split("/"))
+    assert [name for name in names if any(part.startswith(".") for part in name.split("/"))] == [NAME]
+    assert not held_by(RemoteFolder(runs, "run"))
     assert {name.split("/")[1] for name in names if name.startswith("checkpoints/last")} == {
         "last-0000000027",
         "last-0000000036",

@@ -44,5 +44,7 @@ def on_drain(act: Callable[[list[str]], None]) -> Iterator[None]:
         if names := notices.new():
             act(names)
 
-    with repeating(poll, _PAUSE):  # goes on after an error: the next notice must still be seen
+    with repeating(
+        poll, _PAUSE, "the question which machines will be taken away"
+    ):  # goes on after an error: the next notice must still be seen
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -139,16 +140,19 @@ def watched_head(address: str, display: Showing) -> Iterator[Head]:
         address: HOST:PORT of its GCS.
         display: Is stopped before the message.
     """
-    head = Head(address)
+    head, over = Head(address), threading.Event()
 
     def poll() -> None:
-        if sentence := head.loss():
+        if (sentence := head.loss()) and not over.is_set():
             display.stop()
             print(f"error: {sentence}", file=sys.stderr, flush=True)
             os._exit(TrainingError.exit_code)  # as Ray would half a minute later; locks and leases end as after a kill
 
-    with repeating(poll, _POLL_SECONDS):
-        yield head
+    with repeating(poll, _POLL_SECONDS, "the question whether the cluster's head is there"):
+        try:
+            yield head
+        finally:
+            over.set()
 
 
 def head_of_this_machine(remedy: str) -> str:

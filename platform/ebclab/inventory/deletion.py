@@ -16,7 +16,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import MAY_CHANGE, changed_settings
 from ebclab.storage.lease import NAME as LEASE
-from ebclab.storage.lease import leased, require_free
+from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, locked
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.object_store import Store
@@ -116,10 +116,7 @@ def require_unused(folder: RunFolder | SweepFolder) -> None:
         RunError: A process works there.
     """
     if folder.remote is not None:
-        for name in Store(folder.remote).names():
-            inside, _, file = name.rpartition("/")
-            if file == LEASE:
-                require_free(folder.remote / inside if inside else folder.remote, folder.busy)
+        require_all_free(folder.remote, Store(folder.remote).names(), folder.busy)
         return
     for path in [folder.path, *(lock.parent for lock in (folder.path / TRIALS).glob(f"*/{LOCK}"))]:
         if is_running(path):
@@ -139,10 +136,11 @@ def delete(target: Deletable) -> None:
     require_unused(folder)
     with ExitStack() as stack:
         if folder.remote is not None:
-            stack.enter_context(leased(folder.remote, folder.busy))
-            store, settings = Store(folder.remote), _KINDS[target.kind][1]
+            lease = stack.enter_context(leased(folder.remote, folder.busy))
+            store, settings = Store(folder.remote, may_change=lease.fence.check_again), _KINDS[target.kind][1]
             for name in sorted(set(store.names()) - {LEASE}, key=lambda name: _turn(name, settings)):
                 store.delete(name)
+            lease.remove()
             shutil.rmtree(folder.path, ignore_errors=True)  # this machine's copy
             return
         stack.enter_context(locked(folder.path, busy=folder.busy, option=folder.option))

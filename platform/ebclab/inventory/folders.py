@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError, UserError
+from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
@@ -68,7 +69,10 @@ class RunCollection:
 
     def is_running(self, name: str) -> bool:
         """Return whether a process works in a run or sweep."""
-        return bool(held_by(self.remote / name)) if self.remote else is_running(self.path / name)
+        if self.remote is None or self.there is None:
+            return is_running(self.path / name)
+        sign = self.there.get(f"{name}/{LEASE}")
+        return sign is not None and bool(held_by(self.remote / name, sign))
 
 
 def collection_at(place: str | None, usual: str, option: str) -> RunCollection:

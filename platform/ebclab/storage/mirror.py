@@ -14,11 +14,11 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
+from ebclab.storage.lease import Fence
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.reading import json_value
 from ebclab.storage.remote import RemoteFolder
@@ -43,11 +43,19 @@ class Mirror:
         remote: The folder, with the role of the local copy.
         without: Names of folders directly within that other processes sync.
         store: The folder's store; None opens it.
+        fence: Refuses a push when the folder's lease was lost; None lets every push through.
     """
 
-    def __init__(self, remote: RemoteFolder, *, without: tuple[str, ...] = (), store: Store | None = None) -> None:
-        self.remote = remote
-        self.store = store or Store(remote)
+    def __init__(
+        self,
+        remote: RemoteFolder,
+        *,
+        without: tuple[str, ...] = (),
+        store: Store | None = None,
+        fence: Fence | None = None,
+    ) -> None:
+        self.remote, self.fence = remote, fence
+        self.store = store or Store(remote, may_change=fence.check_again if fence else None)
         self._without = tuple(f"{name}/" for name in without)
         self._sent: dict[str, _Stamp] = {}  # name: stamp of the local file that the store has
         self._parts: dict[str, list[Part]] = {}  # name: parts of a growing file in the store
@@ -77,11 +85,17 @@ class Mirror:
             self._sent = self._stamps()
 
     def push(self) -> int:
-        """Upload what has changed in the local copy and delete what is gone from it; return the number of uploads."""
+        """Upload what has changed in the local copy and delete what is gone from it; return the number of uploads.
+
+        Raises:
+            LostLeaseError: Another process has taken the folder over.
+        """
         with self._lock:
             local = self._stamps()
             changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
             gone = [name for name in self._sent if name not in local]
+            if self.fence is not None:
+                self.fence.check(ask=bool(changed or gone))
             rewritten = {f"{folder}/{MANIFEST}" for folder in map(_checkpoint_of, changed) if folder}
             for name in sorted(rewritten):  # from here on the checkpoint in the store is not whole
                 self._delete(name)
@@ -91,6 +105,10 @@ class Mirror:
                 if name in self._sent:
                     self._delete(name)
             return len(changed)
+
+    def unsent(self) -> list[str]:
+        """Return the names of local files that the store does not have as they are now, also during a push."""
+        return [name for name, stamp in self._stamps().items() if self._sent.get(name) != stamp]
 
     def _bring(self, name: str) -> None:
         self._parts[name] = bring(self.store, name, self.remote.cache / name)
@@ -247,11 +265,32 @@ def beside(name: str, part: str) -> str:
 
 
 def at_once(work: Callable[[str], object], names: list[str]) -> None:
-    """Call ``work`` for every name, several at a time; raise the first error when all have ended."""
+    """Call ``work`` for every name, several at a time; raise the first error when all have ended.
+
+    Neither Ctrl-C nor the end of the process waits for a request without an answer.
+    """
     if len(names) < 2:
         for name in names:
             work(name)
         return
-    with ThreadPoolExecutor(min(_AT_ONCE, len(names))) as pool:
-        for done in [pool.submit(work, name) for name in names]:
-            done.result()
+    left, errors, next_one = iter(names), dict[str, BaseException](), threading.Lock()
+
+    def work_through() -> None:
+        while True:
+            with next_one:
+                name = next(left, None)
+            if name is None:
+                return
+            try:
+                work(name)
+            except BaseException as error:
+                errors[name] = error
+
+    threads = [threading.Thread(target=work_through, daemon=True) for _ in range(min(_AT_ONCE, len(names)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in names:
+        if name in errors:
+            raise errors[name]

@@ -42,13 +42,23 @@ class Store:
     Args:
         remote: The folder.
         seconds: Seconds for which a request is retried; None means ``patience_seconds``.
+        may_change: Called before each request that changes something, also before it is repeated; raises an error when
+            this process must not.
 
     Raises:
         DataError: The address is of no kind that can be opened.
     """
 
-    def __init__(self, remote: RemoteFolder, *, seconds: float | None = None) -> None:
+    def __init__(
+        self, remote: RemoteFolder, *, seconds: float | None = None, may_change: Callable[[], None] | None = None
+    ) -> None:
         self._place, self._remote, self._seconds = _opened(remote.root, seconds), remote, seconds
+        self._may_change = may_change
+
+    @property
+    def location(self) -> Location:
+        """The root of the folder, as it is open."""
+        return self._place
 
     @property
     def address(self) -> str:
@@ -125,6 +135,7 @@ class Store:
         """Upload a local file as the file ``name``."""
 
         def upload() -> None:
+            self._require_mine()
             with source.open("rb") as file, self._opened(name) as target:
                 shutil.copyfileobj(file, target, _COPIED_BYTES)
 
@@ -134,6 +145,7 @@ class Store:
         """Upload ``content`` as the file ``name``."""
 
         def write() -> None:
+            self._require_mine()
             with self._opened(name) as target:
                 target.write(content)
 
@@ -141,12 +153,19 @@ class Store:
 
     def delete(self, name: str) -> None:
         """Delete the file ``name``, if there is one."""
+
+        def delete() -> None:
+            self._require_mine()
+            self._place.filesystem.delete_file(self._inner(name))
+
         try:
-            with_retries(
-                lambda: self._place.filesystem.delete_file(self._inner(name)), self._where(name), seconds=self._seconds
-            )
+            with_retries(delete, self._where(name), seconds=self._seconds)
         except FileNotFoundError:
             return
+
+    def _require_mine(self) -> None:
+        if self._may_change is not None:
+            self._may_change()
 
     def _opened(self, name: str) -> NativeFile:
         """Open the file ``name`` to be written; on a disk (file:///) its folder is made first."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from ebclab.storage.lease import leased, require_free
+from ebclab.storage.lease import NAME, Fence, FencingToken, leased, require_free
 from ebclab.storage.lock import locked
 from ebclab.storage.mirror import MANIFEST, Mirror
 from ebclab.storage.object_store import Store, send
@@ -75,16 +75,32 @@ class Workspace:
         else:
             Mirror(self.remote, without=self.others).push()
 
-    def clear_store(self) -> None:
-        """Delete what a store holds of the folder, manifests first; a folder on a disk stays as it is."""
+    def clear_store(self, token: FencingToken | None = None) -> None:
+        """Delete what a store holds of the folder, manifests first and the lease last.
+
+        A folder on a disk stays as it is.
+
+        Args:
+            token: The token under which the folder is held; None when nobody holds it.
+
+        Raises:
+            LostLeaseError: The folder was held under the token and is not any more.
+        """
         if self.remote is not None:
-            store = Store(self.remote)
-            for name in sorted(store.names(), key=lambda name: not name.endswith(MANIFEST)):
+            store = Store(self.remote, may_change=Fence(self.remote, token).check_again if token else None)
+            for name in sorted(store.names(), key=_turn):
                 store.delete(name)
 
-    def remove(self) -> None:
-        """Delete the folder, in the store and on the disk."""
-        self.clear_store()
+    def remove(self, token: FencingToken | None = None) -> None:
+        """Delete the folder, in the store and on the disk.
+
+        Args:
+            token: The token under which the folder is held; None on a disk.
+
+        Raises:
+            LostLeaseError: The folder was held under the token and is not any more.
+        """
+        self.clear_store(token)
         shutil.rmtree(self.path)
 
     def signal(self, name: str) -> SignalFile:
@@ -120,23 +136,32 @@ class Workspace:
             RunError: Another process holds the folder, it cannot be written, or the store does not answer.
         """
         with ExitStack() as stack:
-            if self.remote is not None:
-                stack.enter_context(leased(self.remote, self.busy))
+            lease = stack.enter_context(leased(self.remote, self.busy)) if self.remote is not None else None
             stack.enter_context(locked(self.path, busy=self.busy, option=self.option))
-            if self.remote is None:
+            if self.remote is None or lease is None:
                 yield NoSync()
                 return
-            mirror = Mirror(self.remote, without=self.others)
+            mirror = Mirror(self.remote, without=self.others, fence=lease.fence)
             mirror.pull(kinds)  # not before the lease: until then another process may still write
             yield stack.enter_context(synced(mirror))
 
     @contextmanager
-    def sync(self) -> Iterator[Syncer]:
-        """Sync a folder that this process has just pulled and that the process which launched it holds."""
+    def sync(self, token: FencingToken | None) -> Iterator[Syncer]:
+        """Sync a folder that this process has just pulled and that the process which launched it holds.
+
+        Args:
+            token: The token under which that process holds it; None on a disk.
+        """
         if self.remote is None:
             yield NoSync()
             return
-        mirror = Mirror(self.remote, without=self.others)
+        fence = Fence(self.remote, token) if token is not None else None
+        mirror = Mirror(self.remote, without=self.others, fence=fence)
         mirror.adopt()
         with synced(mirror) as syncer:
             yield syncer
+
+
+def _turn(name: str) -> int:
+    """Return when a file of a store goes: what makes checkpoints whole first, the lease last."""
+    return 0 if name.endswith(MANIFEST) else 2 if name == NAME else 1

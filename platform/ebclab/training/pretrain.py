@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,10 @@ def _train_on_workers(spec: RunSpec, display: Display) -> RunSummary:
     from ebclab.training.ray_train.launch import launch
 
     existed = spec.run.config_path.exists()
-    with claim(spec.run, spec.config):
+    with claim(spec.run, spec.config) as syncer:
         try:
-            return launch(spec, display)
+            return launch(replace(spec, token=syncer.token), display)
         except UserError:
             if not existed and not spec.run.has_begun():
-                spec.run.remove()
+                spec.run.remove(syncer.token)
             raise

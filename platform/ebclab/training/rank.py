@@ -23,6 +23,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import BestScore, RunSummary, Throughput
+from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord
@@ -46,6 +47,7 @@ class RunSpec:
         images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
         command: The command line that the user ran.
         weights: What the encoder of a new run starts from; None means random weights.
+        token: The token under which a run folder in a store is held.
     """
 
     run: RunFolder
@@ -54,6 +56,7 @@ class RunSpec:
     images: ImageSet | Split | None
     command: tuple[str, ...]
     weights: InitialWeights | None = None
+    token: FencingToken | None = None
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from store_requests import before_requests
 
 from ebclab.config import compose, to_yaml
-from ebclab.errors import RunError, UserError
+from ebclab.errors import LostLeaseError, RunError, UserError
 from ebclab.inventory import deletion
 from ebclab.inventory.deletion import delete, find_named, obstacle
 from ebclab.inventory.listing import run_paths
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.lease import leased
-from ebclab.storage.object_store import Store
+from ebclab.storage import lease
+from ebclab.storage.lease import Lease, leased
 from ebclab.storage.remote import COPIES, RemoteFolder
 
 
@@ -136,27 +137,43 @@ def test_a_name_that_a_run_and_a_sweep_have_needs_the_folder(runs: Path, tmp_pat
     assert found.folder.path == tmp_path / "sweeps" / "hunt"
 
 
-def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path) -> None:
     address = f"file://{runs}"
-    deleted: list[str] = []
-    really: Callable[[Store, str], None] = Store.delete
-
-    def record(store: Store, name: str) -> None:
-        deleted.append(name)
-        really(store, name)
-
-    monkeypatch.setattr(Store, "delete", record)
+    asked: list[str] = []
     (found,) = find_named(["one"], address, None)
     assert (found.finished, found.in_words()) == (True, f"finished run {address}/one")
-    delete(found)
-    assert deleted == [
-        "result.json",
-        "checkpoints/last-0000000004/manifest.json",
-        "checkpoints/last-0000000004/model.safetensors",
-        "config.yaml",
-        ".held.json",
+    with before_requests(asked.append, only_changes=True):
+        delete(found)
+    assert asked == [
+        "write .held.json",
+        "delete result.json",
+        "delete checkpoints/last-0000000004/manifest.json",
+        "delete checkpoints/last-0000000004/model.safetensors",
+        "delete config.yaml",
+        "delete .held.json",
     ]
     assert _files(runs) == {name for name in _files(runs) if name.startswith("two/")} != set()
+
+
+def test_a_deletion_that_was_stalled_deletes_nothing_of_a_run_that_has_the_name_since(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = find_named(["one"], f"file://{runs}", None)
+    now, asked, begun = 0.0, list[str](), False
+
+    def stall(request: str) -> None:
+        nonlocal now, begun
+        asked.append(request)
+        if request == "delete config.yaml" and not begun:
+            begun, now = True, 120.0
+            monkeypatch.setattr(lease, "LIFETIME", 0.0)
+            Lease(RemoteFolder(f"file://{runs}", "one"), "is training in this folder").take()
+
+    monkeypatch.setattr(lease, "_seconds", lambda: now)
+    with before_requests(stall, only_changes=True), pytest.raises(LostLeaseError, match="another process has taken"):
+        delete(found)
+    assert begun
+    assert _files(runs / "one") == {"config.yaml", ".held.json"}
 
 
 def test_in_a_store_what_another_process_holds_is_refused(

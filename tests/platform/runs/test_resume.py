@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Never
+from typing import Never
 
 import pytest
+from store_requests import killed_before_change
 
 from ebclab.config import ExperimentConfig, compose, to_yaml
 from ebclab.errors import RunError
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.resume import claim, find
-from ebclab.storage.lease import NAME
+from ebclab.storage import lease
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 
@@ -125,29 +125,13 @@ def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_be
     requests: int, run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finish(there, epochs=2)
-    left = requests
-
-    def dying(kind: str) -> Any:
-        own = getattr(Store, kind)
-
-        def call(store: Store, *given: Any) -> Any:
-            nonlocal left
-            if left == 0:  # and every request after it: the process is dead
-                raise KeyboardInterrupt
-            left -= 1
-            return own(store, *given)
-
-        return call
-
     finished = False
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        for kind in ("upload", "write", "delete"):
-            patch.setattr(Store, kind, dying(kind))
+    with killed_before_change(requests):
         with claim(run, settings(3)):
             (run.path / "metrics.jsonl").write_text("one line")
         finished = True
     assert finished == (requests >= 5)  # lease, result, settings, log, lease
-    (there / NAME).unlink(missing_ok=True)  # as after its lifetime
+    monkeypatch.setattr(lease, "LIFETIME", 0.0)
     other = run.of("worker").pull(NEEDED)
     if other.read_result() is not None:
         assert other.read_config() == settings(2)

@@ -6,17 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from store_requests import before_requests
 
-from ebclab.errors import RunError
+from ebclab.errors import LostLeaseError, RunError
 from ebclab.storage import lease
-from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by, leased
+from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by, leased, require_all_free
 from ebclab.storage.mirror import Mirror
+from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.retry import PATIENCE
 from ebclab.storage.sync import synced
 
 
@@ -67,18 +72,24 @@ def test_a_lease_that_was_taken_over_is_not_given_back(remote: RemoteFolder, the
 def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(remote: RemoteFolder, there: Path) -> None:
     mine = Lease(remote, "is training")
     mine.take()
-    mirror = Mirror(remote)
+    mirror = Mirror(remote, fence=mine.fence)
     mirror.pull()
-    with synced(mirror) as syncer:
-        sign(there, "elsewhere", 1, 0)
-        with pytest.raises(RunError, match="another process has taken over, since this one had given no sign of life"):
-            mine.renew()
-        (remote.cache / "metrics.jsonl").write_text("mine")
-        with pytest.raises(RunError, match="another process has taken over"):
-            syncer.push()
-        (there / NAME).unlink()
-        mine.take()
-    assert (there / "metrics.jsonl").read_text() == "mine"
+
+    def work() -> None:
+        with synced(mirror) as syncer:
+            sign(there, "elsewhere", 1, 0)
+            with pytest.raises(RunError, match="another process has taken over, since this one had given no sign of"):
+                mine.renew()
+            (there / NAME).unlink()  # what was lost stays lost
+            (remote.cache / "metrics.jsonl").write_text("mine")
+            with pytest.raises(RunError, match="another process has taken over"):
+                syncer.push()
+            with pytest.raises(RunError, match="another process has taken over"):
+                mine.renew()
+
+    with pytest.raises(LostLeaseError, match="another process has taken over"):
+        work()
+    assert list(there.iterdir()) == []
 
 
 def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
@@ -95,7 +106,152 @@ def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
         Lease(remote, "is training").take()
 
 
-def test_a_sign_of_life_that_cannot_be_read_holds_nothing(remote: RemoteFolder, there: Path) -> None:
+@pytest.mark.parametrize("content", ["{half", "[]", '{"host": "elsewhere"}', '{"id": "theirs", "epoch": "many"}'])
+def test_a_sign_of_life_that_cannot_be_read_is_one_until_it_is_old(
+    content: str, remote: RemoteFolder, there: Path
+) -> None:
     there.mkdir()
-    (there / NAME).write_text("{half")
+    (there / NAME).write_text(content)
+    with pytest.raises(RunError, match=r"another process is training, got a .held.json that cannot be read, last"):
+        Lease(remote, "is training").take()
+    stamp = (there / NAME).stat().st_mtime - LIFETIME - 1
+    os.utime(there / NAME, (stamp, stamp))
     Lease(remote, "is training").take()
+    assert json.loads((there / NAME).read_text())["epoch"] == 1
+
+
+def test_a_lease_of_the_first_versions_is_read_and_the_next_take_is_the_first_epoch(
+    remote: RemoteFolder, there: Path
+) -> None:
+    machine = {"host": "elsewhere", "machine": "a boot and its processes", "process": 7}
+    sign(there, "elsewhere", 7, 10)
+    (there / NAME).write_text(json.dumps({"id": "0123456789abcdef0123456789abcdef", **machine}))
+    assert held_by(remote) == "elsewhere"
+    with pytest.raises(RunError, match="got elsewhere, process 7, last heard of"):
+        Lease(remote, "is training").take()
+    stamp = (there / NAME).stat().st_mtime - LIFETIME - 1
+    os.utime(there / NAME, (stamp, stamp))
+    assert not held_by(remote)
+    with leased(remote, "is training") as mine:
+        assert mine.fence.token.epoch == 1
+
+
+def test_every_take_has_a_higher_epoch_until_the_folder_is_deleted(remote: RemoteFolder, there: Path) -> None:
+    tokens = []
+    for _ in range(3):
+        with leased(remote, "is training") as mine:
+            tokens.append(mine.fence.token)
+    with leased(remote, "is training") as mine:
+        mine.remove()
+        tokens.append(mine.fence.token)
+    assert not (there / NAME).exists()
+    with leased(remote, "is training") as mine:
+        tokens.append(mine.fence.token)
+    assert [token.epoch for token in tokens] == [1, 2, 3, 4, 1]
+    assert len({token.id for token in tokens}) == 5
+
+
+def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(remote: RemoteFolder) -> None:
+    for _ in range(50):
+        leases, got, begin = [Lease(remote, "is training") for _ in range(2)], list[Lease](), threading.Barrier(2)
+
+        def take(mine: Lease, got: list[Lease] = got, begin: threading.Barrier = begin) -> None:
+            begin.wait()
+            with suppress(RunError):
+                mine.take()
+                got.append(mine)
+
+        threads = [threading.Thread(target=take, args=(mine,)) for mine in leases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = got
+        winner.fence.check()
+        winner.give_back()
+
+
+def test_who_cannot_learn_the_disks_time_takes_nobody_for_dead(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign(there, "elsewhere", 1, LIFETIME + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", lambda path: None)  # as if another process had deleted it
+        with pytest.raises(RunError, match="got elsewhere, process 1, last heard of at an unknown time"):
+            Lease(remote, "is training").take()
+    (there / ".clock").touch()  # of a version that had one for all
+    Lease(remote, "is training").take()
+    assert sorted(path.name for path in there.iterdir()) == [".clock", NAME]
+
+
+def test_a_look_at_the_lease_is_good_for_some_seconds_within_a_push_and_no_longer(
+    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, looks = 0.0, list[str]()
+    monkeypatch.setattr(lease, "_seconds", lambda: now)
+    mine = Lease(remote, "is training")
+    mine.take()
+    with before_requests(looks.append):
+        for now, asked in ((0.0, 1), (4.9, 1), (5.1, 2), (10.0, 2), (66.0, 3)):  # noqa: B007  # read by the clock
+            mine.fence.check_again()
+            assert looks == [f"read {NAME}"] * asked
+
+
+def test_a_request_that_is_repeated_asks_again_whether_it_may_be(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE, "5")
+    mine = Lease(remote, "is training")
+    mine.take()
+    store, failed = Store(remote, may_change=mine.fence.check_again), list[str]()
+
+    def fail(name: str) -> Any:
+        failed.append(name)
+        mine.fence.end("lost while the store did not answer")
+        raise OSError("the store does not answer")
+
+    monkeypatch.setattr(store, "_opened", fail)
+    with pytest.raises(LostLeaseError, match="lost while the store did not answer"):
+        store.write("metrics.jsonl", b"mine")
+    assert failed == ["metrics.jsonl"]
+    with pytest.raises(LostLeaseError):
+        store.delete("metrics.jsonl")
+    (remote.cache / "local").parent.mkdir(parents=True)
+    (remote.cache / "local").touch()
+    with pytest.raises(LostLeaseError):
+        store.upload(remote.cache / "local", "metrics.jsonl")
+    assert [path.name for path in there.iterdir()] == [NAME]
+
+
+def test_old_leases_within_a_folder_are_told_by_one_look_at_the_stores_clock(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = there / "trials"
+    for name in ("a", "b", "c"):
+        sign(trials / name, "elsewhere", 1, LIFETIME + 1)
+    asked: list[str] = []
+    files = Store(remote).names()
+    with before_requests(asked.append):
+        require_all_free(remote, files, "is training")
+    assert asked == [f"now {NAME}"]
+    sign(trials / "b", "elsewhere", 1, LIFETIME - 10)
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=2)
+
+    monkeypatch.setattr(lease, "datetime", Ahead)
+    with pytest.raises(RunError, match="trials/b: another process is training, got elsewhere, process 1, last heard"):
+        require_all_free(remote, Store(remote).names(), "is training")
+
+
+def test_a_listing_reads_no_lease_that_is_old(remote: RemoteFolder, there: Path) -> None:
+    asked: list[str] = []
+    for age, host, reads in ((LIFETIME + 1, "", 0), (LIFETIME - 10, "elsewhere", 1)):
+        sign(there, "elsewhere", 1, age)
+        listed = Store(remote).names()[NAME]
+        asked.clear()
+        with before_requests(asked.append):
+            assert held_by(remote, listed) == host
+        assert asked.count(f"read {NAME}") == reads

@@ -56,7 +56,7 @@ def test_a_holder_may_miss_two_signs_of_life_and_still_live(
     pauses: list[float] = []
 
     @contextmanager
-    def noted(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    def noted(work: Callable[[], None], seconds: float, what: str) -> Iterator[None]:
         pauses.append(seconds)
         yield
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from store_requests import before_requests
 
-from ebclab.errors import RunError
-from ebclab.storage import lease
+from ebclab import background
+from ebclab.errors import InterruptedRunError, LostLeaseError, RunError
+from ebclab.storage import lease, sync
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
@@ -51,24 +54,6 @@ def write(folder: Path, **texts: str) -> None:
 
 def visible(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir() if not path.name.startswith(".")}
-
-
-@contextmanager
-def requests(monkeypatch: pytest.MonkeyPatch, tell: Callable[[str], None]) -> Iterator[None]:
-    """Call ``tell`` before every request to a store, with its kind and the file's name."""
-
-    def told(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(store: Store, *given: Any) -> Any:
-            name = given[1] if kind == "upload" else given[0] if given else ""
-            tell(f"{kind} {name}".strip())
-            return own(store, *given)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for kind in ("names", "stored", "read", "download", "upload", "write", "delete"):
-            patch.setattr(Store, kind, told(kind, getattr(Store, kind)))
-        yield
 
 
 def test_a_workspace_is_known_by_path_address_and_remote_folder(remote: RemoteFolder, tmp_path: Path) -> None:
@@ -112,7 +97,7 @@ def test_a_folder_on_a_disk_is_not_pulled_sent_or_downloaded_but_removed(local: 
     assert local.pull() is local
     local.send()
     local.clear_store()
-    with local.downloading("a"), local.sync() as syncer:
+    with local.downloading("a"), local.sync(None) as syncer:
         syncer.push()
         syncer.push_soon()
         syncer.hand_over()
@@ -172,17 +157,16 @@ def test_a_claim_takes_lease_and_lock_before_it_pulls_and_gives_them_back_after_
     seen: list[tuple[str, bool]] = []
 
     with (
-        requests(monkeypatch, lambda request: seen.append((request, is_running(stored.path)))),
+        before_requests(lambda request: seen.append((request, is_running(stored.path)))),
         stored.claim() as syncer,
     ):
         write(stored.path, log="newer", plan="new")
         syncer.push()
         write(stored.path, log="newest")
-    taken = [(f"stored {NAME}", False), (f"write {NAME}", False), ("names", True), ("download log", True)]
-    given_back = [(f"stored {NAME}", False), (f"read {NAME}", False), (f"delete {NAME}", False)]
-    assert seen[:4] == taken
-    assert sorted(seen[4:6]) == [("upload log", True), ("upload plan", True)]
-    assert seen[6:] == [("upload log", True), *given_back]
+    taken = [(f"read {NAME}", False), (f"write {NAME}", False), ("names", True), ("download log", True)]
+    assert seen[:5] == [*taken, (f"read {NAME}", True)]
+    assert sorted(seen[5:7]) == [("upload log", True), ("upload plan", True)]
+    assert seen[7:] == [(f"read {NAME}", True), ("upload log", True), (f"write {NAME}", False)]
     assert visible(there) == {"log": "newest", "plan": "new"}
 
 
@@ -195,7 +179,7 @@ def test_what_another_process_wrote_between_a_look_and_the_claim_is_not_lost(sto
     assert visible(there) == {"log": "two lines", "result": "found"}
 
 
-def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(stored: Folder, there: Path) -> None:
+def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(stored: Folder, there: Path, remote: RemoteFolder) -> None:
     def work() -> None:
         with stored.claim():
             write(stored.path, log="until the error")
@@ -204,11 +188,13 @@ def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(stored: Folder, the
     with pytest.raises(KeyError):
         work()
     assert visible(there) == {"log": "until the error"}
-    assert not (there / NAME).exists()
+    assert not held_by(remote)
     assert not is_running(stored.path)
 
 
-def test_a_claim_whose_pull_fails_gives_back(stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_whose_pull_fails_gives_back(
+    stored: Folder, remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(store: Store) -> None:
         raise RunError("the store refuses")
 
@@ -216,7 +202,7 @@ def test_a_claim_whose_pull_fails_gives_back(stored: Folder, there: Path, monkey
         patch.setattr(Store, "names", refuse)
         with pytest.raises(RunError, match="the store refuses"), stored.claim():
             pass
-    assert not (there / NAME).exists()
+    assert not held_by(remote)
     assert not is_running(stored.path)
 
 
@@ -259,18 +245,58 @@ def test_after_a_hand_over_other_processes_write(stored: Folder, there: Path, re
     assert visible(there) == {"plan": "new", "log": "of a worker"}
 
 
-def test_a_worker_syncs_what_it_has_pulled_without_a_request(
-    stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_syncs_what_it_has_pulled_and_asks_for_the_lease_when_there_is_something_to_send(
+    stored: Folder, there: Path, remote: RemoteFolder
 ) -> None:
     write(there, log="old", plan="plan")
-    stored.pull()
-    seen: list[str] = []
-    with requests(monkeypatch, seen.append), stored.sync() as syncer:
-        syncer.push()
-        assert seen == []
-        write(stored.path, log="longer")
-    assert seen == ["upload log"]
-    assert visible(there) == {"log": "longer", "plan": "plan"}
+    worker, seen = stored.of("worker"), list[str]()
+    with leased(remote, "is busy here") as lease:
+        worker.pull()
+        with before_requests(seen.append), worker.sync(lease.fence.token) as syncer:
+            syncer.push()
+            assert seen == []
+            write(worker.path, log="longer")
+        assert seen == [f"read {NAME}", "upload log"]
+        assert visible(there) == {"log": "longer", "plan": "plan"}
+
+
+def test_a_worker_whose_launcher_has_lost_the_folder_pushes_nothing(
+    stored: Folder, there: Path, remote: RemoteFolder
+) -> None:
+    worker = stored.of("worker")
+    with stored.claim() as syncer:
+        syncer.hand_over()
+    with stored.claim() as another:
+        assert another.token != syncer.token
+
+        def work() -> None:
+            worker.pull()
+            with worker.sync(syncer.token):
+                write(worker.path, log="of the first launch")
+
+        with pytest.raises(LostLeaseError, match="another process has taken over"):
+            work()
+    assert visible(there) == {}
+
+
+def test_a_launcher_that_has_lost_the_folder_removes_nothing(stored: Folder, there: Path) -> None:
+    with stored.claim() as syncer:
+        pass
+    with stored.claim():
+        write(there, log="of another launch")
+        with pytest.raises(LostLeaseError, match="another process has taken over"):
+            stored.remove(syncer.token)
+        with pytest.raises(LostLeaseError, match="another process has taken over"):
+            stored.clear_store(syncer.token)
+    assert visible(there) == {"log": "of another launch"}
+
+
+def test_a_folder_that_its_holder_removes_leaves_nothing_in_the_store(stored: Folder, there: Path) -> None:
+    with stored.claim() as syncer:
+        write(stored.path, log="of a run that was refused")
+        syncer.hand_over()
+        stored.remove(syncer.token)
+    assert not there.exists() or list(there.iterdir()) == []
 
 
 def test_what_other_processes_sync_is_left_to_them(stored: Folder, there: Path) -> None:
@@ -286,3 +312,86 @@ def test_a_file_of_other_processes_is_downloaded_when_the_work_ends(stored: Fold
     with stored.downloading("log"):
         write(there, log="of a worker", result="found")
     assert visible(stored.path) == {"log": "of a worker", "result": "found"}
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt(), InterruptedRunError("asked to stop")])
+def test_an_upload_without_an_answer_does_not_hold_whoever_was_asked_to_stop(
+    stopped: BaseException,
+    stored: Folder,
+    there: Path,
+    remote: RemoteFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sync, "_PUSH_SECONDS", 0.01)
+    monkeypatch.setattr(sync, "_LAST_SECONDS", 0.2)
+    monkeypatch.setattr(background, "_PATIENCE", 0.2)
+    uploading, answer, done, began = threading.Event(), threading.Event(), threading.Event(), 0.0
+    usual = Store.upload
+
+    def upload(store: Store, source: Path, name: str) -> None:
+        uploading.set()
+        answer.wait(60)
+        try:
+            usual(store, source, name)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(Store, "upload", upload)
+
+    def work() -> None:
+        nonlocal began
+        with stored.claim() as syncer:
+            write(stored.path, log="one line", plan="new")
+            syncer.push_soon()
+            assert uploading.wait(20)
+            began = time.monotonic()
+            raise stopped
+
+    with pytest.raises(type(stopped)):
+        work()
+    assert time.monotonic() - began < 5
+    said = f"{remote.address}: stopped before everything was in the store, 2 files are not: log, plan; the same command"
+    assert any(line.startswith(said) for line in caplog.messages)
+    assert "an upload has no answer after 0 s and is left alone" in caplog.messages
+    assert not held_by(remote)
+    answer.set()
+    assert done.wait(20)
+    assert visible(there) == {}  # the folder is given back: what comes late is refused
+
+
+def test_ctrl_c_ends_a_process_whose_uploads_have_no_answer(remote: RemoteFolder, tmp_path: Path) -> None:
+    script = tmp_path / "blocked.py"
+    script.write_text(f"""
+import threading
+from ebclab.storage import sync
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.workspace import Workspace
+
+class Folder(Workspace):
+    busy, option = "is busy here", "--folders"
+
+sync._PUSH_SECONDS, sync._LAST_SECONDS = 0.01, 0.2
+uploading, never = threading.Event(), threading.Event()
+Store.upload = lambda *_: (uploading.set(), never.wait())
+with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as syncer:
+    for name in ("log", "plan"):
+        (Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).path / name).touch()
+    syncer.push_soon()
+    uploading.wait()
+    print("blocked", flush=True)
+    never.wait()
+""")
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "blocked\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert time.monotonic() - began < 20  # two seconds for each of two threads, and the machine's load
+    assert "stopped before everything was in the store, 2 files are not: log, plan" in said
+    assert process.returncode != 0

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from kill_points import LOSSES, Loss, killed_everywhere
+from store_requests import killed_before_change
 from torch import nn
 
 from ebclab.config import compose
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.resume import claim, find
 from ebclab.runs.stop_request import StopFlag
+from ebclab.storage import lease
+from ebclab.storage.mirror import whole_checkpoints
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training import rank
 from ebclab.training.display import SilentDisplay
 from ebclab.training.loop import Training
@@ -102,8 +108,14 @@ def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def launch(folder: Path) -> None:
+    """Start or continue the run on a disk."""
+    pretrain(RunFolder(folder / "runs" / "tiny"))
+
+
+def pretrain(run: RunFolder) -> None:
     """Start or continue the run as ``pretrain`` does, from looking at its folder to its result."""
-    run = RunFolder(folder / "runs" / "tiny")
+    run.require_free()
+    run.pull(NEEDED)
     if find(run, CONFIG, resume=False) == "finished":
         return
     with torch.random.fork_rng(devices=[]):
@@ -119,9 +131,8 @@ def launch(folder: Path) -> None:
         train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)
 
 
-def end_of(folder: Path) -> dict[str, Any]:
+def end_of(run: RunFolder) -> dict[str, Any]:
     """What a run leaves, but for times: names, bits, measurements and its result."""
-    run = RunFolder(folder / "runs" / "tiny")
     last = checkpoint.load(run.checkpoints)
     assert last is not None
     assert last.state is not None
@@ -147,7 +158,7 @@ _OF_TIME = ("seconds", "finished", "images_per_second")
 def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_path: Path, loss: Loss) -> None:
     (tmp_path / "whole").mkdir()
     launch(tmp_path / "whole")
-    expected = end_of(tmp_path / "whole")
+    expected = end_of(RunFolder(tmp_path / "whole" / "runs" / "tiny"))
     (went_back,) = expected["result"]["health"]
     assert (went_back["action"], went_back["step"], went_back["to_step"]) == ("roll_back", 3, 2)
     assert [step for step, _ in expected["measured"]] == [1, 2, 3, 4]
@@ -159,7 +170,44 @@ def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_p
         assert has_one >= had_one, points  # once there is a whole one, there always is
         had_one = has_one
         launch(folder)
-        assert end_of(folder) == expected, points
+        assert end_of(RunFolder(folder / "runs" / "tiny")) == expected, points
         left = {path.name for path in checkpoints.iterdir()}
         assert left - {"last-0000000000", "last-0000000002"} == {"last-0000000002.001", "last-0000000004"}, points
     assert points > 100
+
+
+@pytest.mark.parametrize("part", ["the roll-back", pytest.param("the whole run", marks=pytest.mark.slow)])
+def test_a_run_in_a_store_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def new_run(name: str) -> RunFolder:
+        monkeypatch.setenv(COPIES, str(tmp_path / "copies" / name))
+        (tmp_path / name).mkdir()
+        return RunFolder.at(RemoteFolder(f"file://{tmp_path}/{name}", "tiny"))
+
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # costs time, changes nothing here
+    with killed_before_change(10_000) as requests:
+        pretrain(new_run("whole"))
+    expected = end_of(RunFolder.at(RemoteFolder(f"file://{tmp_path}/whole", "tiny").of("reader")).pull(NEEDED))
+    began, ended = (
+        next(number for number, request in enumerate(requests) if f"checkpoints/{name}/" in request)
+        for name in ("last-0000000002.001", "last-0000000004")
+    )
+    points = range(began, ended + 1) if part == "the roll-back" else range(len(requests) + 1)
+    for number in points:
+        run, had_one = new_run(f"{number}"), number >= began
+        with killed_before_change(number) as made:
+            pretrain(run)
+        assert run.remote is not None
+        has_one = bool(whole_checkpoints(Store(run.remote).names(), "last"))
+        assert has_one >= had_one, made
+        monkeypatch.setenv(COPIES, str(tmp_path / "copies" / f"{number} elsewhere"))
+        run = RunFolder.at(run.remote)
+        assert (run.pull(NEEDED).load() is not None) == has_one, made
+        with monkeypatch.context() as patch:
+            patch.setattr(lease, "LIFETIME", 0.0)  # the dead process is forgotten
+            pretrain(run)
+        assert end_of(run.pull(NEEDED)) == expected, made
+        left = {path.name for path in run.checkpoints.iterdir()}
+        assert left - {"last-0000000000", "last-0000000002"} == {"last-0000000002.001", "last-0000000004"}, made
+    assert len(points) > 5

@@ -16,9 +16,9 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, InterruptedRunError, RunError
 from ebclab.runs import checkpoint
-from ebclab.storage.lease import NAME
+from ebclab.storage.lease import held_by
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.remote import COPIES
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.recorder import Recorder
 from energy_contrast.contrastive.simclr import Simclr
@@ -229,7 +229,7 @@ def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed_and_a_finishe
     pulls: list[bool] = []
 
     def names(store: Store) -> dict[str, Stored]:
-        pulls.append((tmp_path / "store" / "run" / NAME).exists())
+        pulls.append(bool(held_by(RemoteFolder(f"file://{tmp_path}/store", "run"))))
         return usual(store)
 
     usual = Store.names

@@ -109,7 +109,7 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         if setup.weights is not None and state == "new":
             weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
         write_settings(run, config, syncer)
-        spec = RunSpec(run, config, setup.methods[config.method_name], None, setup.command, weights)
+        spec = RunSpec(run, config, setup.methods[config.method_name], None, setup.command, weights, syncer.token)
         if config.resources.workers:
             from ebclab.training.ray_train.launch import launch
 

@@ -97,7 +97,7 @@ def train_on_worker(
         is_first = ranks.rank == 0
         with (
             LogEvents(spec.run.metrics, active=is_first),
-            spec.run.sync() if is_first else nullcontext(NoSync()) as syncer,
+            spec.run.sync(spec.token) if is_first else nullcontext(NoSync()) as syncer,
         ):
             summary = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop, syncer)
     except DataError as error:

@@ -1,0 +1,223 @@
+"""Compare and swap for one file: by a lock on a disk, and not quite in a store without conditional writes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from ebclab.storage.object_store import Store
+from ebclab.storage.retry import with_retries
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file as it was read or written.
+
+    Attributes:
+        content: Its bytes.
+        etag: What a store calls this content in conditions; None where the content itself is compared.
+        generation: The same, in stores that number their writes.
+    """
+
+    content: bytes
+    etag: str | None = None
+    generation: str | None = None
+
+
+class ReplacedError(Exception):
+    """The file is not, or no longer, what a write was to replace."""
+
+
+class SwapFile(Protocol):
+    """A small file that is replaced only while it is what it was read as."""
+
+    def read(self) -> Seen | None:
+        """Return the file; None when there is none."""
+
+    def write(self, content: bytes, *, over: Seen | None) -> Seen:
+        """Replace the file ``over``, or make one where there was none.
+
+        Raises:
+            ReplacedError: There is another one by now, or none.
+        """
+
+    def delete(self) -> None:
+        """Delete the file, if there is one."""
+
+    def changed(self) -> datetime | None:
+        """Return when the file was written, by the store's clock; None when there is none."""
+
+    def now(self) -> datetime | None:
+        """Return the store's time, from a file that only this call knows; None when it was deleted meanwhile."""
+
+
+def clock_name() -> str:
+    """Return a name for a file that shows the store's time, which no other process uses."""
+    return f".clock-{uuid.uuid4().hex}"
+
+
+class PlainFile:
+    """A file in a store without conditional writes.
+
+    Two writers that compare in the same instant may both write; the file is then the later one's.
+
+    Args:
+        store: The store of its folder.
+        name: Its name there.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, name
+
+    def read(self) -> Seen | None:
+        """Return the file; None when there is none."""
+        try:
+            return Seen(self._store.read(self._name))
+        except FileNotFoundError:
+            return None
+
+    def write(self, content: bytes, *, over: Seen | None) -> Seen:
+        """Replace the file ``over``, or make one where there was none.
+
+        Raises:
+            ReplacedError: There is another one by now, or none.
+        """
+        if self.read() != over:
+            raise ReplacedError
+        self._store.write(self._name, content)
+        return Seen(content)
+
+    def delete(self) -> None:
+        """Delete the file, if there is one."""
+        self._store.delete(self._name)
+
+    def changed(self) -> datetime | None:
+        """Return when the file was written, by the store's clock; None when there is none."""
+        return _changed(self._store, self._name)
+
+    def now(self) -> datetime | None:
+        """Return the store's time, from a file that only this call knows; None when it was deleted meanwhile."""
+        name = clock_name()
+        self._store.write(name, b"")
+        try:
+            return _changed(self._store, name)
+        finally:
+            self._store.delete(name)
+
+
+def _changed(store: Store, name: str) -> datetime | None:
+    stored = store.stored(name)
+    return stored.changed if stored is not None else None
+
+
+class LocalFile:
+    """A file on a disk (file:///), which is locked while it is read or written.
+
+    Args:
+        path: The file.
+        where: Its address, for messages.
+        seconds: Seconds for which an operation is retried; None means ``patience_seconds``.
+    """
+
+    def __init__(self, path: Path, where: str, *, seconds: float | None = None) -> None:
+        self._path, self._where, self._seconds = path, where, seconds
+
+    def read(self) -> Seen | None:
+        """Return the file; None when there is none."""
+        return self._patiently(self._read)
+
+    def _read(self) -> Seen | None:
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return None
+        with file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            content = file.read()
+        return Seen(content) if content else None
+
+    def write(self, content: bytes, *, over: Seen | None) -> Seen:
+        """Replace the file ``over``, or make one where there was none.
+
+        Raises:
+            ReplacedError: There is another one by now, or none.
+        """
+
+        def write() -> Seen:
+            with _locked(self._path, make=over is None) as descriptor:
+                before = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+                if (Seen(before) if before else None) != over:
+                    raise ReplacedError
+                os.pwrite(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))
+                os.fsync(descriptor)
+            return Seen(content)
+
+        return self._patiently(write)
+
+    def delete(self) -> None:
+        """Delete the file, if there is one."""
+        self._patiently(lambda: self._path.unlink(missing_ok=True))
+
+    def changed(self) -> datetime | None:
+        """Return when the file was written; None when there is none."""
+        return self._patiently(lambda: _modified(self._path))
+
+    def now(self) -> datetime | None:
+        """Return the disk's time, from a file that only this call knows; None when it was deleted meanwhile."""
+        path = self._path.with_name(clock_name())
+
+        def now() -> datetime | None:
+            path.touch()
+            try:
+                return _modified(path)
+            finally:
+                path.unlink(missing_ok=True)
+
+        return self._patiently(now)
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        return with_retries(work, self._where, seconds=self._seconds)
+
+
+@contextmanager
+def _locked(path: Path, *, make: bool) -> Iterator[int]:
+    """Open a file to be read and written and hold its lock; one that was made, and is empty, counts as none."""
+    if make:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o666)
+        except FileNotFoundError as error:
+            raise ReplacedError from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_still(path, descriptor):  # else it was deleted while this process waited for the lock
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino)
+
+
+def _modified(path: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,333 @@
+"""Leases in a store that speaks S3's protocol, with conditional writes and without."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+from s3_server import Behaviour, OneByOne, s3_server
+
+from ebclab.errors import LostLeaseError, RunError
+from ebclab.storage import lease
+from ebclab.storage.lease import NAME, Lease, held_by, leased
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.retry import PATIENCE
+from ebclab.storage.swap import conditional
+from ebclab.storage.workspace import Workspace
+
+WITHOUT: list[Behaviour] = ["ignores", "not implemented"]
+CLOCKS = (timedelta(hours=2), timedelta(hours=-2))
+
+
+class Training(Workspace):
+    """A workspace."""
+
+    busy = "is training"
+    option = "--runs"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[str, OneByOne]]:
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ACCESS_KEY_ID", "o")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "o")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield server
+
+
+@pytest.fixture
+def server(running: tuple[str, OneByOne], monkeypatch: pytest.MonkeyPatch) -> OneByOne:
+    """The server, of which this process does not know yet what it takes."""
+    monkeypatch.setattr(conditional, "_TRIED", {})
+    server = running[1]
+    server.behaviour, server.hidden = "heeds", ()
+    server.requests.clear()
+    server.users.clear()
+    return server
+
+
+@pytest.fixture
+def folder(
+    running: tuple[str, OneByOne], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], RemoteFolder]:
+    """Makes folders in the store, none of which another test has."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setenv(PATIENCE, "5")
+    root = f"s3://sets/{uuid.uuid4().hex}?{running[0]}"
+    return lambda name: RemoteFolder(root, name)
+
+
+def objects(remote: RemoteFolder) -> dict[str, bytes]:
+    """The content of every object of a folder but the lease."""
+    store = Store(remote)
+    return {name: store.read(name) for name in store.names() if name != NAME}
+
+
+def sign(remote: RemoteFolder) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Store(remote).read(NAME))
+    return found
+
+
+def forget_the_living(patch: pytest.MonkeyPatch) -> None:
+    """Let every sign of life be too old."""
+    patch.setattr(lease, "LIFETIME", 0.0)
+
+
+def both(work: Callable[[int], None]) -> None:
+    """Do ``work`` of 0 and of 1 in two threads that begin together."""
+    begin = threading.Barrier(2)
+
+    def one(number: int) -> None:
+        begin.wait()
+        work(number)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
+def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
+    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.behaviour = behaviour
+    remote = folder("run")
+    sleeper, other = Training.at(remote), Training.at(remote.of("worker"))
+
+    def sleep() -> dict[str, bytes]:
+        with sleeper.claim() as syncer:
+            (sleeper.path / "metrics.jsonl").write_text("one\n")
+            syncer.push()
+            with monkeypatch.context() as patch:
+                forget_the_living(patch)
+                with other.claim():
+                    (other.path / "metrics.jsonl").write_text("one\ntwo\nthree\n")
+                    (other.path / "result.json").write_text("{}")
+            finished = objects(remote)
+            (sleeper.path / "metrics.jsonl").write_text("one\ntwo\n")
+            with pytest.raises(LostLeaseError, match="another process has taken over, since this one had given no"):
+                syncer.push()
+            assert objects(remote) == finished == {"metrics.jsonl": b"one\ntwo\nthree\n", "result.json": b"{}"}
+        raise AssertionError("its last push was not refused")
+
+    with pytest.raises(LostLeaseError, match=r"run.*: another process has taken over"):
+        sleep()
+    assert objects(remote) == {"metrics.jsonl": b"one\ntwo\nthree\n", "result.json": b"{}"}
+    assert (sign(remote)["epoch"], sign(remote)["free"]) == (2, True)
+
+
+@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
+def test_who_lost_its_lease_neither_renews_nor_gives_back_that_of_another(
+    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.behaviour = behaviour
+    remote = folder("run")
+    loser, winner = Lease(remote, "is training"), Lease(remote, "is training")
+    loser.take()
+    with monkeypatch.context() as patch:
+        forget_the_living(patch)
+        winner.take()
+    before = sign(remote)
+    with pytest.raises(LostLeaseError, match="another process has taken over"):
+        loser.renew()
+    loser.give_back()
+    assert sign(remote) == before
+    winner.renew()
+    assert sign(remote) == before | {"renewed": 1}
+    winner.give_back()
+    with pytest.raises(LostLeaseError, match="another process has taken over"):
+        loser.renew()
+    assert (sign(remote)["epoch"], sign(remote)["free"]) == (2, True)
+
+
+@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
+def test_a_lease_that_is_missing_is_lost(
+    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder]
+) -> None:
+    server.behaviour = behaviour
+    remote = folder("run")
+    for use in (Lease.renew, lambda mine: mine.fence.check()):
+        mine = Lease(remote, "is training")
+        mine.take()
+        Store(remote).delete(NAME)
+        with pytest.raises(LostLeaseError, match=r"its lease is gone, somebody deleted the folder or its .held.json"):
+            use(mine)
+        mine.give_back()
+        assert Store(remote).stored(NAME) is None
+
+
+def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(
+    server: OneByOne, folder: Callable[[str], RemoteFolder]
+) -> None:
+    for number in range(50):
+        remote = folder(f"run-{number % 2}")  # a first lease twice, and then one that was given back
+        leases, got, refused = [Lease(remote, "is training") for _ in range(2)], list[int](), list[int]()
+
+        def take(mine: int, leases: list[Lease] = leases, got: list[int] = got, refused: list[int] = refused) -> None:
+            try:
+                leases[mine].take()
+                got.append(mine)
+            except RunError:
+                refused.append(mine)
+
+        both(take)
+        assert sorted([*got, *refused]) == [0, 1]
+        assert len(got) == 1
+        assert sign(remote)["epoch"] == number // 2 + 1
+        leases[got[0]].fence.check()
+        leases[got[0]].give_back()
+        assert not held_by(remote)
+
+
+@pytest.mark.parametrize("behaviour", ["heeds", "ignores"])
+def test_no_clock_of_an_asker_makes_a_living_holder_dead(
+    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.behaviour = behaviour
+    remote, told = folder("run"), list[str]()
+    own = threading.local()
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + own.late
+
+    monkeypatch.setattr(lease, "datetime", Wrong)
+
+    def ask(number: int) -> None:
+        own.late = CLOCKS[number]
+        for _ in range(15):
+            try:
+                Lease(remote, "is training").take()
+                told.append("free")
+            except RunError as error:
+                told.append(str(error))
+
+    own.late = timedelta()
+    with leased(remote, "is training"):
+        both(ask)
+    assert len(told) == 30
+    assert all("another process is training, got " in each and " s ago" in each for each in told)
+    assert [name for name in Store(remote).names() if name != NAME] == []
+
+
+@pytest.mark.parametrize("behaviour", ["heeds", "ignores"])
+def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(
+    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.behaviour = behaviour
+    remote = folder("run")
+    Lease(remote, "is training").take()
+    forget_the_living(monkeypatch)
+    server.hidden = (".clock",)  # as if another process had deleted it
+    with pytest.raises(RunError, match=r"another process is training, got .*, last heard of at an unknown time"):
+        Lease(remote, "is training").take()
+    server.hidden = ()
+    Store(remote).write(".clock", b"")  # of a version that had one for all
+    Lease(remote, "is training").take()
+    assert sign(remote)["epoch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"), [("ignores", "a store that does not heed If-None-Match"), ("not implemented", ".*501.*")]
+)
+def test_a_store_without_conditional_writes_is_one_line(
+    behaviour: Behaviour,
+    reason: str,
+    server: OneByOne,
+    folder: Callable[[str], RemoteFolder],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.behaviour = behaviour
+    for name in ("one", "two"):
+        with leased(folder(name), "is training"):
+            pass
+        assert list(Store(folder(name)).names()) == [NAME]
+    (line,) = caplog.messages
+    assert "\n" not in line
+    assert line.startswith("s3://sets/")
+    assert ": no conditional writes here, got " in line
+    assert re.search(reason, line)
+    assert line.endswith("may both begin, and the earlier one is then stopped at its next upload")
+
+
+def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
+    server: OneByOne, folder: Callable[[str], RemoteFolder], caplog: pytest.LogCaptureFixture
+) -> None:
+    with leased(folder("one"), "is training"):
+        pass
+    tried = len([path for _, path, _ in server.requests if "/.try-" in path])
+    assert tried == 5  # two writes, two that are refused, a deletion
+    with leased(folder("two"), "is training"):
+        pass
+    assert len([path for _, path, _ in server.requests if "/.try-" in path]) == tried
+    assert caplog.messages == []
+    assert list(Store(folder("one")).names()) == [NAME]
+
+
+def test_a_write_whose_answer_was_lost_is_not_taken_for_that_of_another(
+    server: OneByOne, folder: Callable[[str], RemoteFolder]
+) -> None:
+    remote = folder("run")
+    mine = Lease(remote, "is training")
+    for work, expected in (
+        (mine.take, {"renewed": 0, "free": False}),
+        (mine.renew, {"renewed": 1, "free": False}),
+        (mine.give_back, {"renewed": 1, "free": True}),
+    ):
+        server.behaviour = "loses answers"
+        work()
+        assert server.behaviour == "heeds"
+        assert expected.items() <= sign(remote).items()
+
+
+def test_the_settings_of_pyarrow_are_those_of_obstore(
+    server: OneByOne, running: tuple[str, OneByOne], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
+    port = running[0].partition(":")[2].partition("&")[0]
+    keys = {"aws_access_key_id": "o", "aws_secret_access_key": "o", "aws_session_token": "t"}
+
+    def found(root: str) -> tuple[str, str, str, dict[str, str]]:
+        remote = RemoteFolder(root, "run")
+        bucket = conditional.bucket_of(remote, Store(remote).location)
+        assert "aws_secret_access_key" not in repr(bucket)
+        return bucket.kind, bucket.name, bucket.endpoint, dict(bucket.settings)
+
+    url = f"http://127.0.0.1:{port}"
+    usual = {"region": fs.S3FileSystem(region="eu-west-1").region} | keys
+    assert found(f"s3://sets/a?{running[0]}&region=eu-west-1") == ("s3", "sets", url, usual)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    assert found("s3://sets/c?region=eu-west-1") == ("s3", "sets", url, usual)
+    assert found("gs://anonymous@sets/d") == ("gcs", "sets", "", {"skip_signature": "true"})
+
+
+def test_keys_of_a_profile_are_found(
+    server: OneByOne,
+    folder: Callable[[str], RemoteFolder],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = of-the-lab\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with leased(folder("run"), "is training"):
+        pass
+    assert caplog.messages == []
+    assert server.users == {"of-the-lab"}
