@@ -18,7 +18,7 @@ from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
-from ebclab.runs.resume import claim, find
+from ebclab.runs.resume import claim, extended, find
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
@@ -63,6 +63,7 @@ def pretrain(
     runs: str | Path = "runs",
     name: str | None = None,
     resume: bool = False,
+    extend: int | None = None,
     images: ImageSet | None = None,
     method: type[Method] | None = None,
     display: Display | None = None,
@@ -74,6 +75,7 @@ def pretrain(
         runs: Folder that holds run folders, or its address in an object store (s3://, gs://).
         name: Name of the run; None makes one of method, dataset and seed.
         resume: Only continue: a missing run is an error.
+        extend: Train a run of these settings on to this total of epochs; its settings keep the totals before.
         images: Own training images in place of the dataset named in ``config``.
         method: Own Method class in place of the catalogue's ``config.method_name``.
         display: Shows progress; None means a bar in a terminal and lines elsewhere.
@@ -89,9 +91,11 @@ def pretrain(
     run = RunFolder.at(remote_in(runs, name) or Path(runs) / name)
     run.require_free()
     run.pull(NEEDED)  # to look; what another process writes until this one has claimed the run is pulled then
-    before = run.read_config(methods).init if run.config_path.is_file() else None
-    config, weights = with_digest(config, before)
-    state = find(run, config, methods, resume=resume)
+    before = run.read_config(methods) if run.config_path.is_file() else None
+    if extend is not None:
+        config = extended(run, before, config, extend)
+    config, weights = with_digest(config, before.init if before else None)
+    state = find(run, config, methods, resume=resume, extend=extend is not None)
     summary = run.read_result()
     if state == "finished" and summary is not None:
         return RunResult(run.path, summary, was_finished=True, address=run.address)

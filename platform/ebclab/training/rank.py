@@ -17,6 +17,7 @@ from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.formatting import size
+from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.folder import RunFolder
@@ -225,6 +226,7 @@ def _summary(recorder: Recorder, prepared: Prepared) -> RunSummary:
         best=BestScore(**recorder.best) if recorder.best else None,
         metrics=recorder.last_metrics,
         health=recorder.health.events if recorder.health else [],
+        extensions=extensions(config.optimizer, config.training, training.data.num_batches),
         images_per_second=Throughput(**rate) if rate else None,
         seconds=round(recorder.seconds, 2),
         parameters=sum(p.numel() for p in training.method.encoder.parameters()),

@@ -21,7 +21,7 @@ from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes
 from ebclab.optimization.optimizers import build_optimizer
-from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
+from ebclab.optimization.schedules import learning_rates
 from ebclab.runs.initial_weights import InitialWeights, start_from
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
@@ -235,26 +235,12 @@ def build_training(
     """
     with method_problems():
         require_groups(method, config.training.batch_size, ranks.world_size)
-    peak = peak_learning_rate(config.optimizer, config.training.batch_size)
-    num_steps = config.training.epochs * data.num_batches
-    warmup_steps = round(config.optimizer.warmup_epochs * data.num_batches)
-
-    def learning_rate(step: int) -> float:
-        return learning_rate_at(
-            step,
-            peak=peak,
-            num_steps=num_steps,
-            warmup_steps=warmup_steps,
-            schedule=config.optimizer.schedule,
-            final_rate=config.optimizer.final_rate,
-        )
-
     return Training(
         method=method,
         optimizer=build_optimizer(config.optimizer, method),
         generator=torch.Generator(device=device).manual_seed(config.seed),
         data=data,
-        learning_rate=learning_rate,
+        learning_rate=learning_rates(config.optimizer, config.training, data.num_batches),
         config=config.training,
         ranks=ranks,
     )
