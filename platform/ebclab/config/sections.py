@@ -44,6 +44,9 @@ class DataConfig:
     views_on: Literal["worker", "pipeline"] = setting(
         "worker", "Where views of streamed images are made: on the worker's device, or in Ray Data's tasks."
     )
+    digest: str = setting(
+        "", "SHA-256 of the images, or of a stream's index, written down when the run begins; empty: not known yet."
+    )
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""

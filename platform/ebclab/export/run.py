@@ -112,7 +112,8 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
 
 
 def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
-    lines = [f"dataset: {trained.config.data.name}"]
+    digest = trained.config.data.digest or "not recorded"
+    lines = [f"dataset: {trained.config.data.name} (digest of the images: {digest})"]
     result = run.read_result()
     if result is not None:
         lines.append(f"trained on {result.train_images:,} images, {result.holdout_images:,} held out")

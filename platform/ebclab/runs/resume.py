@@ -8,6 +8,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
+from ebclab.data.digests import require_digest
+from ebclab.data.holdout import Split
+from ebclab.data.own_images import own_name
 from ebclab.errors import RunError, UserError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
@@ -123,8 +126,48 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
         syncer.push()
 
 
+def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) -> ExperimentConfig:
+    """Return ``config`` with the digest of the images that the run has recorded, where ``config`` has none itself.
+
+    Args:
+        config: Settings of a launch.
+        before: Those of the run; None for a new one.
+    """
+    if before is None or config.data.digest:
+        return config
+    return replace(config, data=replace(config.data, digest=before.data.digest))
+
+
+def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
+    """Return ``config`` for images of the user's own: they have a name that no dataset has, and their digest.
+
+    Raises:
+        DataError: ``config`` was recorded with images of this name, and these are others.
+    """
+    name = own_name(split.train.name)
+    if config.data.name == name:
+        require_digest(split.content, config.data.digest, name)
+    return replace(config, data=replace(config.data, name=name, digest=split.content))
+
+
+def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: ExperimentConfig, split: Split) -> bool:
+    """Return whether an older version trained the run on these images and recorded them by a dataset's name.
+
+    Args:
+        run: The run.
+        before: Its settings.
+        config: Settings of this launch, as the user gave them.
+        split: The user's images.
+    """
+    if before.data.digest or before.data.name != config.data.name:
+        return False
+    newest = run.load()
+    return newest is not None and newest.facts.get("data_digest") == split.digest
+
+
 def contradictions(before: ExperimentConfig, now: ExperimentConfig) -> list[str]:
     """Return a line for each setting that a launch with ``now`` would change in a run with ``before`` and may not."""
+    now = with_images_of(now, before)
     return changed_settings(to_mapping(before), to_mapping(now), tuple(MAY_CHANGE), what="run")
 
 
@@ -165,6 +208,11 @@ def _with_epochs_of(before: ExperimentConfig, config: ExperimentConfig) -> Exper
     if ends[: len(had)] != had:
         return before
     return replace(before, training=replace(before.training, epochs=ends[-1], extended=ends[:-1]))
+
+
+def record_images(run: RunFolder, config: ExperimentConfig, digest: str) -> None:
+    """Write the digest of a run's images into its settings, which do not have it yet."""
+    atomic.write_text(run.config_path, to_yaml(replace(config, data=replace(config.data, digest=digest))))
 
 
 def changed_settings(

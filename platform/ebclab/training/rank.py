@@ -12,7 +12,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
-from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
@@ -22,6 +21,7 @@ from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
+from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import BestScore, RunSummary, Throughput
 from ebclab.storage.sync import Syncer
@@ -44,7 +44,7 @@ class RunSpec:
         run: The run folder, held by the process that launched the run.
         config: Resolved settings.
         method_class: The method to train.
-        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
+        images: The user's own training images in place of the dataset that ``config`` names.
         command: The command line that the user ran.
         weights: What the encoder of a new run starts from; None means random weights.
     """
@@ -52,7 +52,7 @@ class RunSpec:
     run: RunFolder
     config: ExperimentConfig
     method_class: type[Method]
-    images: ImageSet | Split | None
+    images: Split | None
     command: tuple[str, ...]
     weights: InitialWeights | None = None
 
@@ -122,6 +122,8 @@ def lead_rank(
             began=began,
             resumed=resumed,
         )
+        if not spec.config.data.digest:
+            record_images(spec.run, spec.config, prepared.digest)
         ranks, threads = training.ranks.world_size, assignment.threads
         write_start(recorder, resumed, describe_environment(assignment.device, threads, ranks, spec.command))
         rollback = _rollback(spec, prepared, record, recorder)

@@ -131,7 +131,7 @@ def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path,
     start = f"init.weights={exported}"
     run(tmp_path, "second", start)
     shutil.rmtree(exported)
-    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", display=SilentDisplay())
+    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=images(), display=SilentDisplay())
     assert again.was_finished
 
 

@@ -48,12 +48,12 @@ def split() -> Split:
         images = index.to(torch.uint8)[:, None, None, None].expand(-1, 3, 4, 4)
         return ImageSet("mine", images, index % 2, index * 7, ("a", "b"), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
-    return Split(part(range(10)), part(range(10, 13)), "digest")
+    return Split(part(range(10)), part(range(10, 13)), "digest", "content")
 
 
 def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split) -> None:
     back: Split = pickle.loads(pickle.dumps(SharedImages.of(split))).split()
-    assert back.digest == "digest"
+    assert (back.digest, back.content) == ("digest", "content")
     for ours, theirs in ((back.train, split.train), (back.holdout, split.holdout)):
         assert (ours.name, ours.class_names, ours.mean, ours.std) == ("mine", ("a", "b"), theirs.mean, theirs.std)
         for name in ("images", "labels", "keys"):
@@ -76,7 +76,7 @@ def test_contiguous_images_are_shared_without_a_copy(split: Split) -> None:
 
 
 def test_a_set_that_holds_nothing_out_comes_back_too(split: Split) -> None:
-    empty = Split(split.train, split.holdout.rows(torch.arange(0)), "d")
+    empty = Split(split.train, split.holdout.rows(torch.arange(0)), "d", "c")
     back = SharedImages.of(empty).split()
     assert (len(back.train), len(back.holdout), back.holdout.images.shape) == (10, 0, (0, 3, 4, 4))
 
