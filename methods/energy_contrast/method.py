@@ -61,7 +61,7 @@ class Progress(NamedTuple):
     """Where a run stands after an optimizer step."""
 
     step: int  # optimizer steps done, the one just made included
-    num_steps: int  # optimizer steps of the whole run
+    num_steps: int  # optimizer steps of the whole run, as planned when this one was made: a run may be extended
     epoch: int  # epochs completed before this step
 
 

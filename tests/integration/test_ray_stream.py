@@ -17,6 +17,7 @@ import ebclab
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError, UserError
+from ebclab.runs.folder import RunFolder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult
 from energy_contrast.contrastive.simclr import Simclr
@@ -26,7 +27,13 @@ pytestmark = pytest.mark.slow
 
 
 def _pretrain(
-    runs: Path, dataset: str, epochs: int, *settings: str, method: type[Method] | None = None, key: str = "simclr"
+    runs: Path,
+    dataset: str,
+    epochs: int,
+    *settings: str,
+    method: type[Method] | None = None,
+    key: str = "simclr",
+    extend: int | None = None,
 ) -> RunResult:
     overrides = [
         f"data.name={dataset}",
@@ -38,7 +45,7 @@ def _pretrain(
         *settings,
     ]
     config = ebclab.compose(key, overrides=overrides)
-    return ebclab.pretrain(config, runs=runs, name="run", method=method, display=SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name="run", method=method, extend=extend, display=SilentDisplay())
 
 
 def _records(run: Path, **having: Any) -> list[dict[str, Any]]:
@@ -64,7 +71,9 @@ def test_runs_that_go_on_at_the_next_epoch_by_command_or_after_a_worker_s_death_
     steps_per_epoch = first.result["train_images"] // 32
     assert first.result["train_images"] + first.result["holdout_images"] == 320
     assert first.result["steps"] == 2 * steps_per_epoch
-    more = _pretrain(tmp_path, digits, 3, *FEW)
+    more = _pretrain(tmp_path, digits, 2, *FEW, extend=3)
+    digest = RunFolder(more.path).read_config().data.digest
+    assert digest.startswith("stream-")  # recorded by the worker of rank 0, and known to the second launch
     assert more.result["steps"] == 3 * steps_per_epoch
     assert more.result["scores"]["holdout_knn"] > 0.5  # ten classes: chance is 0.1
     marker = tmp_path / "killed"

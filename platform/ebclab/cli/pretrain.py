@@ -44,13 +44,21 @@ class PretrainOptions:
     ] = None
     assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. method.temperature=0.2.")] = None
     resume: Annotated[bool, options.resume_option("Continue a run with the settings it has.")] = False
+    extend: Annotated[
+        int | None, typer.Option(metavar="EPOCHS", help="Train a run on to this new total of epochs; recorded.")
+    ] = None
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a run of this name that has other settings or has finished.")
     ] = False
     yes: Annotated[bool, typer.Option("--yes", help="With --overwrite: delete a finished run without asking.")] = False
 
+    @property
+    def goes_on(self) -> bool:
+        """The run is there already."""
+        return self.resume or self.extend is not None
+
     def settings(self) -> ExperimentConfig:
-        """Return the settings of the run: those of this command, or with ``--resume`` those that the run has.
+        """Return the settings of the run: those of this command, or, to go on with a run, those that it has.
 
         Raises:
             UserError: They are wrong, or a file cannot be read.
@@ -64,7 +72,7 @@ class PretrainOptions:
             "init.weights": self.init,
         }
         overrides = as_assignments(named, [*_worker_settings(self.workers), *(self.assignments or ())])
-        if self.resume and self.recipe is None and self.config is None:
+        if self.goes_on and self.recipe is None and self.config is None:
             return _saved_settings(self.method, self.runs, self.name, overrides)
         return composed(self.method, self.recipe, self.config, overrides)
 
@@ -80,7 +88,7 @@ def pretrain(given: PretrainOptions) -> None:
     settings = given.settings()
     if given.overwrite:
         _make_room(given, settings)
-    report(run_pretraining(settings, runs=given.runs, name=given.name, resume=given.resume))
+    report(run_pretraining(settings, runs=given.runs, name=given.name, resume=given.resume, extend=given.extend))
 
 
 def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
@@ -95,8 +103,9 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
     from ebclab.runs.folder import RunFolder
     from ebclab.training.pretrain import default_name
 
-    if given.resume:
-        raise UserError("--overwrite: begins anew, but --resume continues, got both; leave one out")
+    if given.goes_on:
+        option = "--resume" if given.resume else "--extend"
+        raise UserError(f"--overwrite: begins anew, but {option} continues, got both; leave one out")
     name = default_name(settings) if given.name is None else require_folder_name(given.name)
     found = deletable(given.runs, name, "run")
     why = (
@@ -128,6 +137,7 @@ def report(run: RunResult) -> None:
     facts: dict[str, Any] = {
         "run": run.address,
         "trained": f"{summary.method} on {summary.dataset}, {summary.epochs} epochs, {summary.steps} steps",
+        **({"extended": "; ".join(each.in_words() for each in summary.extensions)} if summary.extensions else {}),
         "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second),
     }
     if best := summary.best:

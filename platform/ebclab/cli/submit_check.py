@@ -61,7 +61,7 @@ def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
     if verb == "sweep" and not (sweep := SweepOptions(**given)).resume:
         sweep.plan()
         sweep.limits()
-    if verb == "pretrain" and not (run := PretrainOptions(**given)).resume and not run.settings().resources.workers:
+    if verb == "pretrain" and not (run := PretrainOptions(**given)).goes_on and not run.settings().resources.workers:
         return (
             "with resources.workers=0 the head node itself trains; --workers 1 or more trains on the cluster's workers"
         )

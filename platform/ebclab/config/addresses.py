@@ -17,6 +17,9 @@ PARQUET = "parquet:"
 LOCATIONS = (FOLDER, PARQUET)
 """How ``data.name`` begins when it names images by their location: an image folder, or a set of Parquet files."""
 
+OWN = "own:"
+"""How ``data.name`` begins when a run was given images from Python."""
+
 
 def is_address(path: str) -> bool:
     """Return whether ``path`` is an address, such as s3://bucket/folder, and no path on this disk."""

@@ -63,10 +63,10 @@ class ExperimentConfig:
     def problems(self) -> list[str]:
         """Return what is wrong across sections, one line each with dotted keys, empty when all is well."""
         problems = []
-        if self.optimizer.warmup_epochs > self.training.epochs:
+        if self.optimizer.warmup_epochs > self.training.ends[0]:
             problems.append(
                 "optimizer.warmup_epochs: must not exceed training.epochs, "
-                f"got {self.optimizer.warmup_epochs:g} > {self.training.epochs}; shorten one or lengthen the other"
+                f"got {self.optimizer.warmup_epochs:g} > {self.training.ends[0]}; shorten one or lengthen the other"
             )
         if 0 < self.data.train_limit < self.training.batch_size:
             problems.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from ebclab.config.addresses import LOCATIONS, credentials_problem
@@ -42,6 +43,9 @@ class DataConfig:
     )
     views_on: Literal["worker", "pipeline"] = setting(
         "worker", "Where views of streamed images are made: on the worker's device, or in Ray Data's tasks."
+    )
+    digest: str = setting(
+        "", "SHA-256 of the images, or of a stream's index, written down when the run begins; empty: not known yet."
     )
 
     def problems(self) -> list[str]:
@@ -156,6 +160,26 @@ class TrainingConfig:
         "act",
         "Where negatives are sampled. act: lower the step, go back or stop when energies go wrong; watch: only say so.",
     )
+    extended: tuple[int, ...] = setting(
+        (),
+        "Totals of epochs before each --extend, oldest first: the schedules ran to each, and anew from there.",
+        unit="epochs",
+        minimum=1,
+    )
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Epochs at which a schedule ends: one for each extension, then the run's own end."""
+        return (*self.extended, self.epochs)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if any(first >= second for first, second in pairwise(self.ends)):
+            return [
+                f"extended: totals must grow and lie below epochs, got {list(self.extended)} and {self.epochs} epochs; "
+                "leave it out, `ebclab pretrain --extend` writes it"
+            ]
+        return []
 
 
 @dataclass(frozen=True)

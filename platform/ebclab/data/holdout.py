@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ebclab.data.digests import content_digest
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
 
@@ -22,18 +23,20 @@ class Split:
     Attributes:
         train: Images that are trained on.
         holdout: Images held out of training; may be empty.
-        digest: Short hash of ``train``, to notice data that changed under a run.
+        digest: Short hash of ``train``, which every checkpoint holds.
+        content: Digest of everything that a run takes from its images, which its settings keep as ``data.digest``.
     """
 
     train: ImageSet
     holdout: ImageSet
     digest: str
+    content: str
 
 
 def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float) -> Split:
     """Return the images of a run that uses at most ``train_limit`` of ``whole`` and holds ``holdout_rate`` out."""
     train, holdout = split_holdout(limit(whole, train_limit), holdout_rate)
-    return Split(train, holdout, data_digest(train))
+    return Split(train, holdout, data_digest(train), content_digest(train, holdout))
 
 
 def data_digest(data: ImageSet) -> str:

@@ -7,6 +7,7 @@ import logging
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig
+from ebclab.data.digests import require_digest
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows, statistics_rows
 from ebclab.data.sources.load import open_source
@@ -46,5 +47,6 @@ def _read(config: ExperimentConfig) -> tuple[Tensor, str]:
         source = open_source(name, "train", reading)
         return read_rows(source, source.index.at(statistics_rows(source.index.keys)[:LIMIT])).images, "training"
     split = load_images(config)
+    require_digest(split.content, config.data.digest, name)
     chosen, kind = (split.holdout, "held-out") if len(split.holdout) > 1 else (split.train, "training")
     return chosen.images[:LIMIT], kind

@@ -112,11 +112,16 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
 
 
 def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
-    lines = [f"dataset: {trained.config.data.name}"]
+    digest = trained.config.data.digest or "not recorded"
+    lines = [f"dataset: {trained.config.data.name} (digest of the images: {digest})"]
     result = run.read_result()
     if result is not None:
         lines.append(f"trained on {result.train_images:,} images, {result.holdout_images:,} held out")
     if start := trained.config.init.weights:
         lines.append(f"the encoder started from {start} (SHA-256 of the weights {trained.config.init.digest})")
     lines.append(f"{trained.epochs_done} epochs, {trained.step:,} optimizer steps, seed {trained.config.seed}")
+    if result is not None:
+        lines += [extension.in_words() for extension in result.extensions]
+    elif ends := trained.config.training.extended:
+        lines.append(f"extended from {', '.join(map(str, ends))} to {trained.config.training.epochs} epochs")
     return lines

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ebclab.config import ExperimentConfig, to_mapping
+from ebclab.config import ExperimentConfig
 from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.listing import room, run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
-from ebclab.runs.resume import MAY_CHANGE, changed_settings
+from ebclab.runs.resume import contradictions
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, locked
@@ -178,4 +178,4 @@ def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
         now, _ = with_digest(config, before.init)
     except UserError:
         return "other settings"  # no launch can go on with settings that cannot be read
-    return "other settings" if changed_settings(to_mapping(before), to_mapping(now), MAY_CHANGE, what="run") else None
+    return "other settings" if contradictions(before, now) else None

@@ -133,7 +133,10 @@ def _of_run(path: Path, collection: RunCollection) -> _Content:
     config = load_yaml_file(run.config_path)  # unchecked: the method may be the user's own, the file an older one
     summary = run.read_result()
     progress = _Progress(summary.epochs, summary.scores) if summary else _newest_progress(run, collection)
-    done = f"{progress.epochs_done}/{config['training']['epochs']} epochs"
+    training = config["training"]
+    done = f"{progress.epochs_done}/{training['epochs']} epochs"
+    if ends := training.get("extended"):
+        done += f" (extended from {', '.join(str(end) for end in ends)})"
     objective = config["evaluation"]["objective"]
     score = _shown(objective, progress.scores.get(objective))
     return _Content(config["method"]["name"], config["data"]["name"], done, score, summary is not None)

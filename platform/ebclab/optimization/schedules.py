@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
 
-from ebclab.config.sections import OptimizerConfig
+from ebclab.config.sections import OptimizerConfig, TrainingConfig
 
 REFERENCE_BATCH_SIZE = 256  # images; the batch size at which `learning_rate` holds as written
 
@@ -61,6 +64,78 @@ def learning_rate_at(
         return peak
     progress = (step - warmup_steps) / (num_steps - warmup_steps)
     return peak * (final_rate + (1 - final_rate) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def scheduled_steps(step: int, training: TrainingConfig, num_batches: int) -> int:
+    """Return for how many optimizer steps the schedules were made that step ``step`` (from 0) follows.
+
+    Each extension of a run makes them anew, for its new total and from the first step after the old one on.
+    """
+    ends = [end * num_batches for end in training.ends]
+    return next((end for end in ends if step < end), ends[-1])
+
+
+def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_batches: int) -> Callable[[int], float]:
+    """Return the learning rate of a run as a function of the step.
+
+    Args:
+        optimizer: Peak, warm-up and schedule.
+        training: Epochs, extensions and batch size.
+        num_batches: Optimizer steps of an epoch.
+    """
+    peak = peak_learning_rate(optimizer, training.batch_size)
+    warmup_steps = round(optimizer.warmup_epochs * num_batches)
+
+    def rate(step: int) -> float:
+        return learning_rate_at(
+            step,
+            peak=peak,
+            num_steps=scheduled_steps(step, training, num_batches),
+            warmup_steps=warmup_steps,
+            schedule=optimizer.schedule,
+            final_rate=optimizer.final_rate,
+        )
+
+    return rate
+
+
+@dataclass(frozen=True)
+class Extension:
+    """An extension of a run, and what it did to the learning rate.
+
+    Attributes:
+        before: Epochs that the run was to have until then.
+        epochs: Epochs that it was given.
+        step: Optimizer steps of the epochs before; the first step with the new schedule.
+        rate_before: Learning rate of the last step with the old schedule.
+        rate_after: Learning rate of the first step with the new one.
+    """
+
+    before: int
+    epochs: int
+    step: int
+    rate_before: float
+    rate_after: float
+
+    def in_words(self) -> str:
+        """Return the extension and the jump of the learning rate, for people."""
+        return (
+            f"extended from {self.before} to {self.epochs} epochs: "
+            f"at step {self.step} the learning rate went from {self.rate_before:.3g} to {self.rate_after:.3g}"
+        )
+
+
+def extensions(optimizer: OptimizerConfig, training: TrainingConfig, num_batches: int) -> list[Extension]:
+    """Return the extensions of a run, oldest first.
+
+    Args:
+        optimizer, training, num_batches: As in ``learning_rates``.
+    """
+    rate = learning_rates(optimizer, training, num_batches)
+    return [
+        Extension(before, epochs, before * num_batches, rate(before * num_batches - 1), rate(before * num_batches))
+        for before, epochs in pairwise(training.ends)
+    ]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:

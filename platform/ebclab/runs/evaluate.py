@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any, get_args
 from torch import nn
 
 from ebclab.config import did_you_mean
+from ebclab.data.digests import STREAMED, index_digest, stream_digest
+from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
+from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_split
+from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
@@ -21,9 +25,11 @@ from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.trained_encoder import load_trained_encoder, untrained_encoder
+from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.storage import atomic
 from energy_contrast.method import Method
+
+_log = logging.getLogger("ebclab.evaluation")
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def evaluate_run(
     protocol: str | None = None,
     checkpoint_kind: str = "last",
     references: bool = False,
-    images: tuple[ImageSet, ImageSet] | None = None,
+    images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
     on_progress: OnProgress = silent,
 ) -> Evaluation:
@@ -86,20 +92,20 @@ def evaluate_run(
         protocol: Linear probe protocol; None means the run's setting.
         checkpoint_kind: "last" or "best".
         references: Also measure raw pixels and the encoder before its first step.
-        images: Own training and test images in place of a dataset.
+        images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
         on_progress: Called with the work done, all work, and its name.
 
     Raises:
-        UserError: No such run, checkpoint, dataset, probe or protocol.
+        UserError: No such run, checkpoint, dataset, probe or protocol, or not the images that the run was trained on.
     """
     kind = checkpoint_name(checkpoint_kind)
     run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind, methods)
     config = trained.config
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
-    name = dataset or config.data.name
-    train, test = images or _load(name, str(data_root) if data_root else config.data.root, Reading.of(config.data))
+    root = str(data_root) if data_root else config.data.root
+    name, train, test = _probed_images(trained, dataset, root, images)
     _check_channels(trained.in_channels, test)
     device = resolve_device(config.resources.device)
     set_threads(config.resources.threads)
@@ -133,8 +139,60 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
     raise UserError(f"--checkpoint: no such checkpoint, got {name!r}; {did_you_mean(name, ['last', 'best'])}")
 
 
+def _probed_images(
+    trained: TrainedEncoder, dataset: str | None, root: str | None, images: tuple[Images, Images] | None
+) -> tuple[str, ImageSet, ImageSet]:
+    """Return name, training and test images of the probes; those that the run was trained on are recognised.
+
+    Raises:
+        DataError: They cannot be read, or are said to be the run's own and are others.
+    """
+    data = trained.config.data
+    if images is not None:
+        if not isinstance(images, tuple | list) or len(images) != 2:
+            raise DataError(f"images: two are needed, (train, test), got {type(images).__name__}")
+        train, test = (own_images(each) for each in images)
+        name = own_name(train.name)
+        if name == data.name or not data.digest:
+            recognised = recognises(trained, train)
+            if name == data.name and not recognised:
+                raise _other_images(name, "give them another name to measure on them as another set")
+            name = data.name if recognised else name
+        return name, train, test
+    name, reading = dataset or data.name, Reading.of(data)
+    train, test = _load(name, root, reading)
+    if name == data.name and not recognises(trained, train):
+        if data.digest or trained.data_digest:
+            raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")
+        _log.warning("%s: the run does not say which images it was trained on; measured on those of today", name)
+    return name, train, test
+
+
 def _load(name: str, root: str | None, reading: Reading) -> tuple[ImageSet, ImageSet]:
     return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
+
+
+def _other_images(name: str, way_out: str) -> DataError:
+    return DataError(f"{name}: not the images that the run was trained on, by their digest; {way_out}")
+
+
+def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
+    """Return whether a run was trained on a part of ``whole``, by the digest that it recorded.
+
+    Args:
+        trained: The run's encoder and settings. A run of an older version has a digest in its checkpoint only.
+        whole: The whole training set.
+    """
+    data = trained.config.data
+    split = split_images(whole, train_limit=data.train_limit, holdout_rate=data.holdout_rate)
+    train, holdout = split.train, split.holdout
+    if data.digest.startswith(STREAMED):
+        source = open_source(data.name, "train", Reading.of(data))
+        parts = (train.keys, train.labels), (holdout.keys, holdout.labels)
+        return data.digest == stream_digest(*parts, source.class_names, source.files_digest)
+    if data.digest:
+        return data.digest == split.content
+    return trained.data_digest in (split.digest, index_digest(train.keys, train.labels))
 
 
 def _check_channels(expected: int, images: ImageSet) -> None:

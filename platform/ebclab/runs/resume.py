@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
-from ebclab.errors import RunError
+from ebclab.data.digests import require_digest
+from ebclab.data.holdout import Split
+from ebclab.data.own_images import own_name
+from ebclab.errors import RunError, UserError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer
 from energy_contrast.method import Method
 
-MAY_CHANGE = ("data.root", "training.epochs", "training.health", "evaluation.", "resources.")
-"""Settings that may differ when a run is continued: a key, or a section when it ends in a dot.
+MAY_CHANGE: Mapping[str, str] = {
+    "data.root": "where the images lie; they must be the same ones, every checkpoint holds their digest",
+    "resources.device": "rounding",
+    "resources.threads": "rounding: sums are taken in another order",
+    "resources.deterministic": "rounding",
+    "resources.workers": "rounding: W workers compute the loss of the global batch",
+    "resources.max_workers": "rounding: as workers",
+    "resources.cpus_per_worker": "rounding: as threads",
+    "resources.max_failures": "nothing",
+    "resources.address": "nothing: the cluster on which it runs",
+}
+"""Settings that may differ when a run is continued, and what of its numbers each may change.
 
-The images may lie elsewhere, but must be the same: every checkpoint holds their digest.
+Rounding depends on the machine too; environment.json has both, and the log says when they differ from the last launch.
 """
 
 State = Literal["new", "unfinished", "finished"]
@@ -29,6 +43,7 @@ def find(
     methods: Mapping[str, type[Method]] | None = None,
     *,
     resume: bool,
+    extend: bool = False,
 ) -> State:
     """Return the state of a run that a launch with ``config`` is about to enter; only files on this disk are read.
 
@@ -37,9 +52,10 @@ def find(
         config: Resolved settings of this launch.
         methods: Methods by name; None means the catalogue.
         resume: Whether the user asked to continue; a missing run is then an error.
+        extend: Whether the user asked to extend the run: ``config`` is what ``extended`` returned.
 
     Returns:
-        Whether the run is new, unfinished or finished (for as many epochs as ``config`` says).
+        Whether the run is new, unfinished or finished.
 
     Raises:
         RunError: Nothing to resume, settings that differ, or a folder that holds something else.
@@ -50,13 +66,15 @@ def find(
         if _holds_something(run):
             raise RunError(f"{run.address}: the folder holds something that is no run; choose another --name")
         return "new"
-    before, now = to_mapping(run.read_config(methods)), to_mapping(config)
-    changed = changed_settings(before, now, MAY_CHANGE, what="run")
+    before = run.read_config(methods)
+    changed = contradictions(_with_epochs_of(before, config) if extend else before, config)
     if changed:
         lines = "".join(f"\n  {line}" for line in changed)
+        longer = before.training.epochs < config.training.epochs and not config.training.extended
+        longer_way = f", train it on by --extend {config.training.epochs}" if longer else ""
         raise RunError(
             f"{run.address}: this name belongs to a run with other settings; "
-            f"choose another --name, use equal settings, or replace it by --overwrite:{lines}"
+            f"choose another --name, use equal settings{longer_way}, or replace it by --overwrite:{lines}"
         )
     result = run.read_result()
     if result is not None and result.epochs >= config.training.epochs:
@@ -106,6 +124,95 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
         syncer.hand_over()
     else:
         syncer.push()
+
+
+def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) -> ExperimentConfig:
+    """Return ``config`` with the digest of the images that the run has recorded, where ``config`` has none itself.
+
+    Args:
+        config: Settings of a launch.
+        before: Those of the run; None for a new one.
+    """
+    if before is None or config.data.digest:
+        return config
+    return replace(config, data=replace(config.data, digest=before.data.digest))
+
+
+def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
+    """Return ``config`` for images of the user's own: they have a name that no dataset has, and their digest.
+
+    Raises:
+        DataError: ``config`` was recorded with images of this name, and these are others.
+    """
+    name = own_name(split.train.name)
+    if config.data.name == name:
+        require_digest(split.content, config.data.digest, name)
+    return replace(config, data=replace(config.data, name=name, digest=split.content))
+
+
+def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: ExperimentConfig, split: Split) -> bool:
+    """Return whether an older version trained the run on these images and recorded them by a dataset's name.
+
+    Args:
+        run: The run.
+        before: Its settings.
+        config: Settings of this launch, as the user gave them.
+        split: The user's images.
+    """
+    if before.data.digest or before.data.name != config.data.name:
+        return False
+    newest = run.load()
+    return newest is not None and newest.facts.get("data_digest") == split.digest
+
+
+def contradictions(before: ExperimentConfig, now: ExperimentConfig) -> list[str]:
+    """Return a line for each setting that a launch with ``now`` would change in a run with ``before`` and may not."""
+    now = with_images_of(now, before)
+    return changed_settings(to_mapping(before), to_mapping(now), tuple(MAY_CHANGE), what="run")
+
+
+def extended(
+    run: RunFolder, before: ExperimentConfig | None, config: ExperimentConfig, epochs: int
+) -> ExperimentConfig:
+    """Return ``config`` for a run that goes on until it has ``epochs`` epochs.
+
+    The totals before stay in ``training.extended``, so that equal settings still mean equal numbers: until the end of
+    each, the schedules are those of that total.
+
+    Args:
+        run: The run; named in messages.
+        before: Its settings; None when there is no such run.
+        config: Settings of this launch: those with which the run began, or those that an extension left.
+        epochs: The new total. The one that the run has already changes nothing.
+
+    Raises:
+        RunError: There is no run.
+        UserError: The run would shrink.
+    """
+    if before is None:
+        raise RunError(
+            f"{run.address}: nothing to extend, no run of this name; write --epochs {epochs} instead of --extend"
+        )
+    had, given = before.training.ends, config.training.ends
+    if given != had[: len(given)]:
+        return config  # other settings, which ``find`` refuses
+    if epochs < had[-1]:
+        raise UserError(f"--extend: a run may grow, not shrink, got a total of {epochs}; it has {had[-1]} epochs")
+    ends = had if epochs == had[-1] else (*had, epochs)
+    return replace(config, training=replace(config.training, epochs=ends[-1], extended=ends[:-1]))
+
+
+def _with_epochs_of(before: ExperimentConfig, config: ExperimentConfig) -> ExperimentConfig:
+    """Return ``before`` with the epochs of ``config`` where those are an extension of its own."""
+    ends, had = config.training.ends, before.training.ends
+    if ends[: len(had)] != had:
+        return before
+    return replace(before, training=replace(before.training, epochs=ends[-1], extended=ends[:-1]))
+
+
+def record_images(run: RunFolder, config: ExperimentConfig, digest: str) -> None:
+    """Write the digest of a run's images into its settings, which do not have it yet."""
+    atomic.write_text(run.config_path, to_yaml(replace(config, data=replace(config.data, digest=digest))))
 
 
 def changed_settings(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.optimization.schedules import Extension
 from ebclab.storage import atomic
 from ebclab.storage.checksum import require_checksum, with_checksum
 from ebclab.storage.reading import read_json
@@ -65,6 +66,7 @@ class RunSummary:
         best: Best value of the objective; None when nothing was scored.
         metrics: Newest training metrics by name; None when nothing was logged.
         health: Every decision about the run's health, oldest first.
+        extensions: Every time the run was given more epochs, oldest first.
         images_per_second: Training speed; None when the run was too short to measure it.
         seconds: Training time over all launches.
         parameters: Number of parameters of the encoder.
@@ -84,6 +86,7 @@ class RunSummary:
     best: BestScore | None
     metrics: dict[str, float] | None
     health: list[dict[str, Any]] = field(default_factory=list)
+    extensions: list[Extension] = field(default_factory=list)
     images_per_second: Throughput | None
     seconds: float
     parameters: int

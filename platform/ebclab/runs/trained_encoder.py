@@ -34,6 +34,7 @@ class TrainedEncoder:
         step: Optimizer steps behind its weights.
         epochs_done: Epochs behind its weights.
         finished: The run has finished.
+        data_digest: Short hash of the images that it was trained on, as the checkpoint says; empty when it does not.
     """
 
     encoder: nn.Module
@@ -43,6 +44,7 @@ class TrainedEncoder:
     step: int
     epochs_done: int
     finished: bool
+    data_digest: str
 
 
 def load_trained_encoder(
@@ -73,6 +75,7 @@ def load_trained_encoder(
         step=saved.step,
         epochs_done=facts.epochs_done,
         finished=run.result_path.exists(),
+        data_digest=facts.data_digest,
     )
 
 
@@ -85,6 +88,7 @@ class _Facts:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     epochs_done: int
+    data_digest: str = ""
 
 
 def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:

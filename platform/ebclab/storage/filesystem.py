@@ -51,7 +51,15 @@ class Location:
             ) from error
 
     def files(self, suffixes: tuple[str, ...]) -> list[str]:
-        """Return the paths relative to this place of all files below it with one of ``suffixes``, sorted.
+        """Return the paths that ``sizes`` returns.
+
+        Raises:
+            DataError: As ``sizes``.
+        """
+        return list(self.sizes(suffixes))
+
+    def sizes(self, suffixes: tuple[str, ...]) -> dict[str, int]:
+        """Return the sizes in bytes of all files below this place with one of ``suffixes``, by relative path, sorted.
 
         Hidden files and folders are left out. A place that is itself such a file gives the empty path.
 
@@ -66,13 +74,13 @@ class Location:
                     f"{self._setting}: no such {kind}, got {self.path}; give the folder that holds the files"
                 )
             if info.type == fs.FileType.File:
-                return [""] if info.path.lower().endswith(suffixes) else []
+                return {"": info.size} if info.path.lower().endswith(suffixes) else {}
             below = self.filesystem.get_file_info(fs.FileSelector(self.inside, recursive=True))
         except OSError as error:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
-        names = [info.path[start:] for info in below if info.type == fs.FileType.File]
-        return sorted(name for name in names if name.lower().endswith(suffixes) and not _is_hidden(name))
+        found = sorted((info.path[start:], info.size) for info in below if info.type == fs.FileType.File)
+        return {name: size for name, size in found if name.lower().endswith(suffixes) and not _is_hidden(name)}
 
     def inner_path(self, name: str) -> str:
         """Return the path of the file ``name`` below this place, as its file system wants it."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.names import require_folder_name
-from ebclab.data.image_set import ImageSet
+from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
+from ebclab.runs.resume import with_own_images
 from ebclab.storage.remote import remote_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
@@ -32,7 +33,7 @@ def sweep(
     resume: bool = False,
     limits: Limits | None = None,
     warm_start: str | Path | None = None,
-    images: ImageSet | None = None,
+    images: Images | None = None,
     method: type[Method] | None = None,
     display: SweepDisplay | None = None,
 ) -> SweepResult:
@@ -45,7 +46,7 @@ def sweep(
         resume: Only continue: a missing sweep is then an error.
         limits: Time, GPUs and number of trials at once.
         warm_start: Earlier sweep to learn from: its folder or address.
-        images: Own training images in place of the dataset that the plan names.
+        images: Own training images in place of the dataset that the plan names, as ``pretrain`` takes them.
         method: Own Method class in place of the catalogue's.
         display: Where progress is shown; None chooses by the terminal.
 
@@ -57,6 +58,9 @@ def sweep(
         TrainingError: No trial measured anything.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    given = None if images is None else load_images(plan.config, images)
+    if given is not None:
+        plan = replace(plan, config=with_own_images(plan.config, given))
     name = default_name(plan) if name is None else require_folder_name(name)
     folder = SweepFolder.at(remote_in(sweeps, name) or Path(sweeps) / name)
     folder.require_free()
@@ -68,7 +72,7 @@ def sweep(
         return result
     warm_start = warm_start or _recorded_warm_start(folder)
     earlier = earlier_results(warm_start, plan, methods) if warm_start else []
-    split = load_images(plan.config, images)
+    split = given or load_images(plan.config)
     require_judgeable(plan, split)
     require_trainable(plan, split, methods, weights)
     set_ray_switches()

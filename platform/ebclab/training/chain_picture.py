@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ebclab.data.image_set import ImageSet
+from ebclab.data.own_images import Images
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.chain_picture import draw_chains
 from ebclab.hardware import num_cores, resolve_device, set_threads
@@ -29,7 +29,7 @@ def picture_chains(
     *,
     checkpoint_kind: checkpoint.Kind = "last",
     data_root: str | Path | None = None,
-    images: ImageSet | None = None,
+    images: Images | None = None,
     methods: Mapping[str, type[Method]] | None = None,
 ) -> str:
     """Draw chains that start at views of training images, and return the path or address of the picture.

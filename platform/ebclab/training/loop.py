@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
-from ebclab.optimization.schedules import set_learning_rate
+from ebclab.optimization.schedules import scheduled_steps, set_learning_rate
 from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method, Progress
 
@@ -110,6 +110,10 @@ class Training:
         """Optimizer steps of the whole run."""
         return self.config.epochs * self.data.num_batches
 
+    def planned_steps(self, step: int) -> int:
+        """Return how many optimizer steps the run was to have when it made ``step`` (from 0): extensions add some."""
+        return scheduled_steps(step, self.config, self.data.num_batches)
+
     def state(self) -> dict[str, Any]:
         """Return the state that a resume needs beside the model and its memories."""
         return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
@@ -162,7 +166,7 @@ def train_step(training: Training) -> dict[str, Tensor]:
     output.loss.backward()
     training.optimizer.step()
     training.step += 1
-    method.after_step(Progress(training.step, training.num_steps, epoch))
+    method.after_step(Progress(training.step, training.planned_steps(training.step - 1), epoch))
     training.images_per_second.count(training.ranks.world_size * batch.views.shape[1])
     return {"loss": output.loss.detach(), **output.metrics}
 

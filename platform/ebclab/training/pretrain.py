@@ -11,21 +11,21 @@ from typing import Any
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig
 from ebclab.config.names import require_folder_name
-from ebclab.data.image_set import ImageSet
+from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
-from ebclab.runs.resume import claim, find
+from ebclab.runs.resume import claim, extended, find, is_unnamed_record, with_images_of, with_own_images
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
-from ebclab.training.setup import prepare
+from ebclab.training.setup import load_images, prepare
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 
@@ -63,7 +63,8 @@ def pretrain(
     runs: str | Path = "runs",
     name: str | None = None,
     resume: bool = False,
-    images: ImageSet | None = None,
+    extend: int | None = None,
+    images: Images | None = None,
     method: type[Method] | None = None,
     display: Display | None = None,
 ) -> RunResult:
@@ -74,7 +75,9 @@ def pretrain(
         runs: Folder that holds run folders, or its address in an object store (s3://, gs://).
         name: Name of the run; None makes one of method, dataset and seed.
         resume: Only continue: a missing run is an error.
-        images: Own training images in place of the dataset named in ``config``.
+        extend: Train a run of these settings on to this total of epochs; its settings keep the totals before.
+        images: Own training images in place of the dataset named in ``config``, see ``own_images``. The run is
+            recorded as one of ``own:NAME`` with their digest.
         method: Own Method class in place of the catalogue's ``config.method_name``.
         display: Shows progress; None means a bar in a terminal and lines elsewhere.
 
@@ -85,13 +88,20 @@ def pretrain(
     """
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
-    name = default_name(config) if name is None else require_folder_name(name)
+    split = None if images is None else load_images(config, images)
+    own = config if split is None else with_own_images(config, split)
+    name = default_name(own) if name is None else require_folder_name(name)
     run = RunFolder.at(remote_in(runs, name) or Path(runs) / name)
     run.require_free()
     run.pull(NEEDED)  # to look; what another process writes until this one has claimed the run is pulled then
-    before = run.read_config(methods).init if run.config_path.is_file() else None
-    config, weights = with_digest(config, before)
-    state = find(run, config, methods, resume=resume)
+    before = run.read_config(methods) if run.config_path.is_file() else None
+    if split is None or before is None or not is_unnamed_record(run, before, config, split):
+        config = own
+    config = with_images_of(config, before)
+    if extend is not None:
+        config = extended(run, before, config, extend)
+    config, weights = with_digest(config, before.init if before else None)
+    state = find(run, config, methods, resume=resume, extend=extend is not None)
     summary = run.read_result()
     if state == "finished" and summary is not None:
         return RunResult(run.path, summary, was_finished=True, address=run.address)
@@ -99,7 +109,7 @@ def pretrain(
         weights = None
     elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
-    spec = RunSpec(run, config, method_class, images, tuple(sys.argv), weights)
+    spec = RunSpec(run, config, method_class, split, tuple(sys.argv), weights)
     train = _train_on_workers if config.resources.workers else _train_here
     return RunResult(run.path, train(spec, display or choose_display()), was_finished=False, address=run.address)
 

@@ -12,15 +12,16 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
-from ebclab.data.image_set import ImageSet
 from ebclab.errors import DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.formatting import size
+from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights
+from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import BestScore, RunSummary, Throughput
 from ebclab.storage.lease import FencingToken
@@ -44,7 +45,7 @@ class RunSpec:
         run: The run folder, held by the process that launched the run.
         config: Resolved settings.
         method_class: The method to train.
-        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
+        images: The user's own training images in place of the dataset that ``config`` names.
         command: The command line that the user ran.
         weights: What the encoder of a new run starts from; None means random weights.
         token: The token under which a run folder in a store is held.
@@ -53,7 +54,7 @@ class RunSpec:
     run: RunFolder
     config: ExperimentConfig
     method_class: type[Method]
-    images: ImageSet | Split | None
+    images: Split | None
     command: tuple[str, ...]
     weights: InitialWeights | None = None
     token: FencingToken | None = None
@@ -124,6 +125,8 @@ def lead_rank(
             began=began,
             resumed=resumed,
         )
+        if not spec.config.data.digest:
+            record_images(spec.run, spec.config, prepared.digest)
         ranks, threads = training.ranks.world_size, assignment.threads
         write_start(recorder, resumed, describe_environment(assignment.device, threads, ranks, spec.command))
         rollback = _rollback(spec, prepared, record, recorder)
@@ -228,6 +231,7 @@ def _summary(recorder: Recorder, prepared: Prepared) -> RunSummary:
         best=BestScore(**recorder.best) if recorder.best else None,
         metrics=recorder.last_metrics,
         health=recorder.health.events if recorder.health else [],
+        extensions=extensions(config.optimizer, config.training, training.data.num_batches),
         images_per_second=Throughput(**rate) if rate else None,
         seconds=round(recorder.seconds, 2),
         parameters=sum(p.numel() for p in training.method.encoder.parameters()),

@@ -98,7 +98,7 @@ class Recorder:
         A checkpoint never comes before the records behind it: a resume keeps the records up to its checkpoint.
         """
         check_weights(self.training.method, step)
-        final = epochs_done == self.config.training.epochs
+        final = epochs_done in self.config.training.ends
         every = self.config.evaluation.knn_every
         scored = self.score is not None and every and (final or epochs_done % every == 0)
         kinds: list[checkpoint.Kind] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
@@ -68,6 +70,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         run.metrics.forget_after(0)
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **launch)
+        _log_extensions(recorder)
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
@@ -81,8 +84,19 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     progress = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
     run.metrics.append("event", resumed.step, event="resumed", **progress, **launch)
     recorder.display.note(f"resuming at step {resumed.step} of {training.num_steps}")
+    _log_extensions(recorder)
     for line in changed:
         _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)
+
+
+def _log_extensions(recorder: Recorder) -> None:
+    """Log and show the extensions of the run that its log does not have yet."""
+    config, log = recorder.config, recorder.run.metrics
+    known = sum(record.get("event") == "extended" for record in log.records())
+    for extension in extensions(config.optimizer, config.training, recorder.training.data.num_batches)[known:]:
+        facts = asdict(extension)
+        log.append("event", facts.pop("step"), event="extended", **facts, text=extension.in_words())
+        recorder.display.note(extension.in_words())
 
 
 def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:

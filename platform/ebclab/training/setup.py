@@ -11,8 +11,10 @@ import torch
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split, split_images
 from ebclab.data.image_set import ImageSet
+from ebclab.data.own_images import Images, own_images
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
@@ -21,7 +23,7 @@ from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes
 from ebclab.optimization.optimizers import build_optimizer
-from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate
+from ebclab.optimization.schedules import learning_rates
 from ebclab.runs.initial_weights import InitialWeights, start_from
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
@@ -42,6 +44,7 @@ class Prepared:
         holdout: Images held out for selection; may be empty.
         preprocessing: What the encoder expects of images without augmentation.
         facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
+        digest: Digest of the images, which the settings of the run keep as ``data.digest``.
         replayable: Earlier batches can be had again; a stream gives each batch once.
     """
 
@@ -51,13 +54,14 @@ class Prepared:
     holdout: ImageSet
     preprocessing: Preprocessing
     facts: dict[str, Any]
+    digest: str
     replayable: bool = True
 
 
 def prepare(
     config: ExperimentConfig,
     device: torch.device,
-    images: ImageSet | Split | None,
+    images: Images | Split | None,
     method_class: type[Method],
     ranks: Ranks = ALONE,
     weights: InitialWeights | None = None,
@@ -76,6 +80,7 @@ def prepare(
         UserError: Settings, data and machine do not fit together.
     """
     split = images if isinstance(images, Split) else load_images(config, images)
+    require_digest(split.content, config.data.digest, config.data.name)
     preprocessing = preprocessing_for(config.views, split.train)
     channels, size = split.train.images.shape[1], preprocessing.image_size
     require_room_for_views(config, method_class, channels, size, device, ranks)
@@ -99,18 +104,19 @@ def prepare(
     )
     facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(split.holdout))
     training = build_training(config, method, data, device, ranks)
-    return Prepared(training, data.draw, split.train, split.holdout, preprocessing, facts)
+    return Prepared(training, data.draw, split.train, split.holdout, preprocessing, facts, split.content)
 
 
-def load_images(config: ExperimentConfig, images: ImageSet | None = None) -> Split:
+def load_images(config: ExperimentConfig, images: Images | None = None) -> Split:
     """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says.
 
     Raises:
-        UserError: There are no such images.
+        UserError: There are no such images, or the user's own are none.
     """
-    whole = images
-    if whole is None:
+    if images is None:
         whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
+    else:
+        whole = own_images(images)
     return split_images(whole, train_limit=config.data.train_limit, holdout_rate=config.data.holdout_rate)
 
 
@@ -235,26 +241,12 @@ def build_training(
     """
     with method_problems():
         require_groups(method, config.training.batch_size, ranks.world_size)
-    peak = peak_learning_rate(config.optimizer, config.training.batch_size)
-    num_steps = config.training.epochs * data.num_batches
-    warmup_steps = round(config.optimizer.warmup_epochs * data.num_batches)
-
-    def learning_rate(step: int) -> float:
-        return learning_rate_at(
-            step,
-            peak=peak,
-            num_steps=num_steps,
-            warmup_steps=warmup_steps,
-            schedule=config.optimizer.schedule,
-            final_rate=config.optimizer.final_rate,
-        )
-
     return Training(
         method=method,
         optimizer=build_optimizer(config.optimizer, method),
         generator=torch.Generator(device=device).manual_seed(config.seed),
         data=data,
-        learning_rate=learning_rate,
+        learning_rate=learning_rates(config.optimizer, config.training, data.num_batches),
         config=config.training,
         ranks=ranks,
     )

@@ -18,6 +18,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from ebclab.config import load_yaml_file, parse_experiment
 from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
@@ -126,7 +127,7 @@ def test_the_command_of_an_old_finished_sweep_prints_its_result(ebclab: Ebclab) 
 
 def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> None:
     folder = SweepFolder.at("sweeps/sweep")
-    before, best = _json(folder.result), folder.best.read_text()
+    before, best = _json(folder.result), parse_experiment(load_yaml_file(folder.best))
     folder.result.unlink()
     folder.best.unlink()
     plan, log = folder.read_plan(), folder.read_log()
@@ -134,7 +135,7 @@ def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> Non
     now = _json(folder.result)
     assert now["finished"] > before["finished"]
     assert now == with_checksum(before | {"path": str(folder.path), "finished": now["finished"]})
-    assert folder.best.read_text() == best
+    assert parse_experiment(load_yaml_file(folder.best)) == best
 
 
 def test_an_old_sweep_is_exported_as_it_was(ebclab: Ebclab) -> None:

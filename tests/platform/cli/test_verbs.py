@@ -44,18 +44,52 @@ def test_the_same_command_again_prints_the_result_and_trains_nothing(ebclab: Ebc
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
-def test_more_epochs_continue_a_finished_run(ebclab: Ebclab, finished: Path) -> None:
-    longer = ebclab("pretrain", "flatclr", "--epochs", "3", "--name", "done", *TINY)
-    assert longer.code == 0
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--resume", "--recipe", "digits-demo"),
+        TINY,
+        ("--epochs", "3", *TINY),
+        ("--epochs", "1", *TINY),
+        ("--resume", "--epochs", "3"),
+        ("--resume", "--set", "evaluation.knn_neighbours=5"),
+    ],
+)
+def test_a_finished_run_is_not_touched_by_other_settings(
+    ebclab: Ebclab, finished: Path, command: tuple[str, ...]
+) -> None:
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    refused = ebclab("pretrain", "flatclr", "--name", "done", *command)
+    assert refused.code == 2
+    assert "in the run," in refused.err
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("settings", [(), ("--epochs", "2", *TINY)])
+def test_an_extended_run_says_so_wherever_it_is_shown(
+    ebclab: Ebclab, finished: Path, settings: tuple[str, ...]
+) -> None:
+    longer = ebclab("pretrain", "flatclr", "--name", "done", "--extend", "3", *settings)
+    assert longer.code == 0, longer.err
     assert "resuming at step 4 of 6" in longer.err
-    assert json.loads((finished / "result.json").read_text())["steps"] == 6
+    jump = "extended from 2 to 3 epochs: at step 4 the learning rate went from"
+    assert jump in longer.err
+    assert jump in longer.out
+    result = json.loads((finished / "result.json").read_text())
+    assert (result["steps"], result["epochs"]) == (6, 3)
+    assert [(each["before"], each["epochs"], each["step"]) for each in result["extensions"]] == [(2, 3, 4)]
+    assert yaml.safe_load((finished / "config.yaml").read_text())["training"]["extended"] == [2]
+    assert "3/3 epochs (extended from 2)" in ebclab("runs", "list").out
+    assert ebclab("export", finished, "--to", "encoder").code == 0
+    assert jump in Path("encoder/README.md").read_text()
 
 
 def test_resume_needs_no_settings_on_the_command_line(ebclab: Ebclab, finished: Path) -> None:
-    longer = ebclab("pretrain", "flatclr", "--name", "done", "--resume", "--epochs", "3")
-    assert longer.code == 0, longer.err
+    (finished / "result.json").unlink()
+    again = ebclab("pretrain", "flatclr", "--name", "done", "--resume")
+    assert again.code == 0, again.err
     assert yaml.safe_load((finished / "config.yaml").read_text())["data"]["train_limit"] == 96
-    assert json.loads((finished / "result.json").read_text())["steps"] == 6
+    assert json.loads((finished / "result.json").read_text())["steps"] == 4
 
 
 def test_the_settings_that_show_prints_make_the_same_run(ebclab: Ebclab, finished: Path) -> None:

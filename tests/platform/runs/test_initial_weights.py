@@ -47,10 +47,9 @@ def settings(*more: str, method: str = "simclr") -> ExperimentConfig:
     return compose(method, overrides=[*TINY, *more])
 
 
-def run(runs: Path, name: str, *more: str, method: str = "simclr", resume: bool = False) -> Path:
+def run(runs: Path, name: str, *more: str, method: str = "simclr", **given: Any) -> Path:
     config = settings(*more, method=method)
-    found = ebclab.pretrain(config, runs=runs, name=name, images=images(), display=SilentDisplay(), resume=resume)
-    return found.path
+    return ebclab.pretrain(config, runs=runs, name=name, images=images(), display=SilentDisplay(), **given).path
 
 
 def encoder_of(path: Path) -> dict[str, Tensor]:
@@ -116,7 +115,7 @@ def test_a_run_goes_on_when_its_source_has_gone(exported: Path, tmp_path: Path, 
     begun = run(tmp_path, "second", *start)
     digest = read(begun).init.digest
     shutil.rmtree(exported)
-    again = run(tmp_path, "second", *start, "training.epochs=3", resume=resume)
+    again = run(tmp_path, "second", *start, extend=3, resume=resume)
     assert read(again).init == InitConfig(str(exported), digest)
     assert equal(encoder_of(again), undisturbed)
 
@@ -125,14 +124,14 @@ def test_a_run_of_a_network_of_timm_goes_on_with_the_same_bits(tmp_path: Path) -
     timms = ["encoder.width=0", "encoder.name=timm/test_efficientnet", "optimizer.schedule=constant"]
     undisturbed = encoder_of(run(tmp_path, "whole", *timms, "training.epochs=2"))
     run(tmp_path, "second", *timms)
-    assert equal(encoder_of(run(tmp_path, "second", *timms, "training.epochs=2")), undisturbed)
+    assert equal(encoder_of(run(tmp_path, "second", *timms, extend=2)), undisturbed)
 
 
 def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path, tmp_path: Path) -> None:
     start = f"init.weights={exported}"
     run(tmp_path, "second", start)
     shutil.rmtree(exported)
-    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", display=SilentDisplay())
+    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=images(), display=SilentDisplay())
     assert again.was_finished
 
 

@@ -11,17 +11,22 @@ from typing import Never
 import pytest
 from store_requests import killed_before_change
 
-from ebclab.config import ExperimentConfig, compose, to_yaml
+from ebclab.config import ExperimentConfig, compose, to_mapping, to_yaml
 from ebclab.errors import RunError
 from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.resume import claim, find
+from ebclab.runs.resume import MAY_CHANGE, claim, find
 from ebclab.storage import lease
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 
 
-def settings(epochs: int, workers: int = 0) -> ExperimentConfig:
-    return compose("simclr", overrides=[f"training.epochs={epochs}", f"resources.workers={workers}"])
+def settings(epochs: int, workers: int = 0, extended: str = "[]") -> ExperimentConfig:
+    more = [f"training.epochs={epochs}", f"training.extended={extended}", f"resources.workers={workers}"]
+    return compose("simclr", overrides=more)
+
+
+LONGER = settings(3, extended="[2]")
+"""What a run of two epochs has once it was extended to three."""
 
 
 RESULT = {
@@ -55,19 +60,31 @@ def run(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> RunFold
     return RunFolder.at(RemoteFolder(f"file://{tmp_path}/store", "run"))
 
 
-def test_a_run_is_new_unfinished_or_finished_for_as_many_epochs_as_are_asked(tmp_path: Path) -> None:
+def test_a_run_is_new_unfinished_or_finished(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert find(run, settings(2), resume=False) == "new"
     finish(run.path, epochs=2)
     assert find(run, settings(2), resume=True) == "finished"
-    assert find(run, settings(1), resume=True) == "finished"
-    assert find(run, settings(3), resume=True) == "unfinished"
+    assert find(run, LONGER, resume=True, extend=True) == "unfinished"
+    for other in (settings(1), settings(3), LONGER, replace(settings(2), seed=1)):
+        with pytest.raises(RunError, match=r"run: this name belongs to a run with other settings(?s:.)* in the run, "):
+            find(run, other, resume=False)
+    (run.path / "result.json").unlink()
+    assert find(run, settings(2), resume=True) == "unfinished"
     shutil.rmtree(run.checkpoints)
-    assert find(run, settings(3), resume=False) == "new"
+    assert find(run, settings(2), resume=False) == "new"
     with pytest.raises(RunError, match="the run has no checkpoint yet; leave --resume out to start it"):
-        find(run, settings(3), resume=True)
-    with pytest.raises(RunError, match=r"run: this name belongs to a run with other settings(?s:.)*seed: 0 in the run"):
-        find(run, replace(settings(2), seed=1), resume=False)
+        find(run, settings(2), resume=True)
+
+
+def test_every_setting_that_may_change_exists_and_every_resource_is_said_to_change_nothing_but_rounding() -> None:
+    keys = {
+        f"{section}.{name}" for section, names in to_mapping(settings(2)).items() if section != "seed" for name in names
+    }
+    assert MAY_CHANGE.keys() <= keys
+    assert {key for key in keys if key.startswith("resources.")} == {key for key in MAY_CHANGE if key != "data.root"}
+    allowed = ("nothing", "rounding", "where the images lie; they must be the same")
+    assert all(reason.startswith(allowed) for reason in MAY_CHANGE.values())
 
 
 def test_a_process_killed_between_its_lock_and_its_settings_leaves_a_run_that_can_be_started(tmp_path: Path) -> None:
@@ -112,8 +129,8 @@ def test_a_link_to_elsewhere_or_a_file_in_place_of_the_folder_is_no_run(tmp_path
 def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     finish(run.path, epochs=2)
-    with claim(run, settings(3)):
-        assert run.read_config() == settings(3)
+    with claim(run, LONGER):
+        assert run.read_config() == LONGER
         assert run.read_result() is None
     new = RunFolder(tmp_path / "new")
     with claim(new, settings(3)):
@@ -127,7 +144,7 @@ def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_be
     finish(there, epochs=2)
     finished = False
     with killed_before_change(requests):
-        with claim(run, settings(3)):
+        with claim(run, LONGER):
             (run.path / "metrics.jsonl").write_text("one line")
         finished = True
     assert finished == (requests >= 5)  # lease, result, settings, log, lease
@@ -135,11 +152,11 @@ def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_be
     other = run.of("worker").pull(NEEDED)
     if other.read_result() is not None:
         assert other.read_config() == settings(2)
-    state = find(other, settings(3), resume=True)
+    state = find(other, LONGER, resume=True, extend=True)
     assert state == "unfinished"
-    with claim(other, settings(3)):
+    with claim(other, LONGER):
         assert [path.name for path in other.checkpoints.iterdir()] == ["last-0000000004"]
-    assert other.pull().read_config() == settings(3)
+    assert other.pull().read_config() == LONGER
     assert not (there / "result.json").exists()
 
 

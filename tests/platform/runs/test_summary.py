@@ -26,13 +26,17 @@ RESULT: dict[str, Any] = {
     "best": {"objective": "holdout_knn", "value": 0.8, "epoch": 1, "step": 20},
     "metrics": {"loss": 2.5},
     "health": [{"step": 20, "action": "lower_step", "reason": "energies grow", "acted": True, "step_scale": 0.5}],
+    "extensions": [{"before": 1, "epochs": 2, "step": 20, "rate_before": 0.01, "rate_after": 0.5}],
     "images_per_second": {"mean": 1000.0, "std": 12.5},
     "seconds": 2.5,
     "parameters": 4096,
     "checkpoint": "checkpoints/last-0000000040",
     "finished": "2026-11-20T12:00:00+00:00",
 }
-EMPTY = {"scores": {}, "best": None, "metrics": None, "health": [], "images_per_second": None, "checkpoint": None}
+EMPTY = {
+    **{"scores": {}, "best": None, "metrics": None, "health": [], "extensions": []},
+    **{"images_per_second": None, "checkpoint": None},
+}
 
 
 @pytest.mark.parametrize("changes", [{}, EMPTY])
@@ -50,12 +54,12 @@ def test_a_summary_has_fields_with_types() -> None:
 
 
 def test_a_run_from_before_other_objectives_and_health_opens() -> None:
-    old = {key: value for key, value in RESULT.items() if key not in ("scores", "health")}
+    old = {key: value for key, value in RESULT.items() if key not in ("scores", "health", "extensions")}
     best = {"holdout_knn": 0.8, "epoch": 1, "step": 20}
     summary = RunSummary.of_mapping(old | {"holdout_knn": 0.75, "best": best}, "result.json")
     assert summary.scores == {"holdout_knn": 0.75}
     assert summary.best == BestScore("holdout_knn", 0.8, 1, 20)
-    assert summary.health == []
+    assert (summary.health, summary.extensions) == ([], [])
     unscored = RunSummary.of_mapping(old | {"holdout_knn": None, "best": None}, "result.json")
     assert (unscored.scores, unscored.best) == ({}, None)
 

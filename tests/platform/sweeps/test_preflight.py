@@ -31,7 +31,7 @@ def split(count: int = 100, *, held: int = 20, label: int = 0) -> Split:
     labels = torch.full((count,), label)
     whole = ImageSet("mine", images, labels, torch.arange(count), ("a",), (0.5,), (0.5,))
     rows = torch.arange(count)
-    return Split(whole.rows(rows[: count - held]), whole.rows(rows[count - held :]), "digest")
+    return Split(whole.rows(rows[: count - held]), whole.rows(rows[count - held :]), "digest", "content")
 
 
 def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str]:

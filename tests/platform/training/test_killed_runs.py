@@ -125,7 +125,7 @@ def pretrain(run: RunFolder) -> None:
     generator = torch.Generator().manual_seed(1)
     training = Training(method, optimizer, generator, TwoBatches(), lambda step: 0.1 / (1 + step), CONFIG.training)
     draw: Any = None  # the method starts from nothing
-    prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS)
+    prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
     spec = RunSpec(run, CONFIG, Tiny, None, ())
     with claim(run, CONFIG) as syncer:
         train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)

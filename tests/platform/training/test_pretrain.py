@@ -184,7 +184,7 @@ def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pyte
 
     def launch_again(self: Recorder, step: int, epochs_done: int) -> None:
         with pytest.raises(RunError, match="another process is training in this folder"):
-            _pretrain(tmp_path, _config(), "mine")
+            _pretrain(tmp_path, _config(epochs=1), "mine")
         seen.append(step)
 
     monkeypatch.setattr(Recorder, "on_epoch", launch_again)

@@ -17,7 +17,7 @@ from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.training import rollback
-from ebclab.training.display import SilentDisplay
+from ebclab.training.display import Display, SilentDisplay
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Observer, Training
 from ebclab.training.pretrain import RunResult
@@ -46,12 +46,20 @@ class Notes(SilentDisplay):
         self.lines.append(text)
 
 
+class Interrupted(SilentDisplay):
+    """Ends the process, as far as the run can tell, in its second epoch."""
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
 def run(
-    runs: Path, name: str, *overrides: str, method: str = "ebclr", epochs: int = 2, notes: Notes | None = None
+    runs: Path, name: str, *overrides: str, method: str = "ebclr", epochs: int = 2, display: Display | None = None
 ) -> RunResult:
     settings = [*TINY, *(EBCLR if method == "ebclr" else []), f"training.epochs={epochs}", *overrides]
     config = compose(method, overrides=settings)
-    return ebclab.pretrain(config, runs=runs, name=name, display=notes or SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name=name, display=display or SilentDisplay())
 
 
 def weights(result: RunResult) -> dict[str, Tensor]:
@@ -71,7 +79,7 @@ def health_of(path: Path) -> list[dict[str, Any]]:
 
 def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_for_bit(tmp_path: Path) -> None:
     notes = Notes()
-    healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", notes=notes)
+    healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", display=notes)
     (event,) = healed.result["health"]
     assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 2, 0, 0.25)
     assert event["reason"].startswith("chain_saturation 0.9")
@@ -112,7 +120,8 @@ def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(t
 def test_a_run_that_was_interrupted_decides_as_one_that_was_not(tmp_path: Path) -> None:
     strange = ["method.sigma_min=1.5", "method.sigma_max=1.5"]  # but not unhealthy
     straight = run(tmp_path, "straight", *strange, epochs=6)
-    run(tmp_path, "parts", *strange, epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "parts", *strange, epochs=6, display=Interrupted())
     parts = run(tmp_path, "parts", *strange, epochs=6)
     assert [event["action"] for event in straight.result["health"]] == ["lower_step", "lower_step"]
     assert parts.result["health"] == straight.result["health"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
 from ebclab.data.sources.image_source import RowIndex, Statistics
@@ -40,13 +41,15 @@ class FolderSource:
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
         self._place = Location(path)
-        everything = self._place.files(SUFFIXES)
+        sizes = self._place.sizes(SUFFIXES)
+        everything = list(sizes)
         if not everything:
             endings = ", ".join(SUFFIXES)
             raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
         chosen = files_of_split(everything, split, name, by_file_name=self.by_file_name)
         training = files_of_split(everything, "train", name, by_file_name=self.by_file_name)
         self._files = list(chosen)
+        self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
         self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))
         self.index = self._make_index(list(chosen.values()))
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)

@@ -68,6 +68,7 @@ class ImageSource(Protocol):
         example: One of its images; all have its shape.
         index: Its rows.
         statistics: Statistics that are stored with the set, or None.
+        files_digest: Digest of its files' names with their recorded SHA-256 sums, else with their sizes.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ImageSource(Protocol):
     example: Example
     index: RowIndex
     statistics: Statistics | None
+    files_digest: str
 
     def read(self, group: int, places: Tensor) -> Decoded: ...
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ebclab.config.addresses import expanded, folder_problem
+from ebclab.config.addresses import OWN, expanded, folder_problem
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
@@ -111,6 +111,11 @@ def dataset_named(name: str) -> Dataset:
     """
     if name in DATASETS:
         return DATASETS[name]
+    if name.startswith(OWN):
+        raise DataError(
+            f"data.name: {name} are images that were given from Python and lie in no file; give them again there: "
+            "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
+        )
     near = difflib.get_close_matches(name.lower().replace("_", "-"), DATASETS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH"
     raise DataError(f"data.name: no such dataset, got {name!r}; {hint}")

@@ -41,7 +41,7 @@ def short_name(name: str) -> str:
     """Return a dataset's name as it may stand in the name of a file: ``folder:/data/birds`` becomes folder-birds."""
     location = location_of(name)
     if location is None:
-        return name
+        return name.replace(":", "-")  # own:NAME
     path = location.path.partition("?")[0] if is_address(location.path) else location.path
     return f"{location.kind}-{re.split('[/:]+', path.rstrip('/'))[-1]}"
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
@@ -56,6 +57,7 @@ class _Shard:
     """An entry of checksums.json."""
 
     bytes: int
+    sha256: str = ""
 
 
 class _File(NamedTuple):
@@ -89,12 +91,15 @@ class ParquetSource:
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
         self._place = Location(path)
-        files = self._place.files(self.suffixes)
-        if not files:
+        sizes = self._place.sizes(self.suffixes)
+        if not sizes:
             raise DataError(f"data.name: no Parquet files in {self._place.path}, got no file that ends in .parquet")
-        self._require_all_shards()
+        sums = self._require_all_shards()
         self.class_names, self.statistics = self._describe()
-        paths = files_of_split(files, split, name, by_file_name=self.by_file_name)
+        paths = files_of_split(list(sizes), split, name, by_file_name=self.by_file_name)
+        self.files_digest = digest_of_files(
+            {inside: sums.get(file) or str(sizes[file]) for file, inside in paths.items()}
+        )
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             read = list(pool.map(self._read_file_index, paths, paths.values()))
         self._groups = [(file.name, number) for file in read for number in range(len(file.rows_of_group))]
@@ -196,15 +201,17 @@ class ParquetSource:
                 f"got {self.reading.resize}; leave it out, views.image_size sets the size of views"
             )
 
-    def _require_all_shards(self) -> None:
-        """Compare the files with the list that a prepared set has, by name and size."""
+    def _require_all_shards(self) -> dict[str, str]:
+        """Compare the files with the list that a prepared set has, by name and size; return its SHA-256 sums."""
         if self._place.size(CHECKSUMS) is None:
-            return
-        for name, shard in self._typed(CHECKSUMS, dict[str, _Shard]).items():
+            return {}
+        shards = self._typed(CHECKSUMS, dict[str, _Shard])
+        for name, shard in shards.items():
             size = self._place.size(name) if {"", ".", ".."}.isdisjoint(name.split("/")) else None
             if size != shard.bytes:
                 state = "is missing" if size is None else f"has {size} bytes instead of {shard.bytes}"
                 raise DataError(f"{self._where(name)}: the set is not complete, the file {state}; copy it again")
+        return {name: shard.sha256 for name, shard in shards.items()}
 
     def _describe(self) -> tuple[tuple[str, ...], Statistics | None]:
         """Return the class names and statistics that are stored with a prepared set."""

@@ -21,11 +21,13 @@ class SharedImages:
         arrays: Pixels, labels and keys of the training part, then of the held-out part.
         facts: Name, class names, mean and standard deviation of the ``ImageSet``.
         digest: Hash of the training part.
+        content: Digest of both parts.
     """
 
     arrays: tuple[np.ndarray[Any, Any], ...]
     facts: tuple[Any, ...]
     digest: str
+    content: str
 
     @classmethod
     def of(cls, split: Split) -> SharedImages:
@@ -36,6 +38,7 @@ class SharedImages:
             tuple(t.contiguous().numpy() for t in tensors),
             (one.name, one.class_names, one.mean, one.std),
             split.digest,
+            split.content,
         )
 
     def split(self) -> Split:
@@ -48,4 +51,4 @@ class SharedImages:
             ImageSet(name, images, labels, keys, class_names, mean, std)
             for images, labels, keys in (tensors[:3], tensors[3:])
         )
-        return Split(train, holdout, self.digest)
+        return Split(train, holdout, self.digest, self.content)

@@ -22,7 +22,7 @@ from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunEr
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import kept_weights
-from ebclab.runs.resume import find, write_settings
+from ebclab.runs.resume import find, with_images_of, write_settings
 from ebclab.storage import atomic
 from ebclab.storage.lease import LIFETIME
 from ebclab.storage.object_store import Store
@@ -101,6 +101,8 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())
         syncer = _claim_patiently(stack, run)  # pulls the run: no other process writes into it from here on
+        if run.config_path.exists():
+            config = with_images_of(config, run.read_config(setup.methods))
         state = find(run, config, setup.methods, resume=False)
         if state == "finished":
             report.replay()

@@ -142,6 +142,8 @@ class RunFollower:
             self.launches += 1
         elif event == "health":
             self._display.note(in_words(record))
+        elif event == "extended":
+            self._display.note(record["text"])
         elif event == "warning":
             self._display.note(f"warning: {record['text']}")
 

@@ -11,7 +11,6 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import Choice, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.holdout import Split
-from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import open_source
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def delivery_of(
-    config: ExperimentConfig, method_class: type[Method], images: ImageSet | Split | None, device: torch.device
+    config: ExperimentConfig, method_class: type[Method], images: Split | None, device: torch.device
 ) -> Choice:
     """Return how the images of a run reach its workers, and why.
 
@@ -119,7 +118,8 @@ def prepare_streamed(
     )
     facts = describe_data(stream.bank, settings.preprocessing, plan.digest, len(plan.train), len(stream.holdout))
     training = build_training(config, method, data, device, ranks)
-    return Prepared(training, bank.draw, stream.bank, stream.holdout, settings.preprocessing, facts, replayable=False)
+    preprocessing, digest = settings.preprocessing, stream.digest
+    return Prepared(training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, digest, replayable=False)
 
 
 def _require_streamable(method: Method, num_views: int, batch_size: int) -> None:

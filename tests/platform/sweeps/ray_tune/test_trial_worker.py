@@ -48,12 +48,12 @@ def split() -> Split:
         images = index.to(torch.uint8)[:, None, None, None].expand(-1, 3, 4, 4)
         return ImageSet("mine", images, index % 2, index * 7, ("a", "b"), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
-    return Split(part(range(10)), part(range(10, 13)), "digest")
+    return Split(part(range(10)), part(range(10, 13)), "digest", "content")
 
 
 def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split) -> None:
     back: Split = pickle.loads(pickle.dumps(SharedImages.of(split))).split()
-    assert back.digest == "digest"
+    assert (back.digest, back.content) == ("digest", "content")
     for ours, theirs in ((back.train, split.train), (back.holdout, split.holdout)):
         assert (ours.name, ours.class_names, ours.mean, ours.std) == ("mine", ("a", "b"), theirs.mean, theirs.std)
         for name in ("images", "labels", "keys"):
@@ -76,7 +76,7 @@ def test_contiguous_images_are_shared_without_a_copy(split: Split) -> None:
 
 
 def test_a_set_that_holds_nothing_out_comes_back_too(split: Split) -> None:
-    empty = Split(split.train, split.holdout.rows(torch.arange(0)), "d")
+    empty = Split(split.train, split.holdout.rows(torch.arange(0)), "d", "c")
     back = SharedImages.of(empty).split()
     assert (len(back.train), len(back.holdout), back.holdout.images.shape) == (10, 0, (0, 3, 4, 4))
 
@@ -163,7 +163,7 @@ def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_th
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     stored = replace(setup, folder=SweepFolder.at(f"file://{tmp_path}/store/sweep"))
     run = stored.folder.run("0000", "worker")
-    for epochs in (1, 2, 2):  # the last turn finds a finished trial
+    for epochs in (2, 2):  # the last turn finds a finished trial
         reports.clear()
         pulls.clear()
         run_turn(turn(epochs), stored)
@@ -222,7 +222,8 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     assert found is not None
     assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
     kept.unlink()
-    run_turn(turn(2, **still), starting)
+    (setup.folder.trials / "0000" / "result.json").unlink()
+    run_turn(turn(1, **still), starting)
     assert reports[-1] == {"outcome": "finished", "reason": ""}
 
 

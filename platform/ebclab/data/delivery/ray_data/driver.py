@@ -16,6 +16,7 @@ import torch
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
+from ebclab.data.digests import require_digest, stream_digest
 from ebclab.data.holdout import held_out, limited
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import preprocessing_for
@@ -41,6 +42,7 @@ class Stream:
 
     Attributes:
         plan: What is delivered.
+        digest: What the settings of the run keep as ``data.digest``.
         bank: Training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN.
         holdout: Held-out images, at most as many.
     """
@@ -48,6 +50,7 @@ class Stream:
     plan: StreamPlan
     bank: ImageSet
     holdout: ImageSet
+    digest: str
 
 
 def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
@@ -70,11 +73,14 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     everything = _sound_rows(source_ref, source) if config.data.skip_corrupt else source.index
     chosen = everything.at(limited(everything.keys, config.data.train_limit))
     held = held_out(chosen.keys, config.data.holdout_rate)
-    train = chosen.at(~held)
+    train, kept = chosen.at(~held), chosen.at(held)
+    digest = stream_digest(
+        (train.keys, train.labels), (kept.keys, kept.labels), source.class_names, source.files_digest
+    )
+    require_digest(digest, config.data.digest, source.name)
     count = config.evaluation.knn_bank_limit
     bank, holdout = (
-        _load(source_ref, source, index.at(limited(index.keys, count)), statistics)
-        for index in (train, chosen.at(held))
+        _load(source_ref, source, index.at(limited(index.keys, count)), statistics) for index in (train, kept)
     )
     settings = ViewSettings(
         config.views,
@@ -85,7 +91,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
         on_pipeline=config.data.views_on == "pipeline",
     )
     rows_per_block = usual_rows_per_block(len(train), _image_bytes(source))
-    return Stream(StreamPlan(source, train, settings, rows_per_block), bank, holdout)
+    return Stream(StreamPlan(source, train, settings, rows_per_block), bank, holdout, digest)
 
 
 def _statistics(source_ref: Any, source: ImageSource) -> Statistics:

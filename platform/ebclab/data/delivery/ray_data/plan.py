@@ -5,7 +5,6 @@ Shapes: n training images, G groups of rows that are read together, R rows of a 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.digests import index_digest
 from ebclab.data.hashing import hash_words
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.image_source import ImageSource, RowIndex
@@ -82,9 +82,7 @@ class StreamPlan:
     @cached_property
     def digest(self) -> str:
         """A short hash of the training keys and labels, to notice data that changed under a run."""
-        digest = hashlib.sha256(self.train.keys.numpy().tobytes())
-        digest.update(self.train.labels.numpy().tobytes())
-        return digest.hexdigest()[:16]
+        return index_digest(self.train.keys, self.train.labels)
 
     def block_rows(self, epoch: int, number: int) -> Tensor:
         """Return the training rows (R,) of a block of an epoch, in the order in which they are delivered.

@@ -1,0 +1,92 @@
+"""Digests by which a run recognises its images: of their content or, of a stream, of its index and files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
+
+STREAMED = "stream-"
+"""How the digest of a streamed set begins."""
+
+
+def content_digest(train: ImageSet, holdout: ImageSet) -> str:
+    """Return the SHA-256 of everything that a run takes from its images: of both parts pixels, labels and keys.
+
+    Channel statistics and class names belong to it, since views and scores depend on them; the name does not.
+
+    Args:
+        train: Images that are trained on.
+        holdout: Images that are held out.
+    """
+    facts = {
+        "class_names": train.class_names,
+        "mean": train.mean,
+        "std": train.std,
+        "shapes": [tuple(part.images.shape) for part in (train, holdout)],
+    }
+    return _digest(facts, [t for part in (train, holdout) for t in (part.images, part.labels, part.keys)])
+
+
+def stream_digest(
+    train: tuple[Tensor, Tensor], holdout: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str
+) -> str:
+    """Return a digest of images that are not read whole: keys and labels of all rows, and what is known of the files.
+
+    Args:
+        train: Keys and labels of the rows that are trained on.
+        holdout: Those of the rows that are held out.
+        class_names: Names of the classes.
+        files_digest: What ``digest_of_files`` returned.
+    """
+    return STREAMED + _digest({"class_names": class_names, "files": files_digest}, [*train, *holdout])
+
+
+def index_digest(keys: Tensor, labels: Tensor) -> str:
+    """Return a short hash of the keys and labels that are trained on, which checkpoints of streamed runs hold."""
+    digest = hashlib.sha256(keys.numpy().tobytes())
+    digest.update(labels.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def digest_of_files(files: Mapping[str, str]) -> str:
+    """Return the SHA-256 of what is known of unread files: of each its name, and its recorded sum or its size."""
+    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
+
+
+def _digest(facts: dict[str, Any], tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for tensor in tensors:
+        digest.update(tensor.contiguous().view(-1).numpy().data)
+    return digest.hexdigest()
+
+
+def require_digest(got: str, expected: str, name: str) -> None:
+    """Refuse other images than those that settings were made for.
+
+    Args:
+        got: Digest of the images.
+        expected: The setting ``data.digest``; empty where it is not known.
+        name: Name of the images, for the message.
+
+    Raises:
+        DataError: The digests differ.
+    """
+    if not expected or got == expected:
+        return
+    if got.startswith(STREAMED) != expected.startswith(STREAMED):
+        how, now = ("a stream", "resident") if expected.startswith(STREAMED) else ("resident", "a stream")
+        raise DataError(
+            f"data.digest: the images of {name} were {how} and are {now} now, which trains on other batches; "
+            f"set data.delivery={'stream' if how == 'a stream' else 'resident'}"
+        )
+    raise DataError(
+        f"data.digest: the images of {name} are not those that these settings were recorded with, "
+        f"got {got[:20]}, expected {expected[:20]}; restore them, or leave data.digest out to start another run"
+    )

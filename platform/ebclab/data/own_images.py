@@ -1,0 +1,215 @@
+"""The user's own images: arrays, tensors, datasets of torch and image sets, all made into one checked ``ImageSet``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ebclab.config.addresses import OWN
+from ebclab.config.names import is_folder_name
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.errors import DataError
+
+Images = ImageSet | Tensor | np.ndarray[Any, Any] | Dataset[Any]
+"""What a user may give as images: uint8, (N, C, H, W), (N, H, W, C) or (N, H, W), or a dataset of such images."""
+
+_CHANNELS = (1, 3)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_ACCEPTED = (
+    "give uint8 arrays or tensors (N, C, H, W), (N, H, W, C) or (N, H, W), a torch Dataset of images or of "
+    "(image, label), or an ebclab.ImageSet"
+)
+
+
+def own_name(name: str) -> str:
+    """Return what ``data.name`` says of a user's images called ``name``: never the name of a dataset."""
+    return f"{OWN}{name}"
+
+
+def own_images(given: object) -> ImageSet:
+    """Return the user's images as a checked image set.
+
+    Images that come without keys get the hash of their content, and equal ones are numbered, so neither their order
+    nor other images matter: a key decides whether an image is held out, and what its views look like.
+
+    Args:
+        given: One of ``Images``.
+
+    Raises:
+        DataError: It is something else, its pixels are no bytes, or its parts do not fit together.
+    """
+    if isinstance(given, ImageSet):
+        return _checked(given)
+    if isinstance(given, Tensor | np.ndarray):
+        pixels, labels, name = _tensor(given), None, "images"
+    elif hasattr(given, "__getitem__") and isinstance(given, Dataset):
+        pixels, labels = _of_dataset(given)
+        name = type(given).__name__
+    else:
+        raise DataError(f"images: nothing that can be trained on, got {type(given).__name__}; {_ACCEPTED}")
+    _require_bytes(pixels)
+    images = _channels_first(pixels)  # (n, C, H, W)
+    if len(images) == 0:
+        raise DataError(f"images: at least one is needed, got shape {tuple(images.shape)}; {_ACCEPTED}")
+    mean, std = channel_statistics(images)
+    known = torch.full((len(images),), -1) if labels is None else labels
+    return _checked(ImageSet(name, images, known, content_keys(images), (), mean, std))
+
+
+def content_keys(images: Tensor) -> Tensor:
+    """Return a key for each image (n, C, H, W), (n,) int64: hash of its pixels, and of its number among its equals."""
+    seen: Counter[bytes] = Counter()
+    shape = repr(tuple(images.shape[1:])).encode()
+    keys = []
+    for pixels in images.numpy().reshape(len(images), -1):
+        content = hashlib.blake2b(pixels.tobytes() + shape, digest_size=16).digest()
+        number = seen[content].to_bytes(8, "little")
+        seen[content] += 1
+        word = hashlib.blake2b(content + number, digest_size=8).digest()
+        keys.append(int.from_bytes(word, "little", signed=True))
+    return torch.tensor(keys, dtype=torch.int64)
+
+
+def _checked(images: ImageSet) -> ImageSet:
+    """Return ``images`` when its fields fit together.
+
+    Raises:
+        DataError: They do not; the first problem is named.
+    """
+    name, pixels, count = images.name, images.images, len(images.images)
+    if not is_folder_name(name):
+        raise DataError(f"images.name: not a name, got {name!r}; use letters and digits, without / and \\")
+    if not isinstance(pixels, Tensor) or pixels.ndim != 4 or 0 in pixels.shape:
+        shape = tuple(getattr(pixels, "shape", ())) or type(pixels).__name__
+        raise DataError(f"images.images: must be a tensor (n, C, H, W) with at least one image, got {shape}")
+    _require_bytes(pixels)
+    labels, keys = (_integers(field, getattr(images, field), count) for field in ("labels", "keys"))
+    _, times = torch.unique(keys, return_counts=True)
+    if len(times) < count:
+        raise DataError(
+            f"images.keys: must differ, got {count - len(times):,} of {count:,} that another image has too; "
+            "number the images, or give them without keys"
+        )
+    channels = pixels.shape[1]
+    if not len(images.mean) == len(images.std) == channels:
+        raise DataError(
+            f"images.mean, images.std: one of each is needed for each of the {channels} channels, got {images.mean} "
+            f"and {images.std}; ebclab.data.image_set.channel_statistics computes them"
+        )
+    return ImageSet(name, pixels.cpu().contiguous(), labels, keys, images.class_names, images.mean, images.std)
+
+
+def _integers(field: str, values: object, count: int) -> Tensor:
+    tensor = torch.as_tensor(values) if isinstance(values, Tensor | np.ndarray | list | tuple) else torch.empty(0, 0)
+    if tensor.dtype not in _INTEGERS or tensor.shape != (count,):
+        raise DataError(
+            f"images.{field}: must be whole numbers, one for each of {count:,} images, got {tensor.dtype} of shape "
+            f"{tuple(tensor.shape)}"
+        )
+    return tensor.cpu().long()
+
+
+def _tensor(given: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    if isinstance(given, Tensor):
+        return given.detach().cpu()
+    try:
+        return torch.from_numpy(np.ascontiguousarray(given))
+    except TypeError as error:
+        raise DataError(f"images: pixels must be bytes (uint8), got an array of {given.dtype}; {_ACCEPTED}") from error
+
+
+def _require_bytes(pixels: Tensor) -> None:
+    if pixels.dtype == torch.uint8:
+        return
+    if pixels.is_floating_point() and pixels.numel():
+        low, high = float(pixels.min()), float(pixels.max())
+        way = "(255 * images).round()" if low >= 0 and high <= 1 else "images, scaled to lie between 0 and 255,"
+        raise DataError(
+            f"images: pixels must be bytes (uint8), got {pixels.dtype} between {low:g} and {high:g}; "
+            f"convert {way} to uint8, and leave normalisation to views.normalisation"
+        )
+    raise DataError(f"images: pixels must be bytes (uint8), got {pixels.dtype}; convert them, 0 black and 255 white")
+
+
+def _channels_first(pixels: Tensor) -> Tensor:
+    """Return images (N, C, H, W), (N, H, W, C) or (N, H, W) as (N, C, H, W)."""
+    shape = tuple(pixels.shape)
+    if pixels.ndim == 3:
+        return pixels[:, None]
+    if pixels.ndim != 4:
+        raise DataError(f"images: must be (N, C, H, W), (N, H, W, C) or (N, H, W), got {shape}")
+    first, last = shape[1] in _CHANNELS, shape[3] in _CHANNELS
+    if first == last:
+        problem = "may be either side" if first else "is neither"
+        raise DataError(
+            f"images: which axis has the channels (1 or 3) {problem}, got {shape}; give an ebclab.ImageSet, whose "
+            "images are (n, C, H, W)"
+        )
+    return pixels if first else pixels.permute(0, 3, 1, 2).contiguous()
+
+
+def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Tensor | None]:
+    """Return all images of a dataset, and their labels where it has any."""
+    images: list[Tensor] = []
+    labels: list[Any] = []
+    for number, item in enumerate(_items(dataset)):
+        image, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
+        if isinstance(image, tuple | list) and len(image) == 1:  # TensorDataset(images)
+            (image,) = image
+        pixels = _pixels(image, number)
+        if images and pixels.shape != images[0].shape:
+            raise DataError(
+                f"images: must be of one size, got {tuple(images[0].shape)} and, at {number}, {tuple(pixels.shape)}; "
+                "resize them in the dataset"
+            )
+        _require_bytes(pixels)
+        images.append(pixels)
+        labels.append(label)
+    if not images:
+        raise DataError(f"images: at least one is needed, got an empty {type(dataset).__name__}")
+    if all(label is None for label in labels):
+        return torch.stack(images), None
+    try:
+        return torch.stack(images), torch.tensor([_whole(label) for label in labels])
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"images: labels must be whole numbers, got {error} in {type(dataset).__name__}; use -1 where it is unknown"
+        ) from error
+
+
+def _items(dataset: Dataset[Any]) -> Iterator[Any]:
+    try:
+        count = len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        if isinstance(dataset, Iterable):
+            yield from dataset
+            return
+        raise DataError(f"images: a dataset needs a length, got {type(dataset).__name__} without one") from None
+    for number in range(count):
+        yield dataset[number]
+
+
+def _pixels(image: object, number: int) -> Tensor:
+    if isinstance(image, Image.Image):
+        return torch.from_numpy(np.array(image if image.mode == "L" else image.convert("RGB")))
+    if isinstance(image, Tensor | np.ndarray):
+        return _tensor(image)
+    raise DataError(
+        f"images: item {number} of the dataset is no image, got {type(image).__name__}; a tensor, an array or a PIL "
+        "image is, alone or as (image, label)"
+    )
+
+
+def _whole(label: Any) -> int:
+    value = label.item() if isinstance(label, Tensor | np.generic) else label
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(repr(value))
+    return value

@@ -1,0 +1,159 @@
+"""Images that users give from Python: what is taken, what it becomes, and one sentence about everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from ebclab.data.image_set import ImageSet
+from ebclab.data.own_images import own_images
+from ebclab.errors import DataError
+
+RGB = torch.randint(256, (6, 3, 5, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+GREY = RGB[:, :1]
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+class Pictures(Dataset[Any]):
+    """As torchvision's datasets without a transform: PIL images and plain labels."""
+
+    def __init__(self, images: Tensor, labels: list[Any] | None = None) -> None:
+        self._images, self._labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, number: int) -> Any:
+        pixels = self._images[number].permute(1, 2, 0).numpy()
+        picture = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
+        return picture if self._labels is None else (picture, self._labels[number])
+
+
+class Endless(IterableDataset[Any]):
+    """A dataset without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(zip(RGB, LABELS.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (RGB, RGB),
+        (RGB.numpy(), RGB),
+        (RGB.permute(0, 2, 3, 1), RGB),
+        (RGB.permute(0, 2, 3, 1).numpy(), RGB),
+        (RGB.permute(0, 2, 3, 1).numpy()[:, ::-1], RGB.flip(2)),  # an array with negative strides
+        (GREY[:, 0], GREY),
+        (GREY[:, 0].numpy(), GREY),
+        (GREY.permute(0, 2, 3, 1).numpy(), GREY),
+    ],
+)
+def test_arrays_and_tensors_of_bytes_are_images_without_labels(given: Any, expected: Tensor) -> None:
+    images = own_images(given)
+    assert torch.equal(images.images, expected)
+    assert images.labels.tolist() == [-1] * 6
+    assert len(set(images.keys.tolist())) == 6
+    pixels = expected.double() / 255
+    assert images.mean == pytest.approx(pixels.mean(dim=(0, 2, 3)).tolist(), rel=1e-12)
+    assert images.std == pytest.approx(pixels.std(dim=(0, 2, 3), unbiased=False).tolist(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "labels"),
+    [
+        (TensorDataset(RGB, LABELS), LABELS),
+        (TensorDataset(RGB), None),
+        (Pictures(RGB, LABELS.tolist()), LABELS),
+        (Pictures(RGB), None),
+        (Endless(), LABELS),
+    ],
+)
+def test_datasets_of_torch_are_images_with_their_labels(dataset: Dataset[Any], labels: Tensor | None) -> None:
+    images = own_images(dataset)
+    assert torch.equal(images.images, RGB)
+    assert images.labels.tolist() == ([-1] * 6 if labels is None else labels.tolist())
+    assert images.name == type(dataset).__name__
+
+
+def test_grey_pictures_have_one_channel() -> None:
+    assert torch.equal(own_images(Pictures(GREY)).images, GREY)
+
+
+def test_keys_follow_the_content_wherever_it_stands_and_equal_images_have_different_ones() -> None:
+    keys = own_images(RGB).keys
+    assert torch.equal(own_images(RGB.flip(0)).keys, keys.flip(0))
+    assert torch.equal(own_images(RGB[2:]).keys, keys[2:])
+    twice = own_images(torch.cat([RGB, RGB])).keys
+    assert torch.equal(twice[:6], keys)
+    assert len(set(twice.tolist())) == 12
+    assert not set(own_images(RGB.transpose(2, 3)).keys.tolist()) & set(keys.tolist())
+
+
+def _set(**changes: Any) -> ImageSet:
+    return replace(ImageSet("mine", RGB, LABELS, torch.arange(6), (), (0.5,) * 3, (0.2,) * 3), **changes)
+
+
+def test_an_image_set_is_taken_as_it_is() -> None:
+    images = own_images(_set(labels=LABELS.int()))
+    assert (images.name, images.keys.tolist(), images.labels.dtype) == ("mine", list(range(6)), torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (RGB.float() / 255, r"must be bytes \(uint8\), got torch.float32 between 0 and 1; convert \(255 \* images\)"),
+        (RGB.float() - 3, r"got torch.float32 between -3 and 252; convert images, scaled to lie between 0 and 255"),
+        (RGB.numpy().astype(np.float64) / 255, r"got torch.float64 between 0 and 1; convert \(255 \* images\).round"),
+        (RGB.numpy().astype(np.uint16), r"images: pixels must be bytes \(uint8\), got "),
+        (RGB.int(), r"got torch.int32; convert them, 0 black and 255 white"),
+        (RGB.numpy().astype(object), "got an array of object"),
+        (_set(images=RGB.float()), r"must be bytes \(uint8\), got torch.float32"),
+        (
+            TensorDataset(RGB.float() / 255, LABELS),
+            r"must be bytes \(uint8\), got torch.float32 between 0.*convert \(255",
+        ),
+        ("photos", "images: nothing that can be trained on, got str; give uint8 arrays or tensors"),
+        (None, "nothing that can be trained on, got NoneType"),
+        (RGB[0, 0], r"must be \(N, C, H, W\), \(N, H, W, C\) or \(N, H, W\), got \(5, 4\)"),
+        (torch.zeros(2, 3, 8, 3, dtype=torch.uint8), r"which axis has the channels \(1 or 3\) may be either side"),
+        (torch.zeros(2, 4, 8, 5, dtype=torch.uint8), r"which axis has the channels \(1 or 3\) is neither"),
+        (RGB[:0], "at least one is needed"),
+        (TensorDataset(RGB[:0]), "at least one is needed, got an empty TensorDataset"),
+        (_set(keys=torch.zeros(6, dtype=torch.int64)), r"images.keys: must differ, got 5 of 6 that another image has"),
+        (_set(keys=torch.arange(5)), "images.keys: must be whole numbers, one for each of 6 images"),
+        (
+            _set(labels=LABELS.float()),
+            "images.labels: must be whole numbers, one for each of 6 images, got torch.float",
+        ),
+        (_set(images=RGB[:, 0]), r"images.images: must be a tensor \(n, C, H, W\)"),
+        (_set(mean=(0.5,)), "images.mean, images.std: one of each is needed for each of the 3 channels"),
+        (_set(name="../mine"), "images.name: not a name, got '../mine'"),
+        (Pictures(RGB, ["cat"] * 6), "labels must be whole numbers, got 'cat' in Pictures; use -1 where it is unknown"),
+        ([RGB[0]], "nothing that can be trained on, got list"),
+    ],
+)
+def test_everything_else_is_one_sentence(given: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said) as caught:
+        own_images(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_pictures_of_several_sizes_are_one_sentence() -> None:
+    class Mixed(Dataset[Any]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, number: int) -> Tensor:
+            return torch.zeros(1, 4 + number, 4, dtype=torch.uint8)
+
+    with pytest.raises(DataError, match=r"must be of one size, got \(1, 4, 4\) and, at 1, \(1, 5, 4\)"):
+        own_images(Mixed())

@@ -1,0 +1,187 @@
+"""A run knows its images: their name and digest stand in its settings, and no others are taken for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import ebclab
+from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.load import load_split
+from ebclab.errors import DataError, RunError, UserError
+from ebclab.export.run import export_run
+from ebclab.runs.folder import RunFolder
+from ebclab.training.display import SilentDisplay
+
+TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
+
+
+def images(seed: int = 0, name: str = "mine") -> ImageSet:
+    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    return ImageSet(name, pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
+
+
+def settings(*more: str) -> ExperimentConfig:
+    return compose("simclr", overrides=[*TINY, "resources.threads=1", *more])
+
+
+def train(runs: Path, given: Any, config: ExperimentConfig | None = None, **more: Any) -> Path:
+    more = {"name": "one", "display": SilentDisplay(), "images": given} | more
+    return ebclab.pretrain(config or settings(), runs=runs, **more).path
+
+
+def read(run: Path) -> ExperimentConfig:
+    return parse_experiment(load_yaml_file(run / "config.yaml"))
+
+
+def content(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("runs"), images())
+
+
+@pytest.fixture
+def own(trained: Path, tmp_path: Path) -> Path:
+    """A finished run on images that were given from Python, where the settings named digits."""
+    return Path(shutil.copytree(trained, tmp_path / "one"))
+
+
+def test_own_images_are_recorded_by_their_name_and_digest(own: Path, tmp_path: Path) -> None:
+    data = read(own).data
+    assert data.name == "own:mine"
+    assert len(data.digest) == 64
+    result = RunFolder(own).read_result()
+    assert result is not None
+    assert result.dataset == "own:mine"
+    export_run(own, tmp_path / "encoder")
+    assert f"dataset: own:mine (digest of the images: {data.digest})" in (tmp_path / "encoder/README.md").read_text()
+
+
+def _other_label(given: ImageSet) -> ImageSet:
+    return replace(given, labels=given.labels.flip(0))
+
+
+def _other_pixel(given: ImageSet) -> ImageSet:
+    pixels = given.images.clone()
+    pixels[-1, 0, 0, 0] ^= 1
+    return replace(given, images=pixels)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        _other_pixel,
+        _other_label,
+        lambda given: replace(given, keys=given.keys + 1),
+        lambda given: replace(given, mean=(0.4,)),
+        lambda given: replace(given, name="yours"),
+        lambda given: given.images,
+        lambda given: None,  # the dataset that the settings name
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_images_neither_go_on_with_a_run_nor_get_its_result(
+    changed: Callable[[ImageSet], Any], finished: bool, own: Path
+) -> None:
+    if not finished:
+        (own / "result.json").unlink()
+    before = content(own)
+    with pytest.raises(RunError, match=r"belongs to a run with other settings:?(?s:.)*data\.(digest|name): "):
+        train(own.parent, changed(images()))
+    assert content(own) == before
+
+
+def test_the_same_images_get_the_result_and_go_on(own: Path) -> None:
+    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=images()).was_finished
+    (own / "result.json").unlink()
+    before = read(own)
+    train(own.parent, images())
+    assert (own / "result.json").exists()
+    assert read(own) == before
+    train(own.parent, images(), read(own), name="again")  # its settings take the same images
+    with pytest.raises(DataError, match="the images of own:mine are not those that these settings were recorded with"):
+        train(own.parent, images(1), read(own), name="other")
+
+
+def test_an_evaluation_without_the_own_images_is_refused(own: Path) -> None:
+    before = content(own)
+    with pytest.raises(DataError, match=r"own:mine are images that were given from Python(?s:.)*evaluate"):
+        ebclab.evaluate(own)
+    with pytest.raises(DataError, match="own:mine: not the images that the run was trained on"):
+        ebclab.evaluate(own, images=(images(1), images(2)))
+    with pytest.raises(UserError, match=r"images: two are needed, \(train, test\), got ImageSet"):
+        ebclab.evaluate(own, images=images())  # type: ignore[arg-type]
+    assert content(own) == before
+
+
+def test_an_evaluation_takes_own_images_and_says_what_they_are(own: Path) -> None:
+    assert ebclab.evaluate(own, images=(images(), images(2)), only=["knn"]).dataset == "own:mine"
+    assert ebclab.evaluate(own, images=(images(3, "yours"), images(2)), only=["knn"]).dataset == "own:yours"
+    assert ebclab.evaluate(own, dataset="digits", only=["knn"]).dataset == "digits"
+    assert {path.name for path in own.glob("evaluation*")} == {
+        "evaluation.json",
+        "evaluation-own-yours.json",
+        "evaluation-digits.json",
+    }
+
+
+def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(tmp_path, None, settings("data.train_limit=48"))
+    digest = read(run).data.digest
+    assert digest
+    (run / "result.json").unlink()
+    assert read(train(tmp_path, None, settings("data.train_limit=48"))).data.digest == digest
+
+    def changed(name: str, root: str | None, split: Any, *reading: Any) -> ImageSet:
+        return _other_label(load_split(name, root, split, *reading))
+
+    monkeypatch.setattr("ebclab.training.setup.load_split", changed)
+    monkeypatch.setattr("ebclab.runs.evaluate.load_split", changed)
+    with pytest.raises(DataError, match="digits: not the images that the run was trained on, by their digest; restore"):
+        ebclab.evaluate(run, only=["knn"])
+    (run / "result.json").unlink()
+    before = content(run)
+    with pytest.raises(DataError, match=r"data\.digest: the images of digits are not those"):
+        train(tmp_path, None, settings("data.train_limit=48"))
+    assert content(run) == before
+
+
+def _as_recorded_before_digests(run: Path) -> None:
+    mapping = yaml.safe_load((run / "config.yaml").read_text())
+    mapping["data"]["name"] = "digits"
+    del mapping["data"]["digest"]
+    (run / "config.yaml").write_text(yaml.safe_dump(mapping))
+
+
+def test_own_images_that_an_older_version_recorded_as_a_dataset_are_recognised_by_the_checkpoint(own: Path) -> None:
+    _as_recorded_before_digests(own)
+    with pytest.raises(DataError, match="digits: not the images that the run was trained on"):
+        ebclab.evaluate(own)
+    assert ebclab.evaluate(own, images=(images(), images(2)), only=["knn"]).dataset == "digits"
+    assert (own / "evaluation.json").exists()
+    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=images()).was_finished
+    with pytest.raises(RunError, match=r"data\.name: digits in the run, own:mine now"):
+        train(own.parent, images(1))
+
+
+def test_a_run_that_says_nothing_of_its_images_is_measured_with_a_warning(
+    own: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebclab.runs import evaluate as module
+
+    _as_recorded_before_digests(own)
+    usual = module.load_trained_encoder
+    monkeypatch.setattr(module, "load_trained_encoder", lambda *a, **k: replace(usual(*a, **k), data_digest=""))
+    ebclab.evaluate(own, only=["knn"])
+    assert "digits: the run does not say which images it was trained on; measured on those of today" in caplog.text

@@ -1,0 +1,192 @@
+"""Equal settings mean equal numbers: what a later launch may change, what it may not, and what it is recorded as."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import ebclab
+from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
+from ebclab.config.sections import OptimizerConfig, TrainingConfig
+from ebclab.errors import ConfigError, RunError, UserError
+from ebclab.optimization.schedules import extensions, learning_rates
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.training.display import SilentDisplay
+
+FOLDER = "data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"
+
+
+def _config(epochs: int, method: str = "byol") -> ExperimentConfig:
+    """Two steps an epoch; BYOL's average follows the planned steps, and every second epoch is scored."""
+    return compose(method, overrides=[*FOLDER, f"training.epochs={epochs}", "evaluation.knn_every=2"])
+
+
+def _pretrain(runs: Path, name: str, config: ExperimentConfig, **given: Any) -> Path:
+    return ebclab.pretrain(config, runs=runs, name=name, display=given.pop("display", SilentDisplay()), **given).path
+
+
+def _settings(run: Path) -> ExperimentConfig:
+    return parse_experiment(load_yaml_file(run / "config.yaml"))
+
+
+def _numbers(run: Path) -> dict[str, Any]:
+    """Return everything that a run computed, without times."""
+    result = json.loads((run / "result.json").read_text())
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {
+        **{name: result[name] for name in ("epochs", "steps", "scores", "best", "extensions")},
+        "metrics": [
+            {key: value for key, value in record.items() if key not in ("kind", "seconds", "images_per_second")}
+            for record in records
+            if record["kind"] != "event"
+        ],
+    }
+
+
+def _same(one: Path, other: Path) -> None:
+    models = [checkpoint.load(path / "checkpoints") for path in (one, other)]
+    assert models[0] is not None
+    assert models[1] is not None
+    assert all(torch.equal(tensor, models[1].model[name]) for name, tensor in models[0].model.items())
+    assert _numbers(one) == _numbers(other)
+
+
+class _Killed(SilentDisplay):
+    """Ends the process, as far as the run can tell, once a step is reached."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        if step >= self._step:
+            raise KeyboardInterrupt
+
+
+def test_an_extended_run_is_the_run_that_its_settings_describe(tmp_path: Path) -> None:
+    _pretrain(tmp_path, "one", _config(1))
+    _pretrain(tmp_path, "one", _config(1), extend=3)
+    one = _pretrain(tmp_path, "one", _config(1), extend=4)
+    settings = _settings(one)
+    assert (settings.training.extended, settings.training.epochs) == ((1, 3), 4)
+    _same(one, _pretrain(tmp_path, "again", settings))
+
+
+def test_a_kill_in_the_middle_of_extending_changes_nothing(tmp_path: Path) -> None:
+    _pretrain(tmp_path, "one", _config(1))
+    for step in (3, 5):
+        with pytest.raises(KeyboardInterrupt):
+            _pretrain(tmp_path, "one", _config(1), extend=4, display=_Killed(step))
+    one = _pretrain(tmp_path, "one", _settings(tmp_path / "one"))  # the settings say it; nobody need ask again
+    _pretrain(tmp_path, "two", _config(1))
+    _same(one, _pretrain(tmp_path, "two", _config(1), extend=4))
+
+
+def test_an_unfinished_run_is_extended_at_the_end_that_it_was_to_have(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _pretrain(tmp_path, "one", _config(2), display=_Killed(3))
+    one = _pretrain(tmp_path, "one", _config(2), extend=3)
+    _pretrain(tmp_path, "two", _config(2))
+    _same(one, _pretrain(tmp_path, "two", _config(2), extend=3))
+
+
+def test_an_extended_run_has_other_settings_than_one_that_was_as_long_from_the_start(tmp_path: Path) -> None:
+    _pretrain(tmp_path, "one", _config(1))
+    one = _pretrain(tmp_path, "one", _config(1), extend=3)
+    whole = _pretrain(tmp_path, "whole", _config(3))
+    assert _settings(one) != _settings(whole)
+    with pytest.raises(RunError, match=r"training.extended: \[1\] in the run, \[\] now"):
+        _pretrain(tmp_path, "one", _config(3))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["training.epochs=3"], "training.epochs: 2 in the run, 3 now"),
+        (["training.epochs=1"], "training.epochs: 2 in the run, 1 now"),
+        (["evaluation.knn_neighbours=5"], "evaluation.knn_neighbours: 20 in the run, 5 now"),
+        (["evaluation.objective=effective_rank"], "evaluation.objective: holdout_knn in the run"),
+        (["training.health=none"], "training.health: act in the run, none now"),
+    ],
+)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_finished_run_is_left_as_it_is_by_whatever_did_not_ask_for_it(
+    asked: list[str], said: str, resume: bool, finished: Path
+) -> None:
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    config = compose("simclr", overrides=[*FOLDER, "training.epochs=2", *asked])
+    with pytest.raises(RunError, match="belongs to a run with other settings") as caught:
+        _pretrain(finished.parent, finished.name, config, resume=resume)
+    assert said in str(caught.value)
+    assert ("--extend 3" in str(caught.value)) == (asked == ["training.epochs=3"])
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def test_what_may_change_from_launch_to_launch_changes_nothing_but_rounding(tmp_path: Path) -> None:
+    whole = _pretrain(tmp_path, "whole", _config(3))
+    with pytest.raises(KeyboardInterrupt):
+        _pretrain(tmp_path, "one", _config(3), display=_Killed(3))
+    others = ["resources.threads=2", "resources.deterministic=false", "resources.max_failures=9", "data.root=elsewhere"]
+    config = compose("byol", overrides=[*FOLDER, "training.epochs=3", "evaluation.knn_every=2", *others])
+    one = _pretrain(tmp_path, "one", config)
+    for ours, theirs in zip(_numbers(one)["metrics"], _numbers(whole)["metrics"], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-2, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = compose("simclr", overrides=[*FOLDER, "training.epochs=2"])
+    return _pretrain(tmp_path_factory.mktemp("runs"), "done", config)
+
+
+def test_what_cannot_be_extended_is_refused_and_left_as_it_is(finished: Path) -> None:
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    config, runs, name = _settings(finished), finished.parent, finished.name
+    with pytest.raises(UserError, match="--extend: a run may grow, not shrink, got a total of 1; it has 2 epochs"):
+        _pretrain(runs, name, config, extend=1)
+    with pytest.raises(RunError, match="nothing to extend, no run of this name; write --epochs 5 instead"):
+        _pretrain(runs, "other", config, extend=5)
+    with pytest.raises(RunError, match="seed: 0 in the run, 1 now"):
+        _pretrain(runs, name, replace(config, seed=1), extend=3)
+    assert ebclab.pretrain(config, runs=runs, name=name, extend=2).was_finished
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def test_the_rate_follows_the_old_cosine_to_its_end_and_then_the_new_one() -> None:
+    optimizer = OptimizerConfig(learning_rate=0.5, schedule="cosine", warmup_epochs=0.5)
+    training = TrainingConfig(epochs=6, extended=(2, 3), batch_size=256)
+    rate = learning_rates(optimizer, training, num_batches=4)
+    expected = [
+        0.5 * (step + 1) / 2 if step < 2 else 0.25 * (1 + math.cos(math.pi * (step - 2) / (end - 2)))
+        for end, steps in ((8, range(8)), (12, range(8, 12)), (24, range(12, 24)))
+        for step in steps
+    ]
+    assert [rate(step) for step in range(24)] == pytest.approx(expected, rel=1e-12)
+    first, second = extensions(optimizer, training, num_batches=4)
+    assert (first.before, first.epochs, first.step, second.before, second.epochs, second.step) == (2, 3, 8, 3, 6, 12)
+    assert (first.rate_before, first.rate_after) == pytest.approx((expected[7], expected[8]), rel=1e-12)
+
+
+@pytest.mark.parametrize("extended", [[3], [2, 2], [4, 2], [0]])
+def test_totals_that_do_not_grow_are_no_settings(extended: list[int]) -> None:
+    with pytest.raises(ConfigError, match=r"training\.extended: "):
+        compose("simclr", overrides=[*FOLDER, "training.epochs=3", f"training.extended={extended}"])
+
+
+def test_the_log_says_once_for_each_extension_what_happened_to_the_rate(tmp_path: Path) -> None:
+    _pretrain(tmp_path, "one", _config(1))
+    with pytest.raises(KeyboardInterrupt):
+        _pretrain(tmp_path, "one", _config(1), extend=3, display=_Killed(3))
+    one = _pretrain(tmp_path, "one", _config(1), extend=3)
+    events = [record for record in RunFolder(one).metrics.records() if record.get("event") == "extended"]
+    assert [(event["step"], event["before"], event["epochs"]) for event in events] == [(2, 1, 3)]
+    assert yaml.safe_load((one / "config.yaml").read_text())["training"]["extended"] == [1]
+    measured = {r["step"]: r["learning_rate"] for r in RunFolder(one).metrics.records() if r["kind"] == "train"}
+    assert (events[0]["rate_before"], events[0]["rate_after"]) == pytest.approx((measured[2], measured[3]), rel=1e-12)
