@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 
-from ebclab.errors import EbclabError
+from ebclab.config.addresses import credentials_problem, without_credentials
+from ebclab.errors import EbclabError, UserError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -16,12 +18,37 @@ def main(argv: list[str] | None = None) -> int:
     """
     from ebclab.cli.app import app
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(_WithoutCredentials("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[lines], force=True)
     try:
+        _require_no_credentials(sys.argv[1:] if argv is None else argv)
         app(args=argv, prog_name="ebclab")
     except EbclabError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {without_credentials(str(error))}", file=sys.stderr)
         return error.exit_code
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     return 0
+
+
+class _WithoutCredentials(logging.Formatter):
+    """Shows log lines, and tracebacks in them, without the credentials of addresses in the environment."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_credentials(super().format(record))
+
+
+def _require_no_credentials(arguments: Sequence[str]) -> None:
+    """Refuse a command line with credentials before a verb can show or write it.
+
+    Raises:
+        UserError: With a line for each address that holds some.
+    """
+    problems = []
+    for before, text in zip(["", *arguments], arguments, strict=False):
+        if problem := credentials_problem(text):
+            named = [word.partition("=")[0] for word in (text, before) if word.startswith("--")]
+            problems.append(f"{(named or ['ebclab'])[0]}: {problem}")
+    if problems:
+        raise UserError("\n".join(problems))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ebclab.config.addresses import LOCATIONS, credentials_problem
+from ebclab.config.addresses import LOCATIONS
 from energy_contrast.settings import setting
 
 
@@ -47,8 +47,6 @@ class DataConfig:
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         problems = []
-        if problem := credentials_problem(self.name):
-            problems.append(f"name: {problem}")
         if self.name.startswith(LOCATIONS) and self.root is not None:
             problems.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
         if self.resize and not self.name.startswith(LOCATIONS):
