@@ -59,7 +59,8 @@ def _nested(text: str) -> dict[str, Any]:
     if not all(parts):
         raise ConfigError(
             [
-                f"--set: no key before =, got {shortened(repr(text))}; write SECTION.NAME=VALUE, such as training.epochs=5"
+                f"--set: no key before =, got {shortened(repr(text))}; "
+                "write SECTION.NAME=VALUE, such as training.epochs=5"
             ]
         )
     nested: dict[str, Any] = {parts[-1]: from_yaml(value_text, where=f"--set {key.strip()}")}
