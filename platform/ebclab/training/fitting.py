@@ -26,7 +26,7 @@ _SHOWN = 3  # misfits
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _Manifest:
     """What a resume takes from a checkpoint's manifest."""
 
     epochs_done: int
@@ -65,7 +65,7 @@ def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
     ]
     facts, plain = dict(saved.facts), dict(state)
     try:
-        facts |= asdict(typed(saved.facts, _Facts))
+        facts |= asdict(typed(saved.facts, _Manifest))
         values = asdict(typed(state, _State))
         values["best"] = asdict(typed(values["best"], BestScore)) if values["best"] else {}
         plain |= {key: value for key, value in values.items() if key in state}
