@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,9 +22,13 @@ def main(argv: list[str] | None = None) -> int:
 
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_WithoutCredentials("%(levelname)s: %(message)s"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: names on a disk need not be text
     logging.basicConfig(level=logging.WARNING, handlers=[lines], force=True)
     try:
-        _require_no_credentials(sys.argv[1:] if argv is None else argv)
+        arguments = sys.argv[1:] if argv is None else argv
+        _require_text(arguments)
+        _require_no_credentials(arguments)
         app(args=argv, prog_name="ebclab")
     except EbclabError as error:
         print(f"error: {without_credentials(str(error))}", file=sys.stderr)
@@ -37,6 +43,23 @@ class _WithoutCredentials(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return without_credentials(super().format(record))
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    """Refuse words that cannot be written into a file or shown, the folder's path included, which stands before paths.
+
+    Raises:
+        UserError: One of them is no text in UTF-8, or the folder is gone.
+    """
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the folder that this command runs in was removed; run it in another one") from None
+    for text in (*arguments, here):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"a name is no text in UTF-8, got {os.fsencode(text)!r}; rename it") from None
 
 
 def _require_no_credentials(arguments: Sequence[str]) -> None:
