@@ -121,7 +121,7 @@ WRONG = {
     "secret in the address": (
         "s3://AKIAME:hush/hush@sets/digits",
         {},
-        "data.name: an address is written into run folders and must hold no credentials, got parquet:s3://***@sets/",
+        "--dataset: an address is written into run folders and must hold no credentials, got parquet:s3://***@sets/",
     ),
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
@@ -263,7 +264,7 @@ def test_a_store_that_stays_away_ends_the_run_with_a_sentence(
     [
         ("s3://nothing/runs", {}, "s3://nothing/runs/run: the store refuses, got "),
         ("s3://sets/runs", {"AWS_SECRET_ACCESS_KEY": "hush"}, "s3://sets/runs/run: the store refuses, got "),
-        ("s3://me:hush@sets/runs", {}, "storage: an address is written into run folders and must hold no credentials"),
+        ("s3://me:hush@sets/runs", {}, "--runs: an address is written into run folders and must hold no credentials"),
         ("ftp://sets/runs", {}, "storage: not a place that can be opened, got 'ftp://sets/runs'"),
     ],
 )
@@ -284,6 +285,31 @@ def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
     text = " ".join(capsys.readouterr().err.split())
     assert sentence in text
     assert "hush" not in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["runs", "list", "--runs", "{}"],
+        ["runs", "clean", "--runs", "{}"],
+        ["show", "simclr", "--config", "{}/mine.yaml"],
+        ["pretrain", "simclr", "--runs", "{}"],
+        ["sweep", "simclr", "--sweeps", "{}"],
+        ["report", "{}/sweep"],
+    ],
+    ids=lambda command: " ".join(command),
+)
+def test_keys_in_an_address_are_not_used_and_not_shown(
+    command: list[str], store: Any, machine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"s3://{store.key}:{quote(store.secret, safe='')}@sets/hidden?{store.query()}"
+    assert main([word.format(place) for word in command]) == 2
+    text = "".join(capsys.readouterr())
+    assert "must hold no credentials, got s3://***@sets/hidden" in text
+    assert _names("s3://sets/hidden") == set()
+    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    for hidden in (store.key, store.secret, quote(store.secret, safe="")):
+        assert hidden not in text + written
 
 
 def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:

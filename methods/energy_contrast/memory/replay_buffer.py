@@ -128,12 +128,21 @@ class ReplayBuffer:
         """Take over copies of what ``state_dict`` returned, on the device where they are.
 
         Raises:
-            ValueError: If they are of another size.
+            ValueError: If they are of another size, or not what such a buffer holds.
         """
-        if len(state["counts"]) not in (0, self.size):
-            raise ValueError(f"buffer_size: the saved buffer has another size, got {len(state['counts'])}; use that")
-        self.pixels, self.counts = state["pixels"].clone(), state["counts"].clone()
-        low, high = state["bounds"].tolist()
+        missing = {"pixels", "counts", "bounds"} - state.keys()
+        if missing:
+            raise ValueError(f"buffer: tensors are missing, got no {', '.join(sorted(missing))}")
+        pixels, counts, bounds = state["pixels"], state["counts"], state["bounds"]
+        if counts.dtype != torch.int32 or counts.ndim != 1 or bounds.shape != (2,) or not _ascends(bounds):
+            raise ValueError(f"buffer: not counts and bounds, got {counts.dtype} {tuple(counts.shape)}, {bounds}")
+        if len(counts) not in (0, self.size):
+            raise ValueError(f"buffer_size: the saved buffer has another size, got {len(counts)}; use that")
+        types = (torch.float32, torch.float64) if self.dtype == "float32" else (DTYPES[self.dtype],)
+        if len(pixels) != len(counts) or (len(counts) > 0 and (pixels.ndim != 4 or pixels.dtype not in types)):
+            raise ValueError(f"buffer: not images as {self.dtype}, got {pixels.dtype} {tuple(pixels.shape)}")
+        self.pixels, self.counts = pixels.clone(), counts.clone()
+        low, high = bounds.tolist()
         self.bounds = (low, high)
 
     def _stored_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -151,6 +160,11 @@ class ReplayBuffer:
             return images
         low, high = self.bounds
         return images.mul_((high - low) / _LEVELS).add_(low)
+
+
+def _ascends(bounds: Tensor) -> bool:
+    low, high = bounds.tolist()
+    return math.isfinite(low) and math.isfinite(high) and low < high
 
 
 def available_bytes(device: torch.device) -> int:

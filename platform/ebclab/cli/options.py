@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+from ebclab.errors import UserError
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -71,6 +75,32 @@ def as_assignments(settings: Mapping[str, object], assignments: Iterable[str] | 
     """
     given = {key: value for key, value in settings.items() if value is not None}
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()] + [*(assignments or ())]
+
+
+def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: str) -> ExperimentConfig:
+    """Return settings that name no cluster but one that the user named: by ``--set``, or by $RAY_ADDRESS, which wins.
+
+    Whoever answers at an address can give this process orders, so nobody's file chooses one.
+
+    Args:
+        settings: Settings of this command.
+        overrides: Texts of ``--set``.
+        where: The file that the other settings are from, for messages.
+
+    Raises:
+        UserError: A file names a cluster, and the user named none.
+    """
+    from ebclab.config import read_overrides
+
+    address, (given, _) = settings.resources.address, read_overrides(overrides)
+    if address in (None, "local", "auto") or "address" in given.get("resources", {}):
+        return settings
+    if os.environ.get("RAY_ADDRESS"):
+        return replace(settings, resources=replace(settings.resources, address=None))
+    raise UserError(
+        f"resources.address: {where} names a cluster, got {address}, and a file alone does not choose who is asked; "
+        f"set RAY_ADDRESS={address}, or --set resources.address=null to use this machine alone"
+    )
 
 
 def composed(method: str, recipe: str | None, config: str | None, overrides: list[str]) -> ExperimentConfig:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebclab.cli import options
-from ebclab.cli.options import RESULTS, as_assignments, composed, takes
+from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -73,8 +73,12 @@ class PretrainOptions:
         }
         overrides = as_assignments(named, [*_worker_settings(self.workers), *(self.assignments or ())])
         if self.goes_on and self.recipe is None and self.config is None:
-            return _saved_settings(self.method, self.runs, self.name, overrides)
-        return composed(self.method, self.recipe, self.config, overrides)
+            settings = _saved_settings(self.method, self.runs, self.name, overrides)
+        else:
+            settings = composed(self.method, self.recipe, self.config, overrides)
+        if not settings.resources.workers:
+            return settings
+        return with_named_cluster(settings, overrides, self.config or "the run's config.yaml")
 
 
 @takes(PretrainOptions)

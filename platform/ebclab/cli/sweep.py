@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebclab.cli import options
-from ebclab.cli.options import RESULTS, as_assignments, composed, takes
+from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
 from ebclab.errors import UserError
 
 if TYPE_CHECKING:
@@ -87,9 +87,11 @@ class SweepOptions:
         }
         overrides = as_assignments(named, self.assignments)
         if (saved := self._saved()) is None:
-            return make_plan(composed(self.method, self.recipe, self.config, overrides), **self._choices())
-        config = compose(self.method, config=to_mapping(saved.config), overrides=overrides)
-        return make_plan(config, **(_choices_of(saved) | self._choices()))
+            config, choices = composed(self.method, self.recipe, self.config, overrides), self._choices()
+        else:
+            config = compose(self.method, config=to_mapping(saved.config), overrides=overrides)
+            choices = _choices_of(saved) | self._choices()
+        return make_plan(with_named_cluster(config, overrides, self.config or "the sweep's sweep.yaml"), **choices)
 
     def limits(self) -> Limits:
         """Return what the trials may use.

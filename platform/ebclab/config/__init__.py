@@ -7,7 +7,7 @@ from ebclab.config.describe import to_yaml
 from ebclab.config.experiment import ExperimentConfig, to_mapping
 from ebclab.config.listings import listing
 from ebclab.config.names import did_you_mean, nearest
-from ebclab.config.overrides import apply_overrides
+from ebclab.config.overrides import apply_overrides, read_overrides
 from ebclab.config.parse import parse_experiment, parse_yaml
 from ebclab.config.recipes import compose, list_recipes, load_recipe, recipe_text
 from ebclab.config.view_recipes import VIEW_RECIPES
@@ -26,6 +26,7 @@ __all__ = [
     "nearest",
     "parse_experiment",
     "parse_yaml",
+    "read_overrides",
     "recipe_text",
     "to_mapping",
     "to_yaml",

@@ -1,6 +1,6 @@
-"""How addresses of stores and locations of datasets are written, and the check that they hold no password.
+"""How addresses of stores and locations of datasets are written, and the check that they hold no credentials.
 
-Settings are written into run folders and shown, so they may hold no secret.
+Addresses are written into run folders and shown, so they may hold no secret.
 """
 
 from __future__ import annotations
@@ -9,8 +9,13 @@ import os
 import re
 from pathlib import Path
 
-_CREDENTIALS = re.compile(r"(?<=://)[^?@]*:[^?@]*@")  # a secret may hold slashes
+_PASSWORD = re.compile(r"(?<=://)[^?@\s]*:[^?\s]*@|(?<=://)[^/?@\s]*:[^@\s]*@")
+"""A name and a password before the host. A secret may hold slashes and @, and a question mark where no host has one."""
 
+_SECRET_OPTION = re.compile(
+    r"(?i)(?<=[?&])([^=&?\s]*(?:key|secret|token|password|signature|credential)[^=&?\s]*)=[^&\s'\"]+"
+)
+"""An option after the question mark whose name says that its value is a secret."""
 
 FOLDER = "folder:"
 PARQUET = "parquet:"
@@ -45,13 +50,18 @@ def folder_problem(path: str) -> str | None:
     )
 
 
+def without_credentials(text: str) -> str:
+    """Return text with *** in place of every name and password, key or token in the addresses that it holds."""
+    return _SECRET_OPTION.sub(r"\1=***", _PASSWORD.sub("***@", text))
+
+
 def credentials_problem(address: str) -> str | None:
-    """Return a problem when an address holds a name and a password, which it does not repeat; else None.
+    """Return a problem when an address holds credentials, which it does not repeat; else None.
 
     Args:
-        address: What the user wrote, perhaps after ``parquet:`` or ``folder:``.
+        address: What the user wrote, perhaps after ``parquet:`` or ``--runs=``.
     """
-    shown = _CREDENTIALS.sub("***@", address)
+    shown = without_credentials(address)
     if shown == address:
         return None
     return (

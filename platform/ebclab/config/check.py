@@ -10,6 +10,7 @@ from dataclasses import Field
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from ebclab.config.addresses import credentials_problem
 from ebclab.config.describe import choices, expectation
 from ebclab.config.experiment import settings_of
 from ebclab.config.names import did_you_mean
@@ -82,10 +83,12 @@ def check_section(
 
 
 def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
-    """Return what is wrong with ``value`` as a setting: its type, its choice or its range; None when nothing is."""
+    """Return what is wrong with ``value`` as a setting: credentials, type, choice or range; None when nothing is."""
     from pydantic import ValidationError
 
     expected = f"got {shown(value)}; must be {expectation(field, hint)}"
+    if isinstance(value, str) and (problem := credentials_problem(value)):
+        return problem
     try:
         typed = _typed(value, hint)
     except ValidationError:

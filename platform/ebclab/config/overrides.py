@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ebclab.config.yaml_text import from_yaml
+from ebclab.config.yaml_text import from_yaml, shortened
 from ebclab.errors import ConfigError
 
 
@@ -55,10 +55,13 @@ def _nested(text: str) -> dict[str, Any]:
     key, equals, value_text = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
-        raise ConfigError([f"--set: no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE"])
+        raise ConfigError([f"--set: no = found, got {shortened(repr(text))}; write {key.strip() or 'KEY'}=VALUE"])
     if not all(parts):
         raise ConfigError(
-            [f"--set: no key before =, got {text!r}; write SECTION.NAME=VALUE, such as training.epochs=5"]
+            [
+                f"--set: no key before =, got {shortened(repr(text))}; "
+                "write SECTION.NAME=VALUE, such as training.epochs=5"
+            ]
         )
     nested: dict[str, Any] = {parts[-1]: from_yaml(value_text, where=f"--set {key.strip()}")}
     for part in reversed(parts[:-1]):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ebclab.config.addresses import LOCATIONS, credentials_problem
+from ebclab.config.addresses import LOCATIONS
 from energy_contrast.settings import setting
 
 
@@ -51,8 +51,6 @@ class DataConfig:
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         problems = []
-        if problem := credentials_problem(self.name):
-            problems.append(f"name: {problem}")
         if self.name.startswith(LOCATIONS) and self.root is not None:
             problems.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
         if self.resize and not self.name.startswith(LOCATIONS):

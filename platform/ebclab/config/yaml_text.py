@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ebclab.config.addresses import without_credentials
 from ebclab.errors import ConfigError
 from ebclab.regular_file import read_regular
 
@@ -152,7 +153,8 @@ def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
 
 
 def shortened(text: str) -> str:
-    """Return as much of a value's text as a message shows."""
+    """Return as much of a value's text as a message shows, without credentials."""
+    text = without_credentials(text)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 

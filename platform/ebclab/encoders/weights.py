@@ -12,23 +12,27 @@ WEIGHTS, DESCRIPTION = "model.safetensors", "encoder.json"
 """Files of an exported encoder that are needed to use it."""
 
 
-def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
+def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, types: bool = False) -> list[str]:
     """Return a line for each tensor whose name or shape is not the expected one, empty when ``weights`` fit.
 
     Args:
         expected: ``state_dict`` of the network.
         weights: What shall be loaded into it.
+        types: Types must agree too; otherwise numbers are converted when they are loaded.
     """
-    return [line for name in dict.fromkeys([*expected, *weights]) if (line := _difference(name, expected, weights))]
+    names = dict.fromkeys([*expected, *weights])
+    return [line for name in names if (line := _difference(name, expected, weights, types))]
 
 
-def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], types: bool) -> str:
     if name not in weights:
         return f"no tensor {name}"
     if name not in expected:
         return f"an unknown tensor {name}"
     if weights[name].shape != expected[name].shape:
         return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+    if types and weights[name].dtype != expected[name].dtype:
+        return f"{name} of type {weights[name].dtype} instead of {expected[name].dtype}"
     return ""
 
 

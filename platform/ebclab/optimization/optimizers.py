@@ -39,6 +39,13 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
             return _lars(groups, config)
 
 
+def state_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    """Return the names of what an optimizer of ``build_optimizer`` keeps for each parameter after its first step."""
+    if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
+        return "step", "exp_avg", "exp_avg_sq"
+    return ("momentum_buffer",) if any(group["momentum"] for group in optimizer.param_groups) else ()
+
+
 def _lars(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.Optimizer:
     """LARS (You, Gitman & Ginsburg, 2017, algorithm 1), by timm.
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -46,9 +47,11 @@ FORMAT = 1
 LAST_KEPT = 2
 Kind = Literal["last", "best", "kept"]
 MODEL = "model.safetensors"
+STATE = "state.pt"
 T = TypeVar("T")
 
 _NAME = re.compile(r"(?:last|best|kept)-(?P<step>\d+)(?:\.(?P<generation>\d+))?")
+_MEMORY = re.compile(r"memory-(?P<name>.+)\.safetensors")
 
 _log = logging.getLogger("ebclab.training")
 
@@ -261,7 +264,7 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     if kind == "last":
         state = io.BytesIO()
         torch.save(checkpoint.state, state)
-        (aside / "state.pt").write_bytes(state.getbuffer())
+        (aside / STATE).write_bytes(state.getbuffer())
         for name, memory in checkpoint.memories.items():
             (aside / f"memory-{name}.safetensors").write_bytes(to_bytes(_packed(memory)))
     files = {path.name: _digest(path) for path in sorted(aside.iterdir())}
@@ -319,22 +322,38 @@ def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
 
 def _read(path: Path, where: str) -> Checkpoint:
     manifest = _sound_manifest(path, where)
-    state_path = path / "state.pt"
-    memories = {p.stem.removeprefix("memory-"): load_file(p) for p in sorted(path.glob("memory-*.safetensors"))}
+    listed = sorted(manifest["files"])  # a file that is not was not compared with a checksum
+    if MODEL not in listed:
+        raise ValueError(f"its manifest does not list {MODEL}")
+    memories = {match["name"]: _read_tensors(path / name) for name in listed if (match := _MEMORY.fullmatch(name))}
     return Checkpoint(
         step=manifest["step"],
         facts=manifest["facts"],
-        model=load_file(path / MODEL),
-        state=_read_state(state_path) if state_path.exists() else None,
+        model=_read_tensors(path / MODEL),
+        state=_read_state(path / STATE) if STATE in listed else None,
         memories=memories,
     )
 
 
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path.name} holds no tensors ({error})") from error
+    return tensors
+
+
 def _read_state(path: Path) -> dict[str, Any]:
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path.name} holds more than tensors and plain values") from error
+    except Exception as error:  # torch meets bytes that are none of its own with errors of all kinds
+        raise ValueError(f"{path.name} is none that torch wrote ({type(error).__name__})") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path.name} holds no state, got {type(state).__name__}")
     return state
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from ebclab.config.addresses import without_credentials
+
 SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
 
@@ -38,7 +40,7 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
         "threads": threads,
         "ranks": ranks,
         "commit": source_commit(),
-        "command": list(command),
+        "command": [without_credentials(word) for word in command],
         **versions,
     }
 

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -119,8 +120,9 @@ class LogEvents(logging.Handler):
         self._log, self._active = log, active
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one warning."""
-        self._log.append("event", 0, event="warning", text=record.getMessage())
+        """Write one warning; without the run's folder there is no log, and the run is about to notice."""
+        with suppress(FileNotFoundError):
+            self._log.append("event", 0, event="warning", text=record.getMessage())
 
     def __enter__(self) -> None:
         if self._active:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import seeded_encoder
+from ebclab.encoders import differences, seeded_encoder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -66,7 +66,14 @@ def load_trained_encoder(
         raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
     facts = _read_facts(saved.facts, run.address, saved.step)
     encoder = untrained_encoder(config, facts.in_channels, facts.image_size)
-    encoder.load_state_dict(encoder_weights(saved))
+    weights = encoder_weights(saved)
+    if differing := differences(encoder.state_dict(), weights, types=True):
+        raise RunError(
+            f"{run.address}: the checkpoint at step {saved.step} does not hold the encoder of config.yaml, got "
+            f"{differing[0]}{f' and {len(differing) - 1} more' if differing[1:] else ''}; restore config.yaml, or "
+            "delete the checkpoint's folder"
+        )
+    encoder.load_state_dict(weights)
     return TrainedEncoder(
         encoder=encoder.eval(),
         preprocessing=Preprocessing(facts.image_size, facts.mean, facts.std),

@@ -44,7 +44,7 @@ class Location:
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
             self.filesystem, self.inside = fs.FileSystem.from_uri(_sparing(address))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise DataError(
                 f"{setting}: not a place that can be opened, got {path!r} ({_first_line(error)}); "
                 "write a local path, s3://bucket/folder or gs://bucket/folder"
@@ -64,7 +64,7 @@ class Location:
         Hidden files and folders are left out. A place that is itself such a file gives the empty path.
 
         Raises:
-            DataError: There is no such place, or it cannot be read.
+            DataError: There is no such place, it cannot be read, or the name of a file in it is no text.
         """
         try:
             info = self.filesystem.get_file_info(self.inside)
@@ -79,7 +79,13 @@ class Location:
         except OSError as error:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
-        found = sorted((info.path[start:], info.size) for info in below if info.type == fs.FileType.File)
+        try:
+            found = sorted((info.path[start:], info.size) for info in below if info.type == fs.FileType.File)
+        except UnicodeDecodeError as error:
+            name = error.object[len(self.inside.rstrip("/").encode()) + 1 :]
+            raise DataError(
+                f"{self.path}: a file's name is no text in UTF-8, got {bytes(name)!r}; rename it, or its folder"
+            ) from error
         return {name: size for name, size in found if name.lower().endswith(suffixes) and not _is_hidden(name)}
 
     def inner_path(self, name: str) -> str:

@@ -14,6 +14,7 @@ from ebclab.evaluation.chain_picture import draw_chains
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.training.fitting import load_model
 from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
@@ -59,7 +60,7 @@ def picture_chains(
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     training = prepare(config, device, images, method_class).training
     method = training.method
-    method.load_state_dict(saved.model)
+    load_model(method, saved, run.address)
     generator = torch.Generator(device=device).manual_seed(config.seed)
     pixels = method.pixel_range
     batch = training.data.batch(0, 0)

@@ -20,6 +20,7 @@ from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.folder import RunFolder
+from ebclab.runs.in_place import in_place
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
@@ -92,6 +93,7 @@ def train_rank(
     Raises:
         UserError: The run cannot go on from the content of its folder.
         DivergedError: Numbers stopped being finite.
+        TrainingError: The run folder was removed or renamed.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     if prepared.training.ranks.rank == 0:
@@ -106,7 +108,7 @@ def lead_rank(
 ) -> RunSummary:
     """Do what ``train_rank`` does, as rank 0, which writes the run folder."""
     training, began = prepared.training, time.monotonic()
-    with SummaryWriter(str(spec.run.path / "tensorboard")) as writer:
+    with in_place(spec.run.path) as require_in_place, SummaryWriter(str(spec.run.path / "tensorboard")) as writer:
         _show_memory(prepared, display)
         resumed = continue_or_start(spec.run, prepared)
         record = _health_record(spec, prepared, resumed)
@@ -127,6 +129,7 @@ def lead_rank(
         )
         if not spec.config.data.digest:
             record_images(spec.run, spec.config, prepared.digest)
+        recorder.require_in_place = require_in_place
         ranks, threads = training.ranks.world_size, assignment.threads
         write_start(recorder, resumed, describe_environment(assignment.device, threads, ranks, spec.command))
         rollback = _rollback(spec, prepared, record, recorder)
@@ -136,6 +139,7 @@ def lead_rank(
                 _train(spec, prepared, recorder, rollback)
         finally:
             display.stop()
+        require_in_place()
         summary = _summary(recorder, prepared)
         summary.write(spec.run.result_path)
         return summary

@@ -20,6 +20,10 @@ from ebclab.training.health.record import HealthRecord, in_words
 from ebclab.training.loop import Training, check_weights
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass
 class Recorder:
     """Rank 0's writer of one run folder.
@@ -42,6 +46,7 @@ class Recorder:
         last_metrics: Metrics of the newest log step.
         last_scores: Scores of the newest epoch that was scored.
         seconds_before: Training time of earlier launches, seconds.
+        require_in_place: Called before something is written; raises when the run folder is no longer there.
     """
 
     run: RunFolder
@@ -61,6 +66,7 @@ class Recorder:
     last_metrics: dict[str, float] | None = field(init=False, default=None)
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
     seconds_before: float = field(init=False, default=0.0)
+    require_in_place: Callable[[], None] = field(init=False, default_factory=lambda: _nothing)
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
         if resumed is not None:
@@ -74,6 +80,7 @@ class Recorder:
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Write one training record."""
+        self.require_in_place()
         self.last_metrics = metrics
         self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
         for name, value in metrics.items():
@@ -97,6 +104,7 @@ class Recorder:
 
         A checkpoint never comes before the records behind it: a resume keeps the records up to its checkpoint.
         """
+        self.require_in_place()
         check_weights(self.training.method, step)
         final = epochs_done in self.config.training.ends
         every = self.config.evaluation.knn_every
@@ -177,6 +185,7 @@ class Recorder:
         """
         if not kinds:
             return
+        self.require_in_place()
         self.run.metrics.sync()  # a checkpoint never comes before the records behind it
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))

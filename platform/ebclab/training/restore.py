@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ebclab.errors import RunError
@@ -12,6 +13,7 @@ from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
+from ebclab.training.fitting import fitting, load_model, misfit
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import Prepared, method_problems
@@ -38,21 +40,39 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
             f"{run.address}: the workers do not see the same checkpoint and images, got (step, digest) {seen}; "
             "put runs and datasets where all nodes see the same files"
         )
-    if newest is None or newest.state is None:
+    if newest is None:
         with method_problems():
             training.method.start(prepared.draw)
     else:
-        restore(training, newest, newest.step)
+        newest = training.ranks.together(partial(restore, training, newest, newest.step, run.address))
     training.shared = training.ranks.shared(training.method)
     return newest
 
 
-def restore(training: Training, saved: checkpoint.Checkpoint, step: int) -> None:
-    """Load weights, memories, optimizer and generator of a checkpoint; training goes on as after ``step`` steps."""
-    training.method.load_state_dict(saved.model)
+def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: str) -> checkpoint.Checkpoint:
+    """Load weights, memories, optimizer and generator of a checkpoint; training goes on as after ``step`` steps.
+
+    Args:
+        training: What goes on.
+        saved: The checkpoint.
+        step: Optimizer steps that count as done.
+        where: The run, for messages.
+
+    Returns:
+        The checkpoint, its plain values typed.
+
+    Raises:
+        RunError: The checkpoint does not fit.
+    """
+    checked = fitting(saved, training, where)
+    load_model(training.method, checked, where)
     for name, memory in training.method.memories.items():
-        memory.load_state_dict(saved.memories[name])
-    training.load_state(saved.state or {}, step)
+        try:
+            memory.load_state_dict(checked.memories[name])
+        except ValueError as error:
+            raise misfit([f"a memory {name} that cannot be loaded ({error})"], checked, where) from error
+    training.load_state(checked.state or {}, step)
+    return checked
 
 
 def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
@@ -104,12 +124,10 @@ def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
     newest = run.load()
     if newest is None:
         return None
-    if newest.facts["data_digest"] != prepared.facts["data_digest"]:
+    if newest.facts.get("data_digest") != prepared.facts["data_digest"]:
         raise RunError(
             f"{run.address}: the training images are not those the run began with, got digest "
-            f"{prepared.facts['data_digest']}, expected {newest.facts['data_digest']}; "
+            f"{prepared.facts['data_digest']}, expected {newest.facts.get('data_digest')}; "
             "restore the files or start a new run"
         )
-    if newest.state is None:
-        raise RunError(f"{run.address}: the checkpoint at step {newest.step} lacks state.pt; it cannot be continued")
     return newest

@@ -121,7 +121,7 @@ class RollbackController:
         step = training.step
         to_step = healthy.step if self._replayable else step
         # 1. every rank: weights, memories, optimizer and generator
-        restore(training, healthy, to_step)
+        healthy = restore(training, healthy, to_step, self._run.address)
         # 2. every rank: the record forgets what was measured since, but no decision; the sampler's step gets smaller
         scale = rules.roll_back_factor * record.step_scale
         record.forget_since(record_of(healthy))

@@ -195,8 +195,9 @@ def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_ste
     training = Training(method, optimizer, torch.Generator(), NoImages(), lambda step: 0.1, TrainingConfig())
     record = HealthRecord()
     controller = RollbackController(RunFolder(tmp_path), training, record, None, "act")
-    state = {**training.state(), "health": record.to_plain()}
-    healthy = checkpoint.Checkpoint(2, {"healthy": True}, method.state_dict(), state, {})
+    state = {**training.state(), "best": {}, "seconds": 1.0, "metrics": None, "health": record.to_plain()}
+    facts = {"healthy": True, "epochs_done": 1, "scores": {}}
+    healthy = checkpoint.Checkpoint(2, facts, method.state_dict(), state, {})
     checkpoint.save(RunFolder(tmp_path).checkpoints, "last", healthy)
     scales: list[tuple[int, float, float]] = []
 
@@ -217,8 +218,9 @@ def test_a_step_that_was_lowered_since_the_checkpoint_gets_smaller_still(tmp_pat
     config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32"])
     training = prepare(config, torch.device("cpu"), None, VemLangevin).training
     method, record = training.method, HealthRecord()
-    state = {**training.state(), "health": record.to_plain()}
-    saved = checkpoint.Checkpoint(2, {"healthy": True}, method.state_dict(), state, {})
+    state = {**training.state(), "best": {}, "seconds": 1.0, "metrics": None, "health": record.to_plain()}
+    facts = {"healthy": True, "epochs_done": 1, "scores": {}}
+    saved = checkpoint.Checkpoint(2, facts, method.state_dict(), state, {})
     checkpoint.save(tmp_path / "checkpoints", "last", saved)
     training.step, record.step_scale = 6, 0.5
     method.scale_step(0.5)

@@ -1,0 +1,52 @@
+"""Notices that the folder of a run was removed, renamed or replaced while a process works in it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ebclab.errors import TrainingError
+
+
+@contextmanager
+def in_place(folder: Path) -> Iterator[Callable[[], None]]:
+    """Yield a function that raises once ``folder`` is no longer the folder that it is now.
+
+    To be called before something is written: a missing folder would be made anew, and another one spoilt. An error of
+    the disk within the block is told in the same way when this is why.
+
+    Raises:
+        TrainingError: The folder is gone, or another one lies there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other folder gets its number
+
+    def require() -> None:
+        try:
+            is_same = os.path.samestat(os.fstat(descriptor), os.stat(folder))
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise TrainingError(
+                f"{folder}: the folder was removed, renamed or replaced while this run trained in it, and the run has "
+                "stopped; put it back, and the same command goes on from its last checkpoint"
+            )
+
+    before = threading.excepthook
+
+    def of_a_thread(thread: threading.ExceptHookArgs) -> None:
+        """Leave it to the run to tell what TensorBoard's thread met first: its file is gone."""
+        if not isinstance(thread.exc_value, FileNotFoundError) or folder.exists():
+            before(thread)
+
+    threading.excepthook = of_a_thread
+    try:
+        yield require
+    except OSError:
+        require()
+        raise
+    finally:
+        threading.excepthook = before
+        os.close(descriptor)

@@ -1,0 +1,159 @@
+"""Credentials in addresses: no command shows them, logs them or writes them into a file, whatever else is wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ebclab as library
+from ebclab.cli import main
+from ebclab.config.addresses import without_credentials
+from ebclab.errors import ConfigError, UserError
+from ebclab.runs.environment import describe_environment
+
+Ebclab = Callable[..., Any]
+SECRET = "hu/sh+4=="
+PLACE = f"s3://AKIAME:{SECRET}@bucket/place"
+TOKEN_PLACE = f"s3://bucket/place?region=us-east-1&secret_access_key={SECRET}"
+
+COMMANDS = [
+    ["runs", "list", "--runs", PLACE],
+    ["runs", "list", f"--sweeps={PLACE}"],
+    ["runs", "list", PLACE],
+    ["runs", "clean", "--runs", PLACE],
+    ["runs", "clean", "--sweeps", PLACE],
+    ["runs", "delete", "name", "--runs", PLACE],
+    ["show", "simclr", "--config", PLACE],
+    ["show", "simclr", "--set", f"data.name=parquet:{PLACE}"],
+    ["show", PLACE],
+    ["pretrain", "simclr", "--runs", PLACE],
+    ["pretrain", "simclr", "--runs", PLACE, "--resume"],
+    ["pretrain", "simclr", "--dataset", f"parquet:{PLACE}"],
+    ["pretrain", "simclr", "--init", PLACE],
+    ["pretrain", "simclr", "--config", PLACE],
+    ["pretrain", "simclr", "--set", f"init.weigths={PLACE}"],
+    ["pretrain", "simclr", "--set", PLACE],
+    ["pretrain", "simclr", "--epochs", PLACE],
+    ["sweep", "simclr", "--sweeps", PLACE],
+    ["sweep", "simclr", "--warm-start", PLACE],
+    ["sweep", "simclr", "--space", PLACE, "--show"],
+    ["report", PLACE],
+    ["report", "place", "--to", f"{PLACE}/page.html"],
+    ["evaluate", PLACE],
+    ["export", PLACE, "--to", "there"],
+    ["export", "run", "--to", PLACE],
+    ["data", "prepare", "digits", "--to", PLACE],
+    ["data", "list", "--data-root", PLACE],
+    ["data", "show", "digits", "--views", f"{PLACE}/views.png"],
+    ["submit", "--address", f"http://me:{SECRET}@127.0.0.1:1", "--list"],
+    ["submit", "--", "pretrain", "simclr", "--runs", PLACE],
+    ["cluster", "check", PLACE],
+    ["pretrain", "simclr", "--runs", TOKEN_PLACE],
+]
+
+
+def _written(folder: Path) -> str:
+    return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command)[:40])
+def test_no_command_shows_or_writes_credentials(ebclab: Ebclab, tmp_path: Path, command: list[str]) -> None:
+    outcome = ebclab(*command)
+    assert outcome.code == 2
+    assert "must hold no credentials, got " in outcome.err
+    assert "***" in outcome.err
+    for hidden in (SECRET, "hu/sh", "AKIAME"):
+        assert hidden not in outcome.out + outcome.err + _written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"data: {{name: 'parquet:{PLACE}'}}",
+        f"init: {{weights: '{PLACE}'}}",
+        f"resources: {{address: 'ray://me:{SECRET}@head:10001'}}",
+        f"encoder: {{name: '{PLACE}'}}",
+        f"encoder: {{nmae: '{PLACE}'}}",
+        f"training: {{epochs: '{PLACE}'}}",
+        f"{PLACE}: 3",
+        f"'{PLACE}",
+    ],
+)
+@pytest.mark.parametrize("verb", ["show", "pretrain", "sweep"])
+def test_a_file_of_settings_with_credentials_is_refused_without_them(
+    ebclab: Ebclab, tmp_path: Path, verb: str, text: str
+) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    outcome = ebclab(verb, "simclr", "--config", "mine.yaml")
+    assert outcome.code == 2
+    assert "hu/sh" not in outcome.out + outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [
+        ("EBCLAB_DATA", PLACE, ["data", "list"]),
+        ("RAY_ADDRESS", f"ray://me:{SECRET}@head:10001", ["pretrain", "simclr", "--workers", "1"]),
+        ("RAY_ADDRESS", f"http://me:{SECRET}@head:8265", ["submit", "--list"]),
+    ],
+)
+def test_a_variable_with_credentials_is_not_shown(
+    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, command: list[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    outcome = ebclab(*command)
+    assert outcome.code == 2
+    assert "***" in outcome.err
+    assert "hu/sh" not in outcome.out + outcome.err
+
+
+def test_a_log_line_hides_credentials(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(**_: object) -> None:
+        logging.getLogger("ebclab").warning("%s does not answer", PLACE)
+
+    monkeypatch.setattr("ebclab.cli.app.app", warn)
+    assert main([]) == 0
+    assert capsys.readouterr().err == "WARNING: s3://***@bucket/place does not answer\n"
+
+
+def test_python_gets_no_credentials_into_files_or_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        library.pretrain(library.compose("simclr"), runs=PLACE)
+    assert "must hold no credentials, got s3://***@bucket/place" in str(refused.value)
+    with pytest.raises(ConfigError) as wrong:
+        library.compose("simclr", overrides=[f"training.epochs={PLACE}", f"encoder.nmae={PLACE}"])
+    assert "hu/sh" not in str(wrong.value)
+    monkeypatch.setattr(sys, "argv", ["mine.py", PLACE, "--fast"])
+    recorded = describe_environment(torch.device("cpu"), 1, 1, sys.argv)["command"]
+    assert recorded == ["mine.py", "s3://***@bucket/place", "--fast"]
+    assert "hu/sh" not in json.dumps(_written(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"{PLACE}: no such bucket", "s3://***@bucket/place: no such bucket"),
+        (f"got '{PLACE}', {PLACE}", "got 's3://***@bucket/place'"),
+        ("s3://me:a?b@bucket", "s3://***@bucket"),
+        ("s3://me:a@b@bucket", "s3://***@bucket"),
+        ("s3://b/c?access_key=a&region=x", "s3://b/c?access_key=***&region=x"),
+        ("https://h/f?X-Amz-Signature=ab12&X-Amz-Date=3", "https://h/f?X-Amz-Signature=***&X-Amz-Date=3"),
+        ("http://127.0.0.1:8265: nobody answers me@home", "http://127.0.0.1:8265: nobody answers me@home"),
+        ("s3://b/s?endpoint_override=http://h:1&scheme=http", "s3://b/s?endpoint_override=http://h:1&scheme=http"),
+        ("gs://anonymous@bucket/set", "gs://anonymous@bucket/set"),
+        ("folder:/a:b@c", "folder:/a:b@c"),
+    ],
+)
+def test_credentials_alone_are_hidden(text: str, hidden: str) -> None:
+    shown = without_credentials(text)
+    assert shown.startswith(hidden)
+    assert "hu/sh" not in shown
