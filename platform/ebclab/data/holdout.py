@@ -11,8 +11,9 @@ from torch import Tensor
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
 
-_HOLDOUT_SALT = 0x686F6C646F7574  # two salts, so that which images are kept says nothing about which are held out
+_HOLDOUT_SALT = 0x686F6C646F7574  # several salts: which images are kept says nothing about which are held out
 _LIMIT_SALT = 0x6C696D6974
+_CONFIRM_SALT = 0x636F6E6669726D
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,32 @@ class Split:
         train: Images that are trained on.
         holdout: Images held out of training; may be empty.
         digest: Short hash of ``train``, to notice data that changed under a run.
+        confirm: Images that only confirming runs of a sweep are scored on; None where none are kept for it.
     """
 
     train: ImageSet
     holdout: ImageSet
     digest: str
+    confirm: ImageSet | None = None
+
+    def scored(self, part: str) -> ImageSet:
+        """Return the images that a run is scored on: those of ``evaluation.scored_on``, "holdout" or "confirm"."""
+        return self.confirm if part == "confirm" and self.confirm is not None else self.holdout
 
 
-def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float) -> Split:
-    """Return the images of a run that uses at most ``train_limit`` of ``whole`` and holds ``holdout_rate`` out."""
-    train, holdout = split_holdout(limit(whole, train_limit), holdout_rate)
-    return Split(train, holdout, data_digest(train))
+def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float, confirm_rate: float = 0.0) -> Split:
+    """Return the images of a run.
+
+    Args:
+        whole: The training set.
+        train_limit: Use at most so many of them; 0 uses all.
+        holdout_rate: Share held out, of what ``confirm_rate`` leaves.
+        confirm_rate: Share kept for the confirming runs of a sweep, taken first.
+    """
+    chosen = limit(whole, train_limit)
+    kept = kept_to_confirm(chosen.keys, confirm_rate)
+    train, holdout = split_holdout(chosen.rows(~kept), holdout_rate)
+    return Split(train, holdout, data_digest(train), chosen.rows(kept) if confirm_rate else None)
 
 
 def data_digest(data: ImageSet) -> str:
@@ -73,6 +89,11 @@ def limit(image_set: ImageSet, count: int) -> ImageSet:
 def held_out(keys: Tensor, rate: float) -> Tensor:
     """Return which images ``split_holdout`` holds out, (n,) bool, given their keys (n,) alone."""
     return unit_interval(hash_words(_HOLDOUT_SALT, keys)) < rate
+
+
+def kept_to_confirm(keys: Tensor, rate: float) -> Tensor:
+    """Return which images are kept for the confirming runs of a sweep, (n,) bool, given their keys (n,) alone."""
+    return unit_interval(hash_words(_CONFIRM_SALT, keys)) < rate
 
 
 def limited(keys: Tensor, count: int) -> Tensor:

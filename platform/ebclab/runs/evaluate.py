@@ -57,8 +57,12 @@ class Evaluation:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return asdict(self)
+        """Return everything but the single answers as plain values."""
+        plain = asdict(self)
+        for scores in plain["rows"].values():
+            for score in scores.values():
+                del score["answers"]
+        return plain
 
 
 def evaluate_run(

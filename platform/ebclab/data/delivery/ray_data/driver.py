@@ -16,7 +16,7 @@ import torch
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
-from ebclab.data.holdout import held_out, limited
+from ebclab.data.holdout import held_out, kept_to_confirm, limited
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Decoded, Reading
@@ -42,7 +42,7 @@ class Stream:
     Attributes:
         plan: What is delivered.
         bank: Training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN.
-        holdout: Held-out images, at most as many.
+        holdout: Images that the run is scored on, at most as many.
     """
 
     plan: StreamPlan
@@ -69,12 +69,14 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     statistics = source.statistics or _statistics(source_ref, source)
     everything = _sound_rows(source_ref, source) if config.data.skip_corrupt else source.index
     chosen = everything.at(limited(everything.keys, config.data.train_limit))
-    held = held_out(chosen.keys, config.data.holdout_rate)
-    train = chosen.at(~held)
+    kept = kept_to_confirm(chosen.keys, config.data.confirm_rate)
+    held = held_out(chosen.keys, config.data.holdout_rate) & ~kept
+    train = chosen.at(~held & ~kept)
+    scored = kept if config.evaluation.scored_on == "confirm" else held
     count = config.evaluation.knn_bank_limit
     bank, holdout = (
         _load(source_ref, source, index.at(limited(index.keys, count)), statistics)
-        for index in (train, chosen.at(held))
+        for index in (train, chosen.at(scored))
     )
     settings = ViewSettings(
         config.views,
