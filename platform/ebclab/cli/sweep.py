@@ -54,11 +54,23 @@ class SweepOptions:
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of a trial; .25 puts four on one.")] = None
     concurrent: Annotated[str, typer.Option(metavar="N", help="Trials at once; auto: as many as fit.")] = "auto"
     top: Annotated[int | None, typer.Option(help="Best settings to run again at full budget; 3; 0: none.")] = None
-    seeds: Annotated[int | None, typer.Option(help="Seeds that each of them is run with; 3.")] = None
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="Seeds that each of them is run with; 5 where that trains fewer epochs than the search may, else 3."
+        ),
+    ] = None
     baseline: Annotated[
         bool | None,
         typer.Option("--baseline/--no-baseline", help="Run the settings it starts from with these seeds too; yes."),
     ] = None
+    confirm_split: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-split",
+            help="Score them on images that no search saw: data.confirm_rate of the training set; as many as held out.",
+        ),
+    ] = False
     name: Annotated[str | None, typer.Option(help="Name of the sweep; METHOD-DATASET when left out.")] = None
     sweeps: Annotated[
         str, typer.Option(help="Folder that holds sweeps, or an address: s3://bucket/sweeps."), RESULTS
@@ -118,6 +130,7 @@ class SweepOptions:
             "top": self.top,
             "seeds": self.seeds,
             "baseline": self.baseline,
+            "confirm_split": self.confirm_split or None,
             "interval_epochs": self.interval,
         }
         return {key: value for key, value in asked.items() if value is not None}

@@ -62,7 +62,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+    from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
     from ebclab.formatting import clock
     from ebclab.storage.remote import remote_at
 
@@ -72,7 +72,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
         mean = shown_score(objective, entry.mean)
         if entry.low is None or entry.high is None:
             return mean
-        return f"{mean} ({shown_score(objective, entry.low)} to {shown_score(objective, entry.high)})"
+        return f"{mean} ({shown_interval(objective, entry.low, entry.high)})"
 
     if result.candidates:
         table = Table(title="confirmed with other seeds", title_justify="left")
@@ -90,12 +90,23 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
         "time": f"{clock(result.seconds)} of trials; early stopping saved about {clock(result.saved.seconds)}",
     }
     if result.test:
-        facts["test set"] = ", ".join(f"{name} {score.mean:.1%}" for name, score in result.test.items())
+        facts["test set"] = _on_test_set(result)
     best = shlex.quote(
         (remote / "best.yaml").address if (remote := remote_at(where)) else str(Path(where) / "best.yaml")
     )
     facts |= {"sweep": where, "next": f"ebclab pretrain {result.method} --config {best}"}
     _print_facts(facts)
+
+
+def _on_test_set(result: SweepResult) -> str:
+    """Return the winner's test scores, and its gain over the starting settings there."""
+    scores = []
+    for name, score in (result.test or {}).items():
+        gap = (result.test_gain or {}).get(name)
+        gain = f" ({100 * gap.mean:+.1f} points over the starting settings, {gap.verdict})" if gap else ""
+        scores.append(f"{name} {score.mean:.1%}{gain}")
+    times = result.test_readings or 1
+    return ", ".join(scores) + (f"; read {times} times" if times > 1 else "")
 
 
 def _confirm(plan: SweepPlan) -> str:

@@ -73,6 +73,11 @@ class ExperimentConfig:
                 "training.batch_size: must not exceed data.train_limit, "
                 f"got {self.training.batch_size} > {self.data.train_limit}; no batch would ever be full"
             )
+        if self.evaluation.scored_on == "confirm" and self.data.confirm_rate == 0:
+            problems.append(
+                "evaluation.scored_on: no images are kept for it, got confirm with data.confirm_rate=0; "
+                "set data.confirm_rate=0.1"
+            )
         if self.views.shared_by == "batch" and self.data.views_on == "pipeline":
             problems.append(
                 "views.shared_by: the pipeline makes views before batches exist, got batch with "

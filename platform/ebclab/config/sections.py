@@ -23,6 +23,13 @@ class DataConfig:
     holdout_rate: float = setting(
         0.1, "Share of the training set held out for selection, chosen by hash.", minimum=0.0, below=1.0
     )
+    confirm_rate: float = setting(
+        0.0,
+        "Share of the training set, chosen by another hash before anything else, that no run trains on and only "
+        "confirming runs of a sweep are scored on; 0: they are scored on the held-out images.",
+        minimum=0.0,
+        below=1.0,
+    )
     train_limit: int = setting(
         0, "Use only this many training images, chosen by hash; 0 means all.", unit="images", minimum=0
     )
@@ -187,6 +194,9 @@ class EvaluationConfig:
     objective: Literal["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"] = setting(
         "holdout_knn",
         "What the best checkpoint and sweeps are chosen by, on held-out training images; the last two need no labels.",
+    )
+    scored_on: Literal["holdout", "confirm"] = setting(
+        "holdout", "confirm: scores are those on the images of data.confirm_rate; a sweep says so to confirming runs."
     )
     knn_every: int = setting(1, "Score the held-out split every this many epochs; 0 never.", unit="epochs", minimum=0)
     knn_neighbours: int = setting(20, "Neighbours that vote.", minimum=1)

@@ -16,36 +16,35 @@ STREAMED = "stream-"
 """How the digest of a streamed set begins."""
 
 
-def content_digest(train: ImageSet, holdout: ImageSet) -> str:
-    """Return the SHA-256 of everything that a run takes from its images: of both parts pixels, labels and keys.
+def content_digest(train: ImageSet, *scored: ImageSet) -> str:
+    """Return the SHA-256 of everything that a run takes from its images: of all parts pixels, labels and keys.
 
     Channel statistics and class names belong to it, since views and scores depend on them; the name does not.
 
     Args:
         train: Images that are trained on.
-        holdout: Images that are held out.
+        scored: Images that are held out, and those kept for confirming runs where there are such.
     """
     facts = {
         "class_names": train.class_names,
         "mean": train.mean,
         "std": train.std,
-        "shapes": [tuple(part.images.shape) for part in (train, holdout)],
+        "shapes": [tuple(part.images.shape) for part in (train, *scored)],
     }
-    return _digest(facts, [t for part in (train, holdout) for t in (part.images, part.labels, part.keys)])
+    return _digest(facts, [t for part in (train, *scored) for t in (part.images, part.labels, part.keys)])
 
 
-def stream_digest(
-    train: tuple[Tensor, Tensor], holdout: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str
-) -> str:
+def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str) -> str:
     """Return a digest of images that are not read whole: keys and labels of all rows, and what is known of the files.
 
     Args:
-        train: Keys and labels of the rows that are trained on.
-        holdout: Those of the rows that are held out.
+        parts: Keys and labels of the rows that are trained on, of those that are held out, and of those kept for
+            confirming runs where there are such.
         class_names: Names of the classes.
         files_digest: What ``digest_of_files`` returned.
     """
-    return STREAMED + _digest({"class_names": class_names, "files": files_digest}, [*train, *holdout])
+    facts = {"class_names": class_names, "files": files_digest}
+    return STREAMED + _digest(facts, [tensor for part in parts for tensor in part])
 
 
 def index_digest(keys: Tensor, labels: Tensor) -> str:

@@ -12,8 +12,9 @@ from ebclab.data.digests import content_digest
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
 
-_HOLDOUT_SALT = 0x686F6C646F7574  # two salts, so that which images are kept says nothing about which are held out
+_HOLDOUT_SALT = 0x686F6C646F7574  # several salts: which images are kept says nothing about which are held out
 _LIMIT_SALT = 0x6C696D6974
+_CONFIRM_SALT = 0x636F6E6669726D
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,39 @@ class Split:
         holdout: Images held out of training; may be empty.
         digest: Short hash of ``train``, which every checkpoint holds.
         content: Digest of everything that a run takes from its images, which its settings keep as ``data.digest``.
+        confirm: Images that only confirming runs of a sweep are scored on; None where none are kept for it.
     """
 
     train: ImageSet
     holdout: ImageSet
     digest: str
     content: str
+    confirm: ImageSet | None = None
+
+    @property
+    def parts(self) -> list[ImageSet]:
+        """All parts that there are, the one that is trained on first."""
+        return [part for part in (self.train, self.holdout, self.confirm) if part is not None]
+
+    def scored(self, part: str) -> ImageSet:
+        """Return the images that a run is scored on: those of ``evaluation.scored_on``, "holdout" or "confirm"."""
+        return self.confirm if part == "confirm" and self.confirm is not None else self.holdout
 
 
-def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float) -> Split:
-    """Return the images of a run that uses at most ``train_limit`` of ``whole`` and holds ``holdout_rate`` out."""
-    train, holdout = split_holdout(limit(whole, train_limit), holdout_rate)
-    return Split(train, holdout, data_digest(train), content_digest(train, holdout))
+def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float, confirm_rate: float = 0.0) -> Split:
+    """Return the images of a run.
+
+    Args:
+        whole: The training set.
+        train_limit: Use at most so many of them; 0 uses all.
+        holdout_rate: Share held out, of what ``confirm_rate`` leaves.
+        confirm_rate: Share kept for the confirming runs of a sweep, taken first.
+    """
+    chosen = limit(whole, train_limit)
+    kept = kept_to_confirm(chosen.keys, confirm_rate)
+    train, holdout = split_holdout(chosen.rows(~kept), holdout_rate)
+    confirm = [chosen.rows(kept)] if confirm_rate else []
+    return Split(train, holdout, data_digest(train), content_digest(train, holdout, *confirm), *confirm)
 
 
 def data_digest(data: ImageSet) -> str:
@@ -76,6 +98,11 @@ def limit(image_set: ImageSet, count: int) -> ImageSet:
 def held_out(keys: Tensor, rate: float) -> Tensor:
     """Return which images ``split_holdout`` holds out, (n,) bool, given their keys (n,) alone."""
     return unit_interval(hash_words(_HOLDOUT_SALT, keys)) < rate
+
+
+def kept_to_confirm(keys: Tensor, rate: float) -> Tensor:
+    """Return which images are kept for the confirming runs of a sweep, (n,) bool, given their keys (n,) alone."""
+    return unit_interval(hash_words(_CONFIRM_SALT, keys)) < rate
 
 
 def limited(keys: Tensor, count: int) -> Tensor:

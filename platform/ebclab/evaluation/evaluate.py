@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,10 +11,11 @@ from torch import Tensor
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.answers import Answers, share_right
 from ebclab.evaluation.features import Encoder, compute_features, require_labels
 from ebclab.evaluation.intervals import Score, make_score
 from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
-from ebclab.evaluation.linear import linear_accuracies
+from ebclab.evaluation.linear import linear_answers
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, LbfgsProtocol, look_up
 
@@ -28,6 +29,7 @@ class FeatureSplit:
         train_y: (n,) int64 in [0, num_classes).
         test_x: (m, D) float32.
         test_y: (m,) int64 in [0, num_classes).
+        test_keys: (m,) keys of the test images.
         num_classes: How many classes there are.
     """
 
@@ -35,6 +37,7 @@ class FeatureSplit:
     train_y: Tensor
     test_x: Tensor
     test_y: Tensor
+    test_keys: Tensor
     num_classes: int
 
 
@@ -82,7 +85,7 @@ def evaluate_encoder(
         ).to(device)
         for part, what in ((train, "training"), (test, "test"))
     ]
-    split = FeatureSplit(features[0], train.labels.to(device), features[1], test.labels.to(device), num_classes)
+    split = _split(features, train, test, num_classes)
     return {name: probe(split, config, seed, on_progress) for name, probe in probes.items()}
 
 
@@ -103,8 +106,14 @@ def raw_pixel_scores(
     probes = _chosen_probes(only, config)
     num_classes = _count_classes(train, test)
     pixels = [part.images.to(device).flatten(1).float() / 255 for part in (train, test)]
-    split = FeatureSplit(pixels[0], train.labels.to(device), pixels[1], test.labels.to(device), num_classes)
+    split = _split(pixels, train, test, num_classes)
     return {name: probe(split, config, seed, on_progress) for name, probe in probes.items()}
+
+
+def _split(features: list[Tensor], train: ImageSet, test: ImageSet, num_classes: int) -> FeatureSplit:
+    """Return the features of training and test images with their labels, which go to the features' device."""
+    labels = [part.labels.to(features[0].device) for part in (train, test)]
+    return FeatureSplit(features[0], labels[0], features[1], labels[1], test.keys, num_classes)
 
 
 def _knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
@@ -129,14 +138,19 @@ def _ebclr_knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_prog
 
 
 def _score_predictions(name: str, predictions: Tensor, split: FeatureSplit, detail: str) -> Score:
-    accuracy = (predictions == split.test_y).double().mean().item()
-    return make_score(name, [accuracy], num_images=len(split.test_y), detail=detail)
+    return _score(name, (predictions == split.test_y)[None], split, detail)
+
+
+def _score(name: str, right: Tensor, split: FeatureSplit, detail: str, seeds: tuple[int, ...] = ()) -> Score:
+    """Return the score of a probe whose answers are right where ``right``, (S, m), is."""
+    score = make_score(name, share_right(right), num_images=len(split.test_y), detail=detail, seeds=seeds)
+    return replace(score, answers=Answers.of(right, split.test_keys))
 
 
 def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
     protocol = PROTOCOLS[config.linear_protocol]
     seeds = tuple(range(seed, seed + config.linear_seeds))
-    accuracies = linear_accuracies(
+    right = linear_answers(
         protocol.name,
         split.train_x,
         split.train_y,
@@ -149,7 +163,7 @@ def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progres
     )
     exact = isinstance(protocol, LbfgsProtocol)
     detail = f"linear, {protocol.name}: {protocol.doc}" + (f", l2 {config.linear_l2:g}" if exact else "")
-    return make_score("linear", accuracies, num_images=len(split.test_y), detail=detail, seeds=() if exact else seeds)
+    return _score("linear", right, split, detail, seeds=() if exact else seeds)
 
 
 Probe = Callable[[FeatureSplit, EvaluationConfig, int, OnProgress], Score]

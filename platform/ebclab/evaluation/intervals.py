@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, stdev
+
+from ebclab.evaluation.answers import Answers
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Score:
         seeds: Seeds of the probe, empty when the probe has no randomness.
         per_seed: Accuracy for each of ``seeds``, in their order.
         std: Standard deviation over seeds (n - 1 in the divisor); none when there are fewer than two.
+        answers: Which images were answered right; none in what was read back from a file.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Score:
     seeds: tuple[int, ...] = ()
     per_seed: tuple[float, ...] = ()
     std: float | None = None
+    answers: Answers | None = field(default=None, compare=False, repr=False)
 
 
 def make_score(

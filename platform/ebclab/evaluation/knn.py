@@ -92,44 +92,6 @@ def ebclr_knn_predictions(
     return torch.cat(predictions)
 
 
-def knn_accuracy(
-    train_features: Tensor,
-    train_labels: Tensor,
-    test_features: Tensor,
-    test_labels: Tensor,
-    *,
-    neighbours: int,
-    temperature: float,
-    num_classes: int,
-    on_progress: OnProgress = silent,
-) -> float:
-    """Return the share of test rows, in [0, 1], that `knn_predictions` puts in the right class.
-
-    Args:
-        train_features: (n, D), any scale.
-        train_labels: (n,) int64.
-        test_features: (q, D).
-        test_labels: (q,) int64.
-        neighbours: How many of the most similar training rows vote.
-        temperature: A vote is exp(cosine similarity / temperature).
-        num_classes: Labels lie in [0, num_classes).
-        on_progress: Called with test rows done, test rows in all.
-
-    Raises:
-        DataError: More neighbours are asked for than there are training rows.
-    """
-    predictions = knn_predictions(
-        train_features,
-        train_labels,
-        test_features,
-        neighbours=neighbours,
-        temperature=temperature,
-        num_classes=num_classes,
-        on_progress=on_progress,
-    )
-    return (predictions == test_labels).double().mean().item()
-
-
 def _nearest(
     bank: Tensor, queries: Tensor, offset: Tensor | None, neighbours: int, on_progress: OnProgress
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

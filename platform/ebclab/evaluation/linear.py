@@ -21,7 +21,7 @@ from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol,
 _log = logging.getLogger("ebclab.evaluation")
 
 
-def linear_accuracies(
+def linear_answers(
     protocol: str,
     train_x: Tensor,
     train_y: Tensor,
@@ -32,8 +32,8 @@ def linear_accuracies(
     seeds: Sequence[int],
     l2: float,
     on_progress: OnProgress = silent,
-) -> list[float]:
-    """Return test accuracies in [0, 1]: one a seed, or a single one where the protocol has no randomness (lbfgs).
+) -> Tensor:
+    """Return which test rows are right, (S, m) bool; S is 1 where the protocol has no randomness (lbfgs).
 
     Args:
         protocol: A key of `PROTOCOLS`.
@@ -56,17 +56,15 @@ def linear_accuracies(
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
     if isinstance(chosen, LbfgsProtocol):
         on_progress(0, 1, "linear")
-        accuracy = _lbfgs_accuracy(chosen, train_x, train_y, test_x, test_y, l2)
+        predictions = _lbfgs_predictions(chosen, train_x, train_y, test_x, l2)[None]  # (1, m)
         on_progress(1, 1, "linear")
-        return [accuracy]
+        return predictions == test_y.cpu()
     weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
     predictions = (torch.matmul(test_x, weights) + biases).argmax(dim=2)  # (S, m)
-    return (predictions == test_y).double().mean(dim=1).tolist()
+    return predictions == test_y
 
 
-def _lbfgs_accuracy(
-    protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, l2: float
-) -> float:
+def _lbfgs_predictions(protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float) -> Tensor:
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and not every probe needs it
     from sklearn.linear_model import LogisticRegression
 
@@ -87,7 +85,7 @@ def _lbfgs_accuracy(
             )
         else:
             warnings.warn_explicit(entry.message, entry.category, entry.filename, entry.lineno)
-    return float(model.score(test, test_y.cpu().numpy()))
+    return torch.from_numpy(model.predict(test))
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

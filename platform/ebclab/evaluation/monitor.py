@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -10,13 +12,27 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
+from ebclab.evaluation.answers import Answers, share_right
 from ebclab.evaluation.features import Encoder, compute_features, frozen, require_labels
-from ebclab.evaluation.knn import knn_accuracy
-from ebclab.evaluation.linear import linear_accuracies
+from ebclab.evaluation.knn import knn_predictions
+from ebclab.evaluation.linear import linear_answers
 from ebclab.evaluation.objectives import NEED_LABELS
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity
 
 _MOST_PAIRS = 2_048  # images of which two views are compared: uniformity looks at all pairs
+
+
+@dataclass(frozen=True)
+class HoldoutScores:
+    """What an encoder scored on held-out images.
+
+    Attributes:
+        by_name: The objective, and the kNN accuracy where there are labels.
+        answers: Which images the objective's probe was right about; None where the objective is no accuracy.
+    """
+
+    by_name: dict[str, float]
+    answers: Answers | None
 
 
 def holdout_scores(
@@ -28,8 +44,8 @@ def holdout_scores(
     views: ViewsConfig,
     *,
     device: torch.device | str,
-) -> dict[str, float]:
-    """Return the scores of an encoder on held-out images: the objective, and the kNN accuracy where there are labels.
+) -> HoldoutScores:
+    """Return the scores of an encoder on held-out images.
 
     ``holdout_knn`` and ``holdout_linear`` are accuracies in [0, 1] of held-out images against (a part of) the images
     trained on. With a limited bank they are lower than with the whole training set, but they can be compared: all
@@ -63,30 +79,34 @@ def holdout_scores(
 
     held = embed(holdout)  # (m, D)
     known = embed(bank) if labelled else held  # (n, D)
-    scores = {"holdout_knn": _knn(known, bank, held, holdout, config)} if labelled else {}
+    right = {"holdout_knn": _knn(known, bank, held, holdout, config)} if labelled else {}
     if config.objective == "holdout_linear":
-        scores["holdout_linear"] = _linear(known, bank, held, holdout, config)
-    elif config.objective == "effective_rank":
+        right["holdout_linear"] = _linear(known, bank, held, holdout, config)
+    scores = {name: share_right(rows)[0] for name, rows in right.items()}
+    if config.objective == "effective_rank":
         scores["effective_rank"] = float(effective_rank(held))
     elif config.objective == "alignment_uniformity":
         scores["alignment_uniformity"] = _agreement(encoder, limit(holdout, _MOST_PAIRS), preprocessing, views, device)
-    return scores
+    rows = right.get(config.objective)
+    return HoldoutScores(scores, None if rows is None else Answers.of(rows, holdout.keys))
 
 
-def _knn(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, config: EvaluationConfig) -> float:
-    return knn_accuracy(
+def _knn(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, config: EvaluationConfig) -> Tensor:
+    """Return which held-out images are in the right class, (1, m) bool."""
+    predictions = knn_predictions(
         known,
         bank.labels.to(known.device),
         held,
-        holdout.labels.to(held.device),
         neighbours=config.knn_neighbours,
         temperature=config.knn_temperature,
         num_classes=_num_classes(bank, holdout),
     )
+    return (predictions == holdout.labels.to(held.device))[None]
 
 
-def _linear(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, config: EvaluationConfig) -> float:
-    accuracies = linear_accuracies(
+def _linear(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, config: EvaluationConfig) -> Tensor:
+    """Return which held-out images are in the right class, (1, m) bool."""
+    return linear_answers(
         config.linear_protocol,
         known,
         bank.labels.to(known.device),
@@ -96,7 +116,6 @@ def _linear(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, conf
         seeds=(0,),
         l2=config.linear_l2,
     )
-    return accuracies[0]
 
 
 def _num_classes(bank: ImageSet, holdout: ImageSet) -> int:

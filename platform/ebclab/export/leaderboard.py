@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
-from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
 from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
@@ -64,6 +64,7 @@ class LeaderboardRow:
             "std": entry.std,
             "low": entry.low,
             "high": entry.high,
+            "images": entry.images,
         }
 
 
@@ -169,8 +170,9 @@ def _protocol(plan: SweepPlan) -> str:
 def _mean(objective: str, measured: ConfirmedSettings | SeedScores) -> str:
     mean = shown_score(objective, measured.mean)
     if measured.low is None or measured.high is None:
-        return f"{mean}, one seed gives no interval"
-    return f"{mean}, 95 % interval {shown_score(objective, measured.low)} to {shown_score(objective, measured.high)}"
+        return f"{mean}, {'one seed gives' if measured.std is None else 'equal seeds without answers give'} no interval"
+    over = f"seeds and {measured.images:,} images" if measured.images else "seeds only"
+    return f"{mean}, 95 % interval {shown_interval(objective, measured.low, measured.high)} over {over}"
 
 
 def _short(value: Any) -> str:

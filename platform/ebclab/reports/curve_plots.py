@@ -114,7 +114,7 @@ def _ends(trials: Sequence[Trial], name: str, colour: str, symbol: str) -> go.Sc
 
 
 def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> Plot | None:
-    """Return the runs of all confirmed settings, with means and intervals over seeds."""
+    """Return the runs of all confirmed settings, with means and their intervals."""
     if not confirmed:
         return None
     figure = go.Figure()
@@ -142,7 +142,7 @@ def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]
     )
     figure.update_xaxes(title=record.objective_words, tickformat=tick_format(record.objective))
     figure.update_yaxes(autorange="reversed", automargin=True)
-    note = "Runs at full budget with seeds that the search never saw; bars are Student's 95 % intervals of the mean."
+    note = "Runs at full budget with seeds that the search never saw; bars are 95 % intervals of the mean."
     return plot("Confirmed with other seeds", note, figure, height=150 + 44 * len(confirmed))
 
 

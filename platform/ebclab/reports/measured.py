@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ebclab.evaluation.comparison import in_words
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.verdict import NOISE_RULE
+from ebclab.sweeps.results import BASELINE, ConfirmedSettings, readings_of_test_set
 
 
-def how_measured(record: SweepRecord) -> dict[str, str]:
-    """Return the rows of the table about data split, probes, seeds, stopping and intervals, by heading."""
+def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> dict[str, str]:
+    """Return the rows of the table about data split, probes, seeds, stopping and intervals, by heading.
+
+    Args:
+        record: The sweep.
+        confirmed: Its confirmed settings, the winner first.
+    """
     plan, config = record.plan, record.plan.config
     score, sizes = config.evaluation, record.split
     split = (
@@ -23,8 +31,6 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
         "a trial's settings are those it ended with",
         "none": "none by comparison",
     }[rules.scheduler]
-    tested = record.log.last_event("tested")
-    test = "read once, after the choice, for the winner's runs" if tested else "not read"
     first = config.seed + 1
     return {
         "Split": split,
@@ -38,9 +44,64 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
         + (f"; confirmation {first} to {config.seed + plan.seeds}" if plan.top else ""),
         "Early stopping": f"{stop}; diverged or collapsed trials always end",
         "Ranking": "finished trials by their last value, then stopped ones by epochs done and last value",
-        "Test set": test,
-        "Intervals": "Student's 95 % interval of the mean over seeds. " + NOISE_RULE,
+        "Confirmation": _same_images(record),
+        "Test set": test_set_readings(record),
+        "Intervals": _intervals(confirmed),
     }
+
+
+def _same_images(record: SweepRecord) -> str:
+    """Return whether the images that confirmed are those that the search chose by."""
+    config = record.plan.config
+    if not record.plan.top:
+        return "none"
+    if config.data.confirm_rate:
+        return (
+            f"scored on another {config.data.confirm_rate:.0%} of the training images, chosen by hash, which no trial "
+            "was trained on and no search saw"
+        )
+    return (
+        "scored on the same held-out images as the search. The search chose settings that do well on these very "
+        "images, so all means but that of the starting settings are somewhat too high; the test set is not touched by "
+        "this. --confirm-split keeps images apart that no search sees"
+    )
+
+
+def test_set_readings(record: SweepRecord) -> str:
+    """Return how often the test set was read, and for which runs."""
+    readings = readings_of_test_set(record.log)
+    if not readings:
+        return "not read"
+    if len(readings) == 1:
+        return f"read once, after the choice, for {_by_settings(readings[0])}; nothing was chosen by it"
+    each = "; ".join(f"{number}. for {_by_settings(runs)}" for number, runs in enumerate(readings, start=1))
+    return (
+        f"read {len(readings)} times, because the sweep was resumed: {each}. Nothing was chosen by it here, but "
+        "whoever saw an earlier score before asking for more chose by it"
+    )
+
+
+def _by_settings(runs: Sequence[str]) -> str:
+    """Return names of confirming runs in words: whose runs they are, and with which seeds."""
+    seeds: dict[str, list[str]] = {}
+    for name in runs:
+        source, _, seed = name.removeprefix("confirm-").rpartition("-seed")
+        seeds.setdefault("the starting settings" if source == BASELINE else f"trial {source}", []).append(seed)
+    return " and ".join(f"{source} (seed {', '.join(each)})" for source, each in seeds.items())
+
+
+def _intervals(confirmed: Sequence[ConfirmedSettings]) -> str:
+    """Return what the intervals say, and of which model they are."""
+    if not confirmed:
+        return "none: nothing is confirmed"
+    winner = confirmed[0]
+    model = (
+        "Two-way table of seeds and images, both drawn at random; runs with the same seed and answers about the same "
+        "image are compared with each other."
+        if winner.images
+        else "Student's interval over seeds; runs with the same seed are compared with each other."
+    )
+    return f"{in_words(len(confirmed), len(winner.values), winner.images)} {model}"
 
 
 def _objective(record: SweepRecord) -> str:

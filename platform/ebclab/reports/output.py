@@ -12,17 +12,17 @@ from typing import Any
 
 from ebclab.config.addresses import is_address
 from ebclab.errors import RunError, UserError
+from ebclab.evaluation.comparison import Difference
 from ebclab.reports.page import render
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.sections import Section, lead, section
 from ebclab.reports.together import require_one_objective
-from ebclab.reports.verdict import Difference
 from ebclab.storage import atomic
 from ebclab.storage.object_store import send
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.results import ConfirmedSettings
+from ebclab.sweeps.results import ConfirmedSettings, readings_of_test_set
 
 _COLUMNS = (
     "sweep",
@@ -163,6 +163,10 @@ def _facts(part: Section) -> dict[str, Any]:
             _confirmed(entry, gap, record.plan) for entry, gap in zip(part.confirmed, part.differences, strict=True)
         ],
         "test": part.test and {probe: score.to_mapping() for probe, score in part.test.items()},
+        "test_of_start": part.test_of_start
+        and {probe: score.to_mapping() for probe, score in part.test_of_start.items()},
+        "test_gain": {probe: _gap(gap) for probe, gap in part.test_gain.items()},
+        "test_readings": readings_of_test_set(record.log),
         "commands": part.commands,
         "importance": part.shares,
         "saved_by_early_stopping": asdict(part.saved),
@@ -185,5 +189,11 @@ def _confirmed(entry: ConfirmedSettings, gap: Difference | None, plan: SweepPlan
         "low": entry.low,
         "high": entry.high,
         "is_start": entry.is_start(plan),
-        "below_winner": asdict(gap) | {"is_noise": gap.is_noise} if gap else None,
+        "images": entry.images,
+        "below_winner": _gap(gap),
     }
+
+
+def _gap(gap: Difference | None) -> dict[str, Any] | None:
+    """Return a difference as plain values."""
+    return asdict(gap) | {"is_noise": gap.is_noise} if gap else None

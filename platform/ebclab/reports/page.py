@@ -15,12 +15,14 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
+from ebclab.evaluation.objectives import shown_interval
 from ebclab.formatting import clock
 from ebclab.reports import together
 from ebclab.reports.comparable import short_names
 from ebclab.reports.plots import ENDS, ending
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.sections import Section, lead, points, short
+from ebclab.reports.sections import Section, lead, points, points_interval, short
+from ebclab.sweeps.results import SeedScores
 from ebclab.sweeps.trial import Trial
 
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -48,6 +50,9 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
         parts=parts,
         lead=lead,
         points=points,
+        points_interval=points_interval,
+        shown_interval=shown_interval,
+        tested=_tested,
         short_names=short_names,
         ending=lambda trial: ENDS[ending(trial)][0],
         in_order=_in_order,
@@ -81,6 +86,13 @@ def _in_order(record: SweepRecord) -> list[Trial]:
     """Return the search trials by rank, then those without a rank, then the confirming ones."""
     ranked = {trial.id: trial for trial in record.order}
     return list((ranked | {trial.id: trial for trial in record.search} | record.log.trials).values())
+
+
+def _tested(score: SeedScores) -> str:
+    """Return a test score for people, with its interval."""
+    if score.low is None or score.high is None:
+        return f"{score.mean:.1%}, no interval"
+    return f"{score.mean:.1%} ({shown_interval('holdout_knn', score.low, score.high)})"
 
 
 def _is_number(value: object) -> bool:

@@ -9,16 +9,16 @@ from datetime import UTC
 from typing import Any
 
 from ebclab.config.check import shown
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.comparison import Difference, difference, few_seeds
+from ebclab.evaluation.objectives import NEED_LABELS, shown_interval
 from ebclab.reports import curve_plots, setting_plots
 from ebclab.reports.comparable import footing, importance
 from ebclab.reports.costs import Cost, cost_of
 from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import Plot, ending
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.verdict import Difference, difference
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, WinnerTest
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, StoppingSavings, gain_on_test_set
 from ebclab.sweeps.trial import Trial
 
 MOST_FAILURES = 50
@@ -43,6 +43,8 @@ class Section:
         failures: Reasons why trials diverged, failed or collapsed, with the trials; the most frequent first.
         measured: How the objective was measured, by heading.
         test: Test scores of the winner by probe; None when the test set was not read.
+        test_of_start: Test scores of the starting settings by probe; None when they were not tested, or won.
+        test_gain: How much better the winner is on the test set than the starting settings, by probe.
     """
 
     record: SweepRecord
@@ -59,6 +61,8 @@ class Section:
     failures: list[tuple[str, list[Trial]]]
     measured: dict[str, str]
     test: dict[str, SeedScores] | None
+    test_of_start: dict[str, SeedScores] | None
+    test_gain: dict[str, Difference]
 
 
 def section(record: SweepRecord, price: float | None) -> Section:
@@ -81,16 +85,22 @@ def section(record: SweepRecord, price: float | None) -> Section:
         "diagnostics": curve_plots.diagnostics(record),
         "time": curve_plots.objective_against_time(record),
     }
-    tested = WinnerTest.newest(record.log)
-    is_current = tested and confirmed and tested.trial == confirmed[0].source
+    compared = len(confirmed)
+    start = next((place for place, entry in enumerate(confirmed) if entry.is_start(record.plan)), None)
+    test = SettingsTest.known(record.log, confirmed[0], compared) if confirmed else None
+    test_of_start = SettingsTest.known(record.log, confirmed[start], compared) if start else None
+    gains = {}
+    if start and test and test_of_start:
+        gains = gain_on_test_set(confirmed[0], test, confirmed[start], test_of_start, compared)
     return Section(
         record=record,
         facts=_facts(record),
         confirmed=confirmed,
         differences=[
-            difference(confirmed[0].values, entry.values) if place else None for place, entry in enumerate(confirmed)
+            difference(confirmed[0].measured, entry.measured, compared) if place else None
+            for place, entry in enumerate(confirmed)
         ],
-        start=next((place for place, entry in enumerate(confirmed) if entry.is_start(record.plan)), None),
+        start=start,
         commands=_commands(record, confirmed),
         shares=shares,
         plots={name: made for name, made in plots.items() if made},
@@ -98,8 +108,10 @@ def section(record: SweepRecord, price: float | None) -> Section:
         saved=StoppingSavings.of(record.search),
         cost=cost_of(record, price),
         failures=_failures(record),
-        measured=how_measured(record),
-        test=tested.scores if tested and is_current else None,
+        measured=how_measured(record, confirmed),
+        test=test,
+        test_of_start=test_of_start,
+        test_gain=gains,
     )
 
 
@@ -189,13 +201,13 @@ def lead(part: Section) -> str:
     over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
     text = f"Winner: {winner.in_words(record.plan)}, {record.shown(winner.mean)} {over}"
     if winner.low is not None and winner.high is not None:
-        text += f" (95 %: {record.shown(winner.low)} to {record.shown(winner.high)})"
+        text += f" (95 %: {shown_interval(record.objective, winner.low, winner.high)})"
     text += "."
     if noisy := [
         e.in_words(record.plan) for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise
     ]:
         text += f" Within noise of {' and of '.join(noisy)}."
-    return text + " " + _against_start(part)
+    return f"{text} {_against_start(part)} {few_seeds(seeds)}".strip()
 
 
 def _against_start(part: Section) -> str:
@@ -210,10 +222,9 @@ def _against_start(part: Section) -> str:
     if gap is None:
         return ""
     if gap.low is None or gap.high is None:
-        return f"It is {points(record, gap.mean)} better than {BASELINE_WORDS}; one seed says nothing of noise."
-    gain = (
-        f"{points(record, gap.mean)} (95 %: {points(record, gap.low, unit='')} to {points(record, gap.high, unit='')})"
-    )
+        why = "one seed says nothing of noise" if gap.open == "one seed" else gap.open
+        return f"It is {points(record, gap.mean)} better than {BASELINE_WORDS}; {why}."
+    gain = f"{points(record, gap.mean)} (95 %: {points_interval(record, gap.low, gap.high)})"
     if gap.is_noise:
         return f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
     return f"Better than {BASELINE_WORDS} by {gain}."
@@ -225,6 +236,18 @@ BASELINE_WORDS = "the starting settings"
 def points(record: SweepRecord, value: float, unit: str = " points") -> str:
     """Return a difference of objectives for people; accuracies differ by percentage points."""
     return f"{100 * value:+.1f}{unit}" if record.objective in NEED_LABELS else f"{value:+.3f}"
+
+
+def points_interval(record: SweepRecord, low: float, high: float, sign: int = 1) -> str:
+    """Return the interval of a difference for people; with ``sign`` -1, of the difference the other way round."""
+    low, high = (low, high) if sign > 0 else (-high, -low)
+    is_rate = record.objective in NEED_LABELS
+    first = 1 if is_rate else 3
+    for digits in range(first, first + 5):
+        ends = [f"{(100 if is_rate else 1) * value:+.{digits}f}" for value in (low, high)]
+        if ends[0] != ends[1]:
+            break
+    return f"{ends[0]} to {ends[1]}"
 
 
 def short(value: Any) -> str:

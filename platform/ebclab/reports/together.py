@@ -11,16 +11,16 @@ import plotly.graph_objects as go
 
 from ebclab.config import to_mapping
 from ebclab.errors import UserError
+from ebclab.evaluation.comparison import Difference, difference
 from ebclab.reports.comparable import as_text
 from ebclab.reports.curve_plots import tick_format
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, plot
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.verdict import Difference, difference
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import ConfirmedSettings
 
 _SHOULD_AGREE = {
-    "data": ("name", "train_limit", "holdout_rate"),
+    "data": ("name", "train_limit", "holdout_rate", "confirm_rate"),
     "evaluation": ("knn_neighbours", "knn_temperature", "knn_bank_limit"),
     "training": ("epochs",),
 }
@@ -79,12 +79,16 @@ def budget_of(records: Sequence[SweepRecord]) -> float:
 def rows(records: Sequence[SweepRecord]) -> list[Row]:
     """Return the sweeps by the mean of their winner; then those without a winner by their best at equal budget."""
     budget = budget_of(records)
-    winners = [next(iter(confirmed_settings(record.plan, record.log)), None) for record in records]
+    confirmed = [confirmed_settings(record.plan, record.log) for record in records]
+    winners = [next(iter(entries), None) for entries in confirmed]
+    compared = sum(map(len, confirmed))
     leader = max((winner for winner in winners if winner), key=lambda winner: winner.mean, default=None)
     sweeps = []
     for record, winner in zip(records, winners, strict=True):
         within = [value for seconds, value in best_so_far(record) if seconds <= budget * (1 + 1e-9)]
-        gap = difference(leader.values, winner.values) if leader and winner and winner is not leader else None
+        gap = None
+        if leader and winner and winner is not leader:
+            gap = difference(leader.measured, winner.measured, compared)
         sweeps.append(Row(record, within[-1] if within else None, len(within), winner, gap))
 
     def merit(row: Row) -> tuple[bool, float]:

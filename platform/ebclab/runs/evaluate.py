@@ -63,8 +63,12 @@ class Evaluation:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return asdict(self)
+        """Return everything but the single answers as plain values."""
+        plain = asdict(self)
+        for scores in plain["rows"].values():
+            for score in scores.values():
+                del score["answers"]
+        return plain
 
 
 def evaluate_run(
@@ -184,15 +188,15 @@ def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
         whole: The whole training set.
     """
     data = trained.config.data
-    split = split_images(whole, train_limit=data.train_limit, holdout_rate=data.holdout_rate)
-    train, holdout = split.train, split.holdout
+    rates = {"holdout_rate": data.holdout_rate, "confirm_rate": data.confirm_rate}
+    split = split_images(whole, train_limit=data.train_limit, **rates)
     if data.digest.startswith(STREAMED):
         source = open_source(data.name, "train", Reading.of(data))
-        parts = (train.keys, train.labels), (holdout.keys, holdout.labels)
-        return data.digest == stream_digest(*parts, source.class_names, source.files_digest)
+        parts = [(part.keys, part.labels) for part in split.parts]
+        return data.digest == stream_digest(*parts, class_names=source.class_names, files_digest=source.files_digest)
     if data.digest:
         return data.digest == split.content
-    return trained.data_digest in (split.digest, index_digest(train.keys, train.labels))
+    return trained.data_digest in (split.digest, index_digest(split.train.keys, split.train.labels))
 
 
 def _check_channels(expected: int, images: ImageSet) -> None:

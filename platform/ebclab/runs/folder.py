@@ -1,6 +1,6 @@
 """RunFolder: the folder of one run, the only truth about it.
 
-config.yaml  environment.json  metrics.jsonl  tensorboard/  checkpoints/  result.json
+config.yaml  environment.json  metrics.jsonl  answers.json  tensorboard/  checkpoints/  result.json
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from pathlib import Path
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
 from ebclab.config.names import other_folder
 from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
 from ebclab.runs.summary import RunSummary
+from ebclab.storage import atomic
+from ebclab.storage.checksum import require_checksum, with_checksum
 from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
+from ebclab.storage.reading import read_json
+from ebclab.storage.typed_json import typed
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
 
@@ -67,6 +72,31 @@ class RunFolder(Workspace):
     def result_path(self) -> Path:
         """What the run has found; written last, so it exists only when the run has finished."""
         return self.path / "result.json"
+
+    @property
+    def answers_path(self) -> Path:
+        """Which held-out images the finished run is right about, where its objective is an accuracy."""
+        return self.path / "answers.json"
+
+    def write_answers(self, answers: Answers) -> None:
+        """Write which held-out images the run is right about after its last epoch."""
+        atomic.write_json(self.answers_path, with_checksum({"format": 1, **answers.to_mapping()}))
+
+    def read_answers(self) -> Answers | None:
+        """Return what ``write_answers`` wrote; None where there is nothing.
+
+        Raises:
+            RunError: The file is damaged.
+        """
+        if not self.answers_path.exists():
+            return None
+        where, way_out = self.address_of(self.answers_path), "delete the file; intervals are then over seeds only"
+        content = read_json(self.answers_path, where, way_out=way_out)
+        try:
+            require_checksum(content)
+            return typed(content, Answers)
+        except ValueError as error:
+            raise RunError(f"{where}: cannot be read, got {error}; {way_out}") from error
 
     @property
     def ray(self) -> Path:

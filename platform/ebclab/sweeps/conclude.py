@@ -1,4 +1,4 @@
-"""The end of a sweep: choose the winner, read the test set once for it, write best.yaml and result.json."""
+"""The end of a sweep: choose the winner, read the test set for it and the start, write best.yaml and result.json."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
 from ebclab.errors import StoreError, TrainingError, UserError
+from ebclab.evaluation.comparison import difference
+from ebclab.evaluation.intervals import Score
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.storage import atomic
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.proposals import confirmed_settings, confirming_run, mean_and_interval, ranked
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, SweepResult, WinnerTest
+from ebclab.sweeps.proposals import confirmed_settings, confirming_run, ranked
+from ebclab.sweeps.results import (
+    ConfirmedSettings,
+    SeedScores,
+    SettingsTest,
+    StoppingSavings,
+    SweepResult,
+    gain_on_test_set,
+    readings_of_test_set,
+)
 from ebclab.sweeps.trial import Trial
 from energy_contrast.method import Method
 
@@ -54,6 +64,10 @@ def conclude(
     best = trial_config(plan.config, winner.settings, seed=plan.config.seed, epochs=plan.config.training.epochs)
     atomic.write_text(folder.best, to_yaml(best))
     _write_tensorboard(folder, plan, trials)
+    start = next((entry for entry in candidates[1:] if entry.is_start(plan)), None)
+    wanted = [entry for entry in [*candidates[:1], start] if entry is not None]
+    tests = _read_test_set(folder, wanted, len(candidates), log, methods, display)
+    own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(
         path=folder.address,
         method=plan.config.method_name,
@@ -62,7 +76,13 @@ def conclude(
         trials=dict(Counter(trial.state for trial in trials)),
         winner=winner,
         candidates=tuple(candidates),
-        test=_winner_test(folder, winner, log, methods, display) if candidates else None,
+        test=own,
+        gain=difference(winner.measured, start.measured, len(candidates)) if start else None,
+        test_of_start=of_start,
+        test_gain=gain_on_test_set(winner, own, start, of_start, len(candidates))
+        if start and own and of_start
+        else None,
+        test_readings=len(readings_of_test_set(log)),
         saved=StoppingSavings.of(trials),
         seconds=round(sum(trial.seconds for trial in log.trials.values()), 1),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -71,44 +91,57 @@ def conclude(
     return result
 
 
-def _winner_test(
+def _read_test_set(
     folder: SweepFolder,
-    winner: ConfirmedSettings,
+    wanted: Sequence[ConfirmedSettings],
+    compared: int,
     log: SweepLog,
     methods: Mapping[str, type[Method]],
     display: SweepDisplay,
-) -> dict[str, SeedScores] | None:
-    """Read the test set with the winner's confirming runs, unless the log has their scores already.
+) -> dict[str, dict[str, SeedScores]]:
+    """Read the test set with the confirming runs of some settings, unless the log has their scores already.
+
+    The log says which runs read it before they do.
 
     Returns:
-        Scores by probe; None when a run cannot be evaluated.
+        Scores by source of the settings and by probe, without settings whose runs cannot be evaluated.
 
     Raises:
         StoreError: The store that holds the runs refuses, or has not answered for long.
     """
-    known = WinnerTest.newest(log)
-    if known and known.trial == winner.source and known.seeds == winner.seeds:
-        return known.scores
-    values: dict[str, list[float]] = {}
-    for seed in winner.seeds:
-        display.note(f"reading the test set for the winner, seed {seed}")
-        run = folder.run(confirming_run(winner.source, seed))
+    new = [entry for entry in wanted if SettingsTest.known(log, entry, compared) is None]
+    runs = {entry.source: {seed: confirming_run(entry.source, seed) for seed in entry.seeds} for entry in new}
+    for source, by_seed in list(runs.items()):
+        if gone := [name for name in by_seed.values() if not folder.run(name).newest_checkpoint()]:
+            _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
+            del runs[source]
+    if runs:
+        log.append("test_read", runs=[name for by_seed in runs.values() for name in by_seed.values()])
+    for entry in [entry for entry in new if entry.source in runs]:
+        measured: dict[str, list[Score]] = {}
         try:
-            scores = next(iter(evaluate_run(run, methods=methods).rows.values()))
+            for seed, name in runs[entry.source].items():
+                display.note(f"reading the test set for {entry.source}, seed {seed}")
+                rows = evaluate_run(folder.run(name), methods=methods).rows
+                for probe, score in next(iter(rows.values())).items():
+                    measured.setdefault(probe, []).append(score)
         except StoreError:  # nothing is known about the run; the same command tries again
             raise
         except UserError as error:
-            display.note(f"no test score: {error}")
-            log.append("not_tested", trial=winner.source, reason=str(error))
-            return None
-        for name, score in scores.items():
-            values.setdefault(name, []).append(score.value)
-    measured = {
-        name: SeedScores(values=tuple(by_seed), **mean_and_interval(by_seed, is_rate=True)._asdict())
-        for name, by_seed in values.items()
-    }
-    WinnerTest(winner.source, winner.seeds, measured).write(log)
-    return measured
+            _say_untested(entry.source, str(error), log, display)
+            continue
+        scores = {
+            probe: SeedScores.of(entry.seeds, [s.value for s in each], [s.answers for s in each if s.answers], compared)
+            for probe, each in measured.items()
+        }
+        SettingsTest(entry.source, entry.seeds, scores).write(log)
+    known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
+    return {source: scores for source, scores in known.items() if scores is not None}
+
+
+def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay) -> None:
+    display.note(f"no test score: {reason}")
+    log.append("not_tested", trial=source, reason=reason)
 
 
 def _write_tensorboard(folder: SweepFolder, plan: SweepPlan, trials: Sequence[Trial]) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
 from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
 from ebclab.storage.segmented_log import assembled
 from ebclab.storage.sync import NoSync, Syncer
+from ebclab.storage.typed_json import typed
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
-_OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "ended")
+_OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "answered", "ended")
 _OF_MEASURING = ("running", "epoch", "waiting")
 """Events that can be recovered from run folders after a crash, so that nobody waits until they are uploaded."""
 
@@ -30,8 +32,9 @@ class SweepLog:
     """The events of a sweep on disk, and the trials that they describe in memory.
 
     Events of a trial: ``trial`` (proposed), ``running`` (a turn began), ``epoch`` (measured), ``waiting`` (waits for
-    others), ``cloned`` (copied another trial's weights), ``exchanged`` (kept its own), ``ended``. Events with any other
-    name change no trial and are kept in ``events``. Every event has a ``time`` in UTC.
+    others), ``cloned`` (copied another trial's weights), ``exchanged`` (kept its own), ``answered`` (which held-out
+    images it is right about), ``ended``. Events with any other name change no trial and are kept in ``events``. Every
+    event has a ``time`` in UTC.
 
     Args:
         path: The file; the first event makes it. Lines that cannot be read are left out with a warning.
@@ -146,6 +149,8 @@ class SweepLog:
             trial.seconds = point.seconds
         elif event == "exchanged":
             trial.exchanged = int(record["epoch"])
+        elif event == "answered":
+            trial.answers = typed(record, Answers)
         elif event == "cloned":
             place, settings = dict(record["point"]), dict(record["settings"])
             trial.generation, trial.exchanged, trial.state = int(record["generation"]), int(record["epoch"]), "waiting"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -11,6 +12,7 @@ from ebclab.config.check import Problems, check_section
 from ebclab.config.experiment import settings_of
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError
+from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.sweeps.plan import Population, SweepPlan
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.space.check import check_space, why_not_live
@@ -18,6 +20,7 @@ from ebclab.sweeps.space.space import Space, load_space
 from ebclab.sweeps.trial import Search
 
 TRIALS = 16
+FEW_SEEDS = 3
 SEARCHES: tuple[str, ...] = get_args(Search)
 
 
@@ -30,8 +33,9 @@ def make_plan(
     trials: int | None = None,
     epochs: int | None = None,
     top: int | None = None,
-    seeds: int = 3,
+    seeds: int | None = None,
     baseline: bool = True,
+    confirm_split: bool = False,
     interval_epochs: int | None = None,
     rules: Iterable[str] = (),
 ) -> SweepPlan:
@@ -45,8 +49,11 @@ def make_plan(
         trials: Number of trials of the search; None means 16, or all points of a grid.
         epochs: Budget of a trial of the search; None means the full budget.
         top: How many of the best settings are confirmed; None means 3, or all when there are fewer trials.
-        seeds: Number of seeds for each of them.
+        seeds: Number of seeds for each of them; None means 5 where these runs together train fewer epochs than the
+            search does at most, else 3.
         baseline: Also confirm the settings that the search starts from.
+        confirm_split: Keep images for the confirming runs that no search sees: the share ``data.confirm_rate``, or as
+            large a share as ``data.holdout_rate`` where that is 0.
         interval_epochs: Epochs between exchanges of a population; None means a fifth of the budget.
         rules: Stopping rules that differ from the defaults, each ``KEY=VALUE``.
 
@@ -65,6 +72,9 @@ def make_plan(
         )
     count = fitting.grid_size if search == "grid" else TRIALS if trials is None else trials
     budget = config.training.epochs if epochs is None else epochs
+    best = min(3, count) if top is None else top
+    if confirm_split and config.data.confirm_rate == 0:
+        config = replace(config, data=replace(config.data, confirm_rate=config.data.holdout_rate))
     plan = SweepPlan(
         config=config,
         space=fitting,
@@ -73,14 +83,19 @@ def make_plan(
         population=Population(max(1, budget // 5) if interval_epochs is None else interval_epochs),
         trials=count,
         epochs=budget,
-        top=min(3, count) if top is None else top,
-        seeds=seeds,
+        top=best,
+        seeds=_seeds(best + baseline, config.training.epochs, count * budget) if seeds is None else seeds,
         baseline=baseline,
     )
     lines = problems.lines + plan.problems()
     if lines:
         raise ConfigError(lines)
     return plan
+
+
+def _seeds(num_settings: int, epochs: int, search_epochs: int) -> int:
+    """Return ENOUGH_SEEDS where confirming settings costs fewer epochs with so many than the search does, else 3."""
+    return ENOUGH_SEEDS if num_settings * ENOUGH_SEEDS * epochs < search_epochs else FEW_SEEDS
 
 
 def _fitting_space(

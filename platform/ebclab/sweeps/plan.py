@@ -135,6 +135,7 @@ def trial_config(
     *,
     seed: int,
     epochs: int,
+    confirms: bool = False,
 ) -> ExperimentConfig:
     """Return the settings of one trial. It is scored and saved after every epoch, so that it can stop after any.
 
@@ -143,6 +144,7 @@ def trial_config(
         settings: Searched settings by dotted key.
         seed: Seed of the run.
         epochs: Budget.
+        confirms: The trial confirms settings: it is scored on the images kept for that, where there are any.
 
     Raises:
         ConfigError: The settings contradict each other.
@@ -152,7 +154,11 @@ def trial_config(
         chosen,
         seed=seed,
         training=replace(chosen.training, epochs=epochs, checkpoint_every=1),
-        evaluation=replace(chosen.evaluation, knn_every=1),
+        evaluation=replace(
+            chosen.evaluation,
+            knn_every=1,
+            scored_on="confirm" if confirms and chosen.data.confirm_rate else "holdout",
+        ),
     )
     if problems := chosen.problems():
         raise ConfigError(problems)

@@ -32,7 +32,13 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
             f"data.holdout_rate: a sweep chooses by held-out images, got none of {len(split.train):,}; "
             "hold a larger share out"
         )
+    if plan.config.data.confirm_rate and not (split.confirm and len(split.confirm)):
+        raise UserError(
+            f"data.confirm_rate: confirming runs have no images to be scored on, got none of {len(split.train):,}; "
+            "keep a larger share for them"
+        )
     unlabelled = int((split.train.labels < 0).sum() + (split.holdout.labels < 0).sum())
+    unlabelled += int((split.confirm.labels < 0).sum()) if split.confirm else 0
     if objective in NEED_LABELS and unlabelled:
         raise UserError(
             f"evaluation.objective: {objective} needs labels, got {unlabelled:,} images without; "

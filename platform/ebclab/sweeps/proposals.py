@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
-from scipy import stats
-
+from ebclab.evaluation.comparison import Measurements, mean_and_interval
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -109,31 +107,36 @@ class ConfirmProposals:
         rank, source, seed = self._wanted[name]
         return Trial(name, "confirm", rank, {}, self.settings[source], seed, self._epochs)
 
-    def results(self, log: SweepLog) -> dict[str, dict[int, float]]:
-        """Return the last objective of every finished confirming trial, by source of the settings and by seed."""
-        values: dict[str, dict[int, float]] = {source: {} for source in self.settings}
-        for name, (_, source, seed) in self._wanted.items():
+    def results(self, log: SweepLog) -> dict[str, list[Trial]]:
+        """Return the finished confirming trials by source of their settings, in the order of their seeds."""
+        trials: dict[str, list[Trial]] = {source: [] for source in self.settings}
+        for name, (_, source, _) in self._wanted.items():
             trial = log.trials.get(name)
             if trial is not None and trial.state == "finished" and trial.last is not None:
-                values[source][seed] = trial.last.objective
-        return values
+                trials[source].append(trial)
+        return trials
 
 
 def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings]:
     """Return the confirmed settings, the winner first: those with most finished seeds, then with the best mean."""
     proposals = ConfirmProposals(plan, log)
-    confirmed = [
-        ConfirmedSettings(
-            source=source,
-            settings=proposals.settings[source],
-            seeds=tuple(by_seed),
-            values=tuple(by_seed.values()),
-            seeds_asked=proposals.num_seeds,
-            **mean_and_interval(list(by_seed.values()), is_rate=proposals.is_rate)._asdict(),
+    done = {source: trials for source, trials in proposals.results(log).items() if trials}
+    confirmed = []
+    for source, trials in done.items():
+        seeds = [trial.seed for trial in trials]
+        values = [trial.objectives[trial.epochs_done] for trial in trials]
+        measured = Measurements.of(seeds, values, [trial.answers for trial in trials])
+        confirmed.append(
+            ConfirmedSettings(
+                source=source,
+                settings=proposals.settings[source],
+                seeds=tuple(seeds),
+                values=tuple(values),
+                seeds_asked=proposals.num_seeds,
+                answers=tuple(measured.answers.values()),
+                **mean_and_interval(measured, len(done), is_rate=proposals.is_rate)._asdict(),
+            )
         )
-        for source, by_seed in proposals.results(log).items()
-        if by_seed
-    ]
     return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
 
 
@@ -154,35 +157,3 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
         return trial.state == "finished", trial.epochs_done, -math.inf if math.isnan(last) else last, -trial.number
 
     return sorted(measured, key=merit, reverse=True)
-
-
-class MeanInterval(NamedTuple):
-    """A mean over seeds and how sure it is.
-
-    Attributes:
-        mean: The mean.
-        std: Standard deviation over seeds (n - 1 in the divisor); None for one seed.
-        low: Lower end of Student's 95 % interval of the mean; None for one seed.
-        high: Upper end of the interval; None for one seed.
-    """
-
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
-
-
-def mean_and_interval(values: Sequence[float], *, is_rate: bool) -> MeanInterval:
-    """Return mean, standard deviation and Student's 95 % interval of the mean over seeds.
-
-    Args:
-        values: One value per seed.
-        is_rate: The values are shares: the interval is cut at 0 and 1.
-    """
-    mean = fmean(values)
-    if len(values) < 2:
-        return MeanInterval(mean, None, None, None)
-    std = stdev(values)
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * std / len(values) ** 0.5
-    low, high = mean - half, mean + half
-    return MeanInterval(mean, std, max(low, 0.0) if is_rate else low, min(high, 1.0) if is_rate else high)

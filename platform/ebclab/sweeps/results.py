@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import Difference, Measurements, difference, mean_and_interval
 from ebclab.storage import atomic
 from ebclab.storage.checksum import require_checksum, with_checksum
 from ebclab.storage.reading import read_json
@@ -39,8 +41,10 @@ class ConfirmedSettings:
         seeds_asked: Number of seeds that the plan asks for; 0 when nothing was confirmed.
         mean: Mean of ``values``.
         std: Standard deviation of ``values``; None for one seed.
-        low: Lower end of Student's 95 % interval of the mean; None for one seed.
-        high: Upper end of the interval; None for one seed.
+        low: Lower end of the 95 % interval of the mean; None where there is none.
+        high: Upper end of the interval; None likewise.
+        images: Number of images whose sampling the interval accounts for; None where it is over seeds only.
+        answers: Which held-out images each run is right about; empty in what was read from result.json.
     """
 
     source: str
@@ -52,6 +56,8 @@ class ConfirmedSettings:
     std: float | None = None
     low: float | None = None
     high: float | None = None
+    images: int | None = None
+    answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse settings that no run has measured, and a source that cannot be part of a folder's name.
@@ -78,6 +84,11 @@ class ConfirmedSettings:
         )
 
     @property
+    def measured(self) -> Measurements:
+        """What the runs measured."""
+        return Measurements.of(self.seeds, self.values, self.answers)
+
+    @property
     def is_confirmed(self) -> bool:
         """The settings were run again with other seeds."""
         return self.seeds_asked > 0
@@ -102,20 +113,22 @@ class ConfirmedSettings:
             "seeds_asked": self.seeds_asked,
         }
         if self.is_confirmed:
-            entry |= {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high}
+            entry |= {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high, "images": self.images}
         return entry
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedScores:
-    """Test scores of one probe over the winner's seeds.
+    """Test scores of one probe over the seeds of some settings.
 
     Attributes:
         values: Accuracy in [0, 1], one value per seed.
         mean: Mean of ``values``.
         std: Standard deviation of ``values``; None for one seed.
-        low: Lower end of Student's 95 % interval of the mean, cut at 0; None for one seed.
-        high: Upper end of the interval, cut at 1; None for one seed.
+        low: Lower end of the 95 % interval of the mean, cut at 0; None where there is none.
+        high: Upper end of the interval, cut at 1; None likewise.
+        images: Number of test images whose sampling the interval accounts for; None where it is over seeds only.
+        answers: Which test images each run is right about; empty in what was read from result.json.
     """
 
     values: tuple[float, ...]
@@ -123,15 +136,26 @@ class SeedScores:
     std: float | None
     low: float | None
     high: float | None
+    images: int | None = None
+    answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers], compared: int) -> SeedScores:
+        """Return the scores of runs, with an interval that holds together with those of all ``compared`` settings."""
+        measured = Measurements.of(seeds, values, answers)
+        found = mean_and_interval(measured, compared, is_rate=True)
+        return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found._asdict())
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the scores as plain values."""
-        return {**asdict(self), "values": list(self.values)}
+        """Return the scores as plain values, without the single answers."""
+        plain = {**asdict(self), "values": list(self.values)}
+        del plain["answers"]
+        return plain
 
 
 @dataclass(frozen=True)
-class WinnerTest:
-    """The event in a sweep's log that says that the test set was read.
+class SettingsTest:
+    """The event in a sweep's log that holds the test scores of some settings.
 
     Attributes:
         trial: Source of the settings that were tested.
@@ -144,15 +168,29 @@ class WinnerTest:
     scores: dict[str, SeedScores]
 
     @classmethod
-    def newest(cls, log: SweepLog) -> WinnerTest | None:
-        """Return the newest such event; None when the test set has not been read.
+    def known(cls, log: SweepLog, entry: ConfirmedSettings, compared: int) -> dict[str, SeedScores] | None:
+        """Return the test scores of the runs behind ``entry``; None when they have not been tested.
+
+        Args:
+            log: The sweep's log.
+            entry: The settings.
+            compared: Number of settings that the sweep compared; the intervals depend on it.
 
         Raises:
-            RunError: The event is not what this class writes.
+            RunError: An event is not what this class writes.
         """
-        event = log.last_event("tested")
-        if event is None:
-            return None
+        for event in reversed(log.events):
+            if event["event"] == "tested":
+                found = cls._read(event, log)
+                if (found.trial, found.seeds) == (entry.source, entry.seeds):
+                    return {
+                        name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
+                        for name, score in found.scores.items()
+                    }
+        return None
+
+    @classmethod
+    def _read(cls, event: Mapping[str, Any], log: SweepLog) -> SettingsTest:
         try:
             return typed(event, cls)
         except ValueError as error:
@@ -162,8 +200,47 @@ class WinnerTest:
 
     def write(self, log: SweepLog) -> None:
         """Append the event to the sweep's log."""
-        scores = {name: score.to_mapping() for name, score in self.scores.items()}
+        scores = {
+            name: score.to_mapping() | {"answers": [each.to_mapping() for each in score.answers]}
+            for name, score in self.scores.items()
+        }
         log.append("tested", trial=self.trial, seeds=list(self.seeds), scores=scores)
+
+
+def readings_of_test_set(log: SweepLog) -> list[list[str]]:
+    """Return the runs of each time that a sweep read the test set, oldest first.
+
+    A log of an older version says so only after the reading, and without the event ``test_read``.
+    """
+    readings: list[list[str]] = []
+    listed: set[str] = set()
+    for event in log.events:
+        if event["event"] == "test_read":
+            readings.append([str(name) for name in event.get("runs", [])])
+            listed.update(readings[-1])
+        elif event["event"] == "tested":
+            runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in event.get("seeds", [])]
+            readings += [runs] if listed.isdisjoint(runs) else []
+    return readings
+
+
+def gain_on_test_set(
+    winner: ConfirmedSettings,
+    scores: Mapping[str, SeedScores],
+    start: ConfirmedSettings,
+    scores_of_start: Mapping[str, SeedScores],
+    compared: int,
+) -> dict[str, Difference]:
+    """Return how much better the winner is than the starting settings on the test set, by probe."""
+
+    def measured(entry: ConfirmedSettings, score: SeedScores) -> Measurements:
+        return Measurements.of(entry.seeds, score.values, score.answers)
+
+    return {
+        name: difference(measured(winner, score), measured(start, scores_of_start[name]), compared)
+        for name, score in scores.items()
+        if name in scores_of_start
+    }
 
 
 @dataclass(frozen=True)
@@ -210,6 +287,10 @@ class SweepResult:
         winner: The best confirmed settings; where nothing was confirmed, the best trial of the search.
         candidates: All confirmed settings, best first.
         test: Test scores of the winner by probe; None when the test set was not read.
+        gain: How much better the winner is than the starting settings; None where these were not confirmed or won.
+        test_of_start: Test scores of the starting settings by probe; None when they were not tested.
+        test_gain: How much better the winner is on the test set, by probe; None likewise.
+        test_readings: How often the test set has been read.
         saved: What early stopping saved.
         seconds: Training time of all trials, confirming runs included.
         finished: When the sweep finished, UTC, as ISO 8601.
@@ -226,6 +307,10 @@ class SweepResult:
     saved: StoppingSavings
     seconds: float
     finished: str
+    gain: Difference | None = None
+    test_of_start: dict[str, SeedScores] | None = None
+    test_gain: dict[str, Difference] | None = None
+    test_readings: int | None = None
 
     def __getitem__(self, key: str) -> Any:
         """Return the entry ``key`` of result.json as plain values."""
@@ -242,7 +327,11 @@ class SweepResult:
             "trials": self.trials,
             "winner": self.winner.to_mapping(),
             "candidates": [entry.to_mapping() for entry in self.candidates],
-            "test": None if self.test is None else {name: score.to_mapping() for name, score in self.test.items()},
+            "test": _plain(self.test),
+            "gain": self.gain and asdict(self.gain),
+            "test_of_start": _plain(self.test_of_start),
+            "test_gain": self.test_gain and {name: asdict(gap) for name, gap in self.test_gain.items()},
+            "test_readings": self.test_readings,
             "saved": asdict(self.saved),
             "seconds": self.seconds,
             "finished": self.finished,
@@ -291,6 +380,10 @@ class SweepResult:
         except ValueError as error:
             raise _not_a_result(where or str(path), error) from error
         return cls.of_mapping(content, where or str(path))
+
+
+def _plain(scores: Mapping[str, SeedScores] | None) -> dict[str, Any] | None:
+    return None if scores is None else {name: score.to_mapping() for name, score in scores.items()}
 
 
 def _by_field(entry: object) -> object:

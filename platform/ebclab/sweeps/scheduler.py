@@ -29,6 +29,7 @@ class Turn:
         settings: Searched settings by dotted key.
         seed: Seed of the run.
         epochs: Budget of the run.
+        confirms: The run confirms settings; the search has ended.
     """
 
     trial: str
@@ -36,6 +37,7 @@ class Turn:
     settings: dict[str, Any]
     seed: int
     epochs: int
+    confirms: bool = False
 
 
 class Proposals(Protocol):
@@ -113,7 +115,8 @@ class SweepScheduler:
         self.active.add(trial.id)
         self._seconds_before[trial.id] = trial.seconds
         self._log.append("running", trial=trial.id)
-        return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs)
+        confirms = trial.kind == "confirm"
+        return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs, confirms)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
         """Write down a measurement and return whether the trial's turn ends here.
@@ -137,14 +140,26 @@ class SweepScheduler:
             return True
         return self._is_population and self._population_turn(trial)
 
-    def on_outcome(self, trial_id: str, state: str, reason: str, seconds: float) -> None:
-        """Write down how a turn ended: finished, diverged, failed or interrupted; "refused" ends the whole sweep."""
+    def on_outcome(
+        self, trial_id: str, state: str, reason: str, seconds: float, answers: dict[str, Any] | None = None
+    ) -> None:
+        """Write down how a turn ended.
+
+        Args:
+            trial_id: Id of the trial.
+            state: finished, diverged, failed or interrupted; "refused" ends the whole sweep.
+            reason: Why.
+            seconds: Training time of the turn.
+            answers: Which held-out images the finished run is right about, as plain values; kept of confirming trials.
+        """
         if state == "refused":
             self.refusal = reason
             self.stop.set()
             self._log.append("waiting", trial=trial_id)
         elif not self._log.trials[trial_id].is_over:
             total = round(self._seconds_before[trial_id] + seconds, 3)
+            if answers is not None and self._log.trials[trial_id].kind == "confirm":
+                self._log.append("answered", trial=trial_id, **answers)
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=total)
 
     def on_death(self, trial_id: str, reason: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ebclab.evaluation.answers import Answers
+
 Kind = Literal["search", "confirm"]
 Search = Literal["tpe", "random", "grid"]
 """How the trials of a search are proposed."""
@@ -46,6 +48,7 @@ class Trial:
         generation: How often the trial copied another trial's weights (population based training).
         exchanged: Epoch of the newest decision whose weights the trial goes on with; 0 before the first.
         seconds: Training time so far.
+        answers: Which held-out images a confirming trial is right about; None where nobody wrote it down.
     """
 
     id: str
@@ -61,6 +64,7 @@ class Trial:
     generation: int = 0
     exchanged: int = 0
     seconds: float = 0.0
+    answers: Answers | None = None
 
     @property
     def is_over(self) -> bool:

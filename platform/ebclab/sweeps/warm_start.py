@@ -14,7 +14,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.check import own_settings
 from energy_contrast.method import Method
 
-_MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.holdout_rate")
+_MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.holdout_rate", "data.confirm_rate")
 
 
 def earlier_results(

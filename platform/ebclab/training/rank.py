@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
 from ebclab.errors import DivergedError, InterruptedRunError
-from ebclab.evaluation.monitor import holdout_scores
+from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.formatting import size
 from ebclab.optimization.schedules import extensions
@@ -152,15 +152,13 @@ def _show_memory(prepared: Prepared, display: Display) -> None:
         display.note(f"the method keeps {size(needed)} of images on each worker")
 
 
-def _monitor(
-    config: ExperimentConfig, prepared: Prepared, device: torch.device
-) -> Callable[[], dict[str, float]] | None:
+def _monitor(config: ExperimentConfig, prepared: Prepared, device: torch.device) -> Callable[[], HoldoutScores] | None:
     """Return a function that scores the encoder on held-out images; None without such images or their labels."""
     needs_labels = config.evaluation.objective in NEED_LABELS
     if len(prepared.holdout) == 0 or (needs_labels and bool((prepared.bank.labels < 0).any())):
         return None
 
-    def score() -> dict[str, float]:
+    def score() -> HoldoutScores:
         return holdout_scores(
             prepared.training.method.encoder,
             prepared.bank,

@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
+from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import FileRequest, Stop
@@ -33,7 +34,7 @@ class Recorder:
         config: Settings of the run.
         training: What is being trained; read when a checkpoint is due.
         facts: What every checkpoint says about the model: input size, normalisation, data.
-        score: Returns the scores of the encoder on held-out images, by name; None when the run has no such scores.
+        score: Returns the scores of the encoder on held-out images; None when the run has no such scores.
         display: Shows progress to the user.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
@@ -53,7 +54,7 @@ class Recorder:
     config: ExperimentConfig
     training: Training
     facts: dict[str, Any]
-    score: Callable[[], dict[str, float]] | None
+    score: Callable[[], HoldoutScores] | None
     display: Display
     stop: Stop
     writer: SummaryWriter
@@ -110,8 +111,12 @@ class Recorder:
         every = self.config.evaluation.knn_every
         scored = self.score is not None and every and (final or epochs_done % every == 0)
         kinds: list[checkpoint.Kind] = []
-        if self.score is not None and scored and self._record_scores(step, epochs_done, self.score()):
-            kinds.append("best")
+        if self.score is not None and scored:
+            measured = self.score()
+            if final and measured.answers is not None:
+                self.run.write_answers(measured.answers)
+            if self._record_scores(step, epochs_done, measured.by_name):
+                kinds.append("best")
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
             kinds.append("kept")

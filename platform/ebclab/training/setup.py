@@ -41,7 +41,7 @@ class Prepared:
         training: The loop's state.
         draw: Draws views of training images, for ``Method.start``.
         bank: Training images that held-out ones are scored against: all of them, or a part of a stream.
-        holdout: Images held out for selection; may be empty.
+        holdout: Images that the run is scored on, those of ``evaluation.scored_on``; may be empty.
         preprocessing: What the encoder expects of images without augmentation.
         facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
         digest: Digest of the images, which the settings of the run keep as ``data.digest``.
@@ -102,9 +102,10 @@ def prepare(
         rank=ranks.rank,
         world_size=ranks.world_size,
     )
-    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(split.holdout))
+    scored = split.scored(config.evaluation.scored_on)
+    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored))
     training = build_training(config, method, data, device, ranks)
-    return Prepared(training, data.draw, split.train, split.holdout, preprocessing, facts, split.content)
+    return Prepared(training, data.draw, split.train, scored, preprocessing, facts, split.content)
 
 
 def load_images(config: ExperimentConfig, images: Images | None = None) -> Split:
@@ -117,7 +118,10 @@ def load_images(config: ExperimentConfig, images: Images | None = None) -> Split
         whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
     else:
         whole = own_images(images)
-    return split_images(whole, train_limit=config.data.train_limit, holdout_rate=config.data.holdout_rate)
+    data = config.data
+    return split_images(
+        whole, train_limit=data.train_limit, holdout_rate=data.holdout_rate, confirm_rate=data.confirm_rate
+    )
 
 
 def describe_data(

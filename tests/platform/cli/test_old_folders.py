@@ -6,6 +6,7 @@ What is expected was written by that version: tests/folders/made_by_0.1/README.m
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -43,6 +44,14 @@ def _a_copy(tmp_path: Path) -> None:
 
 def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _without(value: Any, *names: str) -> Any:
+    """Return plain values without intervals, which have another meaning now, and without the entries ``names``."""
+    left_out = {"low", "high", "images", *names}
+    if isinstance(value, dict):
+        return {name: _without(entry, *names) for name, entry in value.items() if name not in left_out}
+    return [_without(entry, *names) for entry in value] if isinstance(value, list) else value
 
 
 def _same_encoder(made: Path, expected: Path) -> None:
@@ -134,15 +143,25 @@ def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> Non
     conclude(folder, plan, log, METHODS, SilentSweepDisplay())
     now = _json(folder.result)
     assert now["finished"] > before["finished"]
-    assert now == with_checksum(before | {"path": str(folder.path), "finished": now["finished"]})
+    assert now == with_checksum({name: value for name, value in now.items() if name != "digest"})
+    # Intervals hold together for both sets of settings now; there are no answers, so they are over seeds only.
+    half = math.tan(math.pi / 2 * (1 - 0.05 / 2)) * abs(0.2857142857142857 - 0.22857142857142856) / 2
+    assert (now["winner"]["low"], now["winner"]["high"]) == (0.0, pytest.approx(0.2571428571428571 + half))
+    assert now["winner"]["images"] is None
+    assert (now["test_of_start"], now["test_readings"]) == (None, 1)  # the weights of the start are gone
+    new = ("gain", "test_of_start", "test_gain", "test_readings", "digest")
+    assert _without(now, *new) == _without(before | {"path": str(folder.path), "finished": now["finished"]}, *new)
     assert parse_experiment(load_yaml_file(folder.best)) == best
 
 
 def test_an_old_sweep_is_exported_as_it_was(ebclab: Ebclab) -> None:
     outcome = ebclab("export", "sweeps/sweep", "--to", "winners")
     assert outcome.code == 0, outcome.err
-    for name in ("leaderboard.json", "leaderboard.csv"):
-        assert Path("winners", name).read_text() == (EXPECTED / "sweep" / name).read_text()
+    name = "leaderboard.csv"
+    assert Path("winners", name).read_text() == (EXPECTED / "sweep" / name).read_text()
+    now, then = (_json(folder / "leaderboard.json") for folder in (Path("winners"), EXPECTED / "sweep"))
+    assert all(place["images"] is None for place in now["places"])
+    assert _without(now) == _without(then)
     _same_encoder(Path("winners/1-0001"), EXPECTED / "sweep" / "1-0001")
 
 
@@ -152,5 +171,15 @@ def test_the_report_of_an_old_sweep_says_what_it_said(ebclab: Ebclab) -> None:
     os.utime("sweeps/sweep/trials.jsonl", (read_at.timestamp(), read_at.timestamp()))
     outcome = ebclab("report", "sweeps/sweep", "--to", "report.html")
     assert outcome.code == 0, outcome.err
-    assert json.loads(Path("report.json").read_text()) == json.loads(expected)
+    (now,), (then,) = json.loads(Path("report.json").read_text()), json.loads(expected)
+    assert now["answer"].startswith("Winner: trial 0001, 25.7% over 2 seeds (95 %: 0.0% to 98.4%). Within noise of")
+    assert "with other seeds; other images may move it as much" in now["measured"]["Intervals"]
+    for said in now["measured"]["Test set"], now["measured"]["Confirmation"]:
+        assert said.startswith(("read once", "scored on the same held-out images"))
+    gap = now["confirmed"][1]["below_winner"]
+    assert gap["is_noise"] is True
+    assert gap["mean"] == then["confirmed"][1]["below_winner"]["mean"]
+    assert gap["low"] < 0 < gap["high"]
+    reworded = ("answer", "measured", "below_winner", "test_of_start", "test_gain", "test_readings")
+    assert _without(now, *reworded) == _without(then, *reworded)
     assert Path("report.csv").read_text() == (EXPECTED / "report.csv").read_text()

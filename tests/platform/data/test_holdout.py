@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ebclab.data.holdout import data_digest, limit, split_holdout
+from ebclab.data.holdout import data_digest, limit, split_holdout, split_images
 from ebclab.data.image_set import ImageSet
 
 
@@ -94,3 +94,23 @@ def test_the_digest_is_that_of_the_pixels_and_the_keys_behind_them() -> None:
     keys = [3, 250, 7]
     expected = hashlib.sha256(bytes(keys) + struct.pack("<3q", *keys)).hexdigest()
     assert data_digest(keyed(torch.tensor(keys))) == expected[:16]
+
+
+def test_images_to_confirm_with_are_taken_first_by_a_hash_of_their_own() -> None:
+    """Of 20,000 keys a tenth each, independently: 2,000, and a tenth of the other 18,000; 5 standard deviations."""
+    whole = keyed(torch.arange(20_000))
+    split = split_images(whole, train_limit=0, holdout_rate=0.1, confirm_rate=0.1)
+    assert split.confirm is not None
+    parts = [chosen(part) for part in (split.train, split.holdout, split.confirm)]
+    assert [len(part) for part in parts] == [
+        pytest.approx(16_200, abs=5 * 55),
+        pytest.approx(1_800, abs=5 * 41),
+        pytest.approx(2_000, abs=5 * 42.4),
+    ]
+    assert set().union(*parts) == set(range(20_000))
+    assert sum(map(len, parts)) == 20_000  # no image is in two of them
+    without = split_images(whole, train_limit=0, holdout_rate=0.1)
+    assert without.confirm is None
+    assert parts[1] == chosen(without.holdout) - parts[2]  # who is held out does not depend on it
+    assert split.scored("holdout") is split.holdout
+    assert split.scored("confirm") is split.confirm

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,12 +13,18 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from ebclab.errors import ConfigError, DataError
-from ebclab.evaluation.linear import linear_accuracies, rate_at, standardise, train_layers
+from ebclab.evaluation.linear import linear_answers, rate_at, standardise, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol
 
 EPOCH_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if isinstance(protocol, EpochProtocol)]
 SHORT = EpochProtocol("short", "", "", "", "sgd", learning_rate=0.5, batch_size=32, epochs=3, schedule="cosine")
+
+
+def linear_accuracies(*data: Any, **options: Any) -> list[float]:
+    """Return the share of right answers, one a seed."""
+    accuracies: list[float] = linear_answers(*data, **options).double().mean(dim=1).tolist()
+    return accuracies
 
 
 def blobs(spread: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -17,6 +17,7 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
+from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.monitor import holdout_scores
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))
@@ -25,7 +26,7 @@ VIEWS = ViewsConfig(recipe="none", crop_scale_min=0.5)
 
 
 def holdout_knn(encoder: nn.Module, train: ImageSet, holdout: ImageSet, config: EvaluationConfig) -> float:
-    return holdout_scores(encoder, train, holdout, PLAIN, config, VIEWS, device="cpu")["holdout_knn"]
+    return holdout_scores(encoder, train, holdout, PLAIN, config, VIEWS, device="cpu").by_name["holdout_knn"]
 
 
 OBJECTIVES = get_args(get_type_hints(EvaluationConfig)["objective"])
@@ -83,7 +84,7 @@ def test_missing_labels_and_too_few_images_are_one_sentence(parts: tuple[ImageSe
 def test_the_linear_objective_is_scikit_learns_logistic_regression(parts: tuple[ImageSet, ImageSet]) -> None:
     train, holdout = parts
     config = replace(CONFIG, objective="holdout_linear", linear_l2=1e-2, knn_bank_limit=0)
-    scores = holdout_scores(nn.Flatten(), train, holdout, PLAIN, config, VIEWS, device="cpu")
+    scores = holdout_scores(nn.Flatten(), train, holdout, PLAIN, config, VIEWS, device="cpu").by_name
     x, held = (part.images.flatten(1).double().numpy() for part in (train, holdout))
     scaler = StandardScaler().fit(x)
     model = LogisticRegression(C=1 / (1400 * 1e-2), tol=1e-6, max_iter=1000)
@@ -97,7 +98,7 @@ def test_the_effective_rank_is_that_of_the_held_out_embeddings_and_needs_no_labe
 ) -> None:
     unlabelled = [replace(part, labels=torch.full_like(part.labels, -1)) for part in parts]
     config = replace(CONFIG, objective="effective_rank")
-    scores = holdout_scores(nn.Flatten(), *unlabelled, PLAIN, config, VIEWS, device="cpu")
+    scores = holdout_scores(nn.Flatten(), *unlabelled, PLAIN, config, VIEWS, device="cpu").by_name
     sigma = np.linalg.svd(unlabelled[1].images.flatten(1).double().numpy() / 255, compute_uv=False)
     share = sigma[sigma > 1e-9] / sigma.sum()
     assert scores == {"effective_rank": pytest.approx(np.exp(-(share * np.log(share)).sum()), rel=1e-4)}
@@ -109,7 +110,7 @@ def test_alignment_and_uniformity_are_better_where_views_agree_and_images_do_not
     config = replace(CONFIG, objective="alignment_uniformity")
 
     def measure(encoder: nn.Module, views: ViewsConfig) -> float:
-        return holdout_scores(encoder, *parts, PLAIN, config, views, device="cpu")["alignment_uniformity"]
+        return holdout_scores(encoder, *parts, PLAIN, config, views, device="cpu").by_name["alignment_uniformity"]
 
     class Constant(nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -123,3 +124,18 @@ def test_alignment_and_uniformity_are_better_where_views_agree_and_images_do_not
     assert measure(nn.Flatten(), still) == pytest.approx(expected, rel=1e-4)
     assert measure(nn.Flatten(), VIEWS) < expected
     assert measure(nn.Flatten(), VIEWS) == measure(nn.Flatten(), VIEWS)
+
+
+def test_the_answers_behind_the_objective_are_those_of_the_probe(parts: tuple[ImageSet, ImageSet]) -> None:
+    train, holdout = parts
+    measured = holdout_scores(nn.Flatten(), train, holdout, PLAIN, CONFIG, VIEWS, device="cpu")
+    model = KNeighborsClassifier(1, metric="cosine").fit(train.images.flatten(1).numpy(), train.labels.numpy())
+    expected = model.predict(holdout.images.flatten(1).numpy()) == holdout.labels.numpy()
+    assert measured.answers is not None
+    found = table_of([measured.answers])[0]
+    assert found.mean() == pytest.approx(measured.by_name["holdout_knn"], abs=1e-12)
+    assert np.abs(found - expected).sum() <= 2  # two bank images may be equally near but for rounding
+    ranked = holdout_scores(
+        nn.Flatten(), train, holdout, PLAIN, replace(CONFIG, objective="effective_rank"), VIEWS, device="cpu"
+    )
+    assert ranked.answers is None  # a rank has no value for a single image

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ebclab.config import compose
+from ebclab.evaluation.answers import Answers
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
@@ -52,10 +53,12 @@ class Folder:
         } | more.pop("point", {})
         self._trial(f"{number:04d}", "search", number, point, 0, values, state, reason, **more)
 
-    def confirm(self, source: str, seed: int, value: float) -> None:
-        """Write a finished confirming run."""
+    def confirm(self, source: str, seed: int, value: float, answers: Answers | None = None) -> None:
+        """Write a finished confirming run, and which images it is right about where that is known."""
         settings = self.log.trials[source].settings if source != "baseline" else START
         self._trial(f"confirm-{source}-seed{seed}", "confirm", 0, settings, seed, [value] * 4, "finished", "")
+        if answers is not None:
+            self.log.append("answered", trial=f"confirm-{source}-seed{seed}", **answers.to_mapping())
 
     def _trial(
         self,

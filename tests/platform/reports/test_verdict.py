@@ -1,50 +1,177 @@
-"""Winner, intervals and noise against scipy and closed forms."""
+"""What the page says of the winner: how sure it is, against whom, on which images, and what few seeds cannot tell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from scipy import stats
 
+from ebclab.evaluation.answers import Answers, table_of
+from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+from ebclab.reports.output import write_report
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import lead, section
-from ebclab.reports.verdict import difference
+from ebclab.reports.sections import lead, points_interval, section
 from ebclab.sweeps.proposals import confirmed_settings
+from ebclab.sweeps.results import SeedScores, SettingsTest
+
+Folders = Callable[..., Any]
 
 
-def test_the_difference_has_the_interval_of_welchs_test_in_scipy() -> None:
-    one, other = [0.71, 0.74, 0.73, 0.78], [0.70, 0.71, 0.66]
-    expected = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-    found = difference(one, other)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert found.mean == pytest.approx(0.74 - 0.69)
+def page_of(folder: Any) -> str:
+    """Return the text of the page about a sweep, its plots left out."""
+    page, _ = write_report([folder.path], folder.path / "page.html")
+    return " ".join(Path(page).read_text().rpartition("<main>")[2].split())
 
 
-def test_one_seed_has_no_interval_and_equal_values_have_one_of_no_width() -> None:
-    assert difference([0.7], [0.6, 0.5]).is_noise is None
-    assert difference([0.7, 0.7], [0.6, 0.6]).is_noise is False
-    assert difference([0.7, 0.7], [0.7, 0.7]).is_noise is True
+def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sweep_folder: Folders) -> None:
+    """Without answers: paired differences over three seeds, one of three differences each, in points.
 
-
-def test_the_winner_is_named_with_what_is_within_noise_of_it_and_beats_the_start(
-    sweep_folder: Callable[..., Any],
-) -> None:
+    Against 0006: 1, 0, 1; against the start: 10, 11, 12, so 11 -+ t_2 / sqrt(3), far beyond 0 but for t_2 = 7.65.
+    """
     folder = sweep_folder()
     folder.fill()
     record = read_sweep(folder.path)
     assert [entry.source for entry in confirmed_settings(record.plan, record.log)] == ["0007", "0006", "baseline"]
     part = section(record, price=None)
     assert part.start == 2
-    # Standard errors 0.02/sqrt(3) and 0.01/sqrt(3), 2.94 degrees of freedom: half width 3.22 * 0.0129.
-    assert lead(part) == (
-        "Winner: trial 0007, 62.0% over 3 seeds (95 %: 57.0% to 67.0%). Within noise of trial 0006. "
-        "Better than the starting settings by +11.0 points (95 %: +6.8 to +15.2)."
+    half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
+    assert lead(part).startswith(
+        f"Winner: trial 0007, 62.0% over 3 seeds (95 %: {62 - 2 * half:.1f}% to {62 + 2 * half:.1f}%). "
+        f"Within noise of trial 0006. "
+        f"Better than the starting settings by +11.0 points (95 %: +{11 - half:.1f} to +{11 + half:.1f}). "
+        "3 seeds are few: were one setting ahead at every one of them, that would happen by chance in 25% of such "
     )
 
 
-def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder: Callable[..., Any]) -> None:
+def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder: Folders) -> None:
     folder = sweep_folder()
     folder.search(0, [0.4, 0.5, 0.5, 0.5])
     assert "Best trial so far: 0000 with 50.0%. One seed, not confirmed" in lead(section(read_sweep(folder.path), None))
+
+
+def confirm_all(folder: Any, wrong: dict[str, list[list[int]]], num_images: int = 141) -> dict[str, list[Answers]]:
+    """Write confirming runs that are wrong about the given images, seed by seed; return their answers by source."""
+    given: dict[str, list[Answers]] = {}
+    for source, by_seed in wrong.items():
+        for seed, images in enumerate(by_seed, start=1):
+            right = torch.ones(1, num_images, dtype=torch.bool)
+            right[0, images] = False
+            answers = Answers.of(right, torch.arange(num_images))
+            given.setdefault(source, []).append(answers)
+            folder.confirm(source, seed, right.double().mean().item(), answers)
+    return given
+
+
+def test_two_seeds_that_tie_are_neither_certain_nor_an_interval_without_width(sweep_folder: Folders) -> None:
+    """134 of 141 right at both seeds against 133: 95.0 % and 94.3 %, once called +0.7 (+0.7 to +0.7), beyond noise."""
+    folder = sweep_folder(top=1, seeds=2)
+    folder.search(0, [0.5, 0.6, 0.7, 0.8])
+    wrong = {"0000": [list(range(7))] * 2, "baseline": [list(range(3, 11))] * 2}
+    given = confirm_all(folder, wrong)
+    part = section(read_sweep(folder.path), price=None)
+    tables = [table_of(given[source]) for source in ("0000", "baseline")]
+    low, high = mean_interval(tables[0], 0.05 / 2)
+    assert (part.confirmed[0].low, part.confirmed[0].high) == pytest.approx((low, high))
+    gap = part.differences[1]
+    assert gap is not None
+    assert (gap.low, gap.high) == pytest.approx(difference_interval(*tables, 0.05))
+    words = lead(part)
+    assert f"95.0% over 2 seeds (95 %: {low:.1%} to {high:.1%})" in words
+    assert "is within noise" in words
+    assert "2 seeds are few" in words
+    page = page_of(folder)
+    assert "beyond noise" not in page
+    assert "+0.7 to +0.7" not in page
+    assert "95.0% to 95.0%" not in page
+    assert "other images in place of these 141" in page
+
+
+def test_a_sweep_without_answers_says_that_its_intervals_are_over_seeds_only_and_has_none_for_a_tie(
+    sweep_folder: Folders,
+) -> None:
+    folder = sweep_folder(top=1, seeds=2)
+    folder.search(0, [0.5, 0.6, 0.7, 0.8])
+    for seed in (1, 2):
+        folder.confirm("0000", seed, 0.95)
+        folder.confirm("baseline", seed, 0.943)
+    part = section(read_sweep(folder.path), price=None)
+    assert part.confirmed[0].low is None
+    assert "It is +0.7 points better than the starting settings; the same at every seed: no interval." in lead(part)
+    page = page_of(folder)
+    assert "beyond noise" not in page
+    assert "none: all seeds the same" in page
+    assert "with other seeds; other images may move it as much, and that is not in it" in page
+
+
+def test_the_page_says_that_the_winner_was_chosen_and_on_which_images(sweep_folder: Folders) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    page = page_of(folder)
+    assert "chosen as the best of 3; so that its luck is not taken for a gain, the intervals are wide enough" in page
+    assert "scored on the same held-out images as the search" in page
+    apart = sweep_folder("apart", confirm_split=True)
+    apart.fill()
+    page = page_of(apart)
+    assert "scored on another 10% of the training images" in page
+    assert "which no trial was trained on and no search saw" in page
+
+
+def test_with_five_seeds_nothing_is_said_of_few(sweep_folder: Folders) -> None:
+    folder = sweep_folder(top=1, seeds=5, baseline=False)
+    folder.search(0, [0.5, 0.6, 0.7, 0.8])
+    for seed in range(1, 6):
+        folder.confirm("0000", seed, 0.9 + 0.01 * seed)
+    assert "seeds are few" not in page_of(folder)
+
+
+def with_test_scores(folder: Any, *readings: list[str]) -> None:
+    """Write readings of the test set into a sweep's log, and scores of winner and start."""
+    for runs in readings:
+        folder.log.append("test_read", runs=runs)
+    draw = torch.Generator().manual_seed(1)
+    for source, share in (("0007", 0.9), ("baseline", 0.6)):
+        right = torch.rand(3, 355, generator=draw) < share
+        answers = [Answers.of(row[None], torch.arange(355)) for row in right]
+        scores = SeedScores.of((1, 2, 3), right.double().mean(dim=1).tolist(), answers, 3)
+        SettingsTest(source, (1, 2, 3), {"knn": scores}).write(folder.log)
+
+
+def test_the_gain_on_the_test_set_is_on_the_page_with_its_interval(sweep_folder: Folders) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    with_test_scores(folder, ["confirm-0007-seed1", "confirm-baseline-seed1"])
+    part = section(read_sweep(folder.path), price=None)
+    assert part.test is not None
+    assert part.test_of_start is not None
+    tables = [table_of(scores["knn"].answers) for scores in (part.test, part.test_of_start)]
+    gap = part.test_gain["knn"]
+    assert (gap.low, gap.high) == pytest.approx(difference_interval(*tables, 0.05 / 3))
+    assert gap.images == 355
+    page = page_of(folder)
+    assert f"+{100 * gap.mean:.1f} ({100 * (gap.low or 0):+.1f} to {100 * (gap.high or 0):+.1f})" in page
+    assert "read once, after the choice, for trial 0007 (seed 1) and the starting settings (seed 1); nothing" in page
+
+
+def test_every_reading_of_the_test_set_is_counted_on_the_page(sweep_folder: Folders) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    assert "Test set</dt><dd>not read" in page_of(folder)
+    again = ["confirm-0007-seed1", "confirm-0007-seed2", "confirm-baseline-seed1"]
+    with_test_scores(folder, ["confirm-0007-seed1"], again)
+    page = page_of(folder)
+    assert (
+        "read 2 times, because the sweep was resumed: 1. for trial 0007 (seed 1); 2. for trial 0007 (seed 1, 2)" in page
+    )
+    assert "read once" not in page
+
+
+def test_an_interval_of_points_has_the_digits_that_its_ends_need(sweep_folder: Folders) -> None:
+    folder = sweep_folder()
+    record = read_sweep(folder.path)
+    assert points_interval(record, 0.0068, 0.0072) == "+0.68 to +0.72"
+    assert points_interval(record, -0.01, 0.024) == "-1.0 to +2.4"
+    assert points_interval(record, -0.01, 0.024, -1) == "-2.4 to +1.0"

@@ -8,21 +8,30 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
 from ebclab.errors import StoreError, TrainingError
+from ebclab.evaluation.answers import Answers, share_right, table_of
+from ebclab.evaluation.intervals import make_score
+from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+from ebclab.runs.folder import RunFolder
 from ebclab.storage.checksum import with_checksum
+from ebclab.storage.typed_json import typed
 from ebclab.sweeps import conclude as conclusion
 from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.results import SweepResult
+from ebclab.sweeps.results import SweepResult, readings_of_test_set
+from ebclab.sweeps.space.check import own_settings
 from ebclab.training.display import SilentDisplay
 from energy_contrast.catalog import METHODS
 
@@ -124,6 +133,7 @@ def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
     assert result.test is None  # there are no run folders to test
     assert "no test score" in sweep.display.notes[-1]
     assert sweep.log.last_event("not_tested") is not None
+    assert result.test_readings == 0
 
 
 def test_a_store_that_is_away_when_the_test_set_is_read_ends_the_sweep_without_a_result(
@@ -132,6 +142,7 @@ def test_a_store_that_is_away_when_the_test_set_is_read_ends_the_sweep_without_a
     def away(*args: Any, **options: Any) -> None:
         raise StoreError("s3://runs/x: the store has not answered for 600 s")
 
+    FakeEvaluation(monkeypatch)
     monkeypatch.setattr(conclusion, "evaluate_run", away)
     sweep.confirm("0001", seed1=0.7)
     with pytest.raises(StoreError, match="has not answered"):
@@ -188,3 +199,84 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
         shutil.rmtree(run)
     assert sweep.conclude().test == test
     assert sum("reading the test set" in note for note in sweep.display.notes) == 2
+    (read,) = [event for event in sweep.log.events if event["event"] == "test_read"]
+    (tested,) = [event for event in sweep.log.events if event["event"] == "tested"]
+    assert read["runs"] == ["confirm-0001-seed1", "confirm-0001-seed2"]
+    assert sweep.log.events.index(read) < sweep.log.events.index(tested)
+    for name in ("knn", "linear"):  # both runs are one: they agree on every image, and the images alone set the width
+        right = table_of([typed(one, Answers) for one in tested["scores"][name]["answers"]])
+        assert right.mean(axis=1).tolist() == pytest.approx(list(test[name].values))
+        assert (test[name].low, test[name].high) == pytest.approx(mean_interval(right, 0.05))
+        assert test[name].images == right.shape[1]
+
+
+class FakeEvaluation:
+    """Stands in for the test set: each run answers ten images right but as many as its seed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[str] = []
+        monkeypatch.setattr(conclusion, "evaluate_run", self)
+        monkeypatch.setattr(RunFolder, "newest_checkpoint", lambda run: "there")
+
+    def __call__(self, run: Any, **options: Any) -> Any:
+        self.read.append(run.path.name)
+        wrong = int(run.path.name[-1]) + 3 * ("baseline" in run.path.name)
+        right = torch.arange(10)[None] >= wrong
+        score = make_score("knn", share_right(right), num_images=10, detail="")
+        return SimpleNamespace(rows={"simclr": {"knn": replace(score, answers=Answers.of(right, torch.arange(10)))}})
+
+
+def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeEvaluation(monkeypatch)
+    sweep.plan = replace(sweep.plan, top=2, seeds=2, baseline=True)
+    sweep.confirm("0001", seed1=0.9, seed2=0.8)
+    sweep.confirm("0002", seed1=0.8, seed2=0.8)
+    start = own_settings(sweep.plan.space, sweep.plan.config)
+    for seed, value in ((1, 0.7), (2, 0.7)):
+        sweep.add(f"confirm-baseline-seed{seed}", value, kind="confirm", seed=seed, settings=start)
+    result = sweep.conclude()
+    assert fake.read == [f"confirm-{source}-seed{seed}" for source in ("0001", "baseline") for seed in (1, 2)]
+    assert result.test is not None
+    assert result.test_of_start is not None
+    assert result.test_gain is not None
+    assert result.gain is not None
+    assert (result.test["knn"].mean, result.test_of_start["knn"].mean) == pytest.approx((0.85, 0.55))
+    table = np.zeros((2, 10))
+    for row, seed in zip(table, (1, 2), strict=True):  # right where the start is not: three images at each seed
+        row[seed : seed + 3] = 1.0
+    expected = difference_interval(table, np.zeros_like(table), 0.05 / 3)  # three settings, three differences
+    assert (result.test_gain["knn"].low, result.test_gain["knn"].high) == pytest.approx(expected)
+    assert result.gain.mean == pytest.approx(0.15)
+    assert result.test_readings == 1
+    assert SweepResult.read(sweep.folder.result) == result
+
+
+def test_a_grown_sweep_reads_the_test_set_again_and_counts_it(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeEvaluation(monkeypatch)
+    sweep.plan = replace(sweep.plan, top=1, seeds=2)
+    sweep.confirm("0001", seed1=0.9, seed2=0.8)
+    assert sweep.conclude().test_readings == 1
+    assert sweep.conclude().test_readings == 1  # nothing new: nothing is read
+    sweep.plan = replace(sweep.plan, seeds=3)
+    sweep.confirm("0001", seed3=0.7)
+    result = sweep.conclude()
+    assert result.test_readings == 2
+    assert readings_of_test_set(SweepLog(sweep.log.path)) == [
+        ["confirm-0001-seed1", "confirm-0001-seed2"],
+        ["confirm-0001-seed1", "confirm-0001-seed2", "confirm-0001-seed3"],
+    ]
+
+
+def test_a_reading_is_written_down_before_it_begins(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    FakeEvaluation(monkeypatch)
+    monkeypatch.setattr(conclusion, "evaluate_run", killed)
+    sweep.plan = replace(sweep.plan, top=1, seeds=1)
+    sweep.confirm("0001", seed1=0.9)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.conclude()
+    assert readings_of_test_set(SweepLog(sweep.log.path)) == [["confirm-0001-seed1"]]

@@ -208,3 +208,39 @@ def test_settings_that_contradict_each_other_make_no_trial(sweep_plan: Plans) ->
     config = sweep_plan("optimizer.warmup_epochs=3").config
     with pytest.raises(ConfigError, match=r"optimizer\.warmup_epochs: must not exceed training\.epochs"):
         trial_config(config, {}, seed=0, epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("trials", "top", "baseline", "epochs", "seeds"),
+    [
+        (16, 3, True, None, 3),  # 4 settings x 5 seeds x 6 epochs = 120, the search 96
+        (20, 3, True, None, 3),  # as much is not less
+        (21, 3, True, None, 5),
+        (21, 3, True, 4, 3),  # a shorter search: 84
+        (16, 3, False, None, 5),  # 90
+    ],
+)
+def test_five_seeds_where_they_cost_less_than_the_search(
+    sweep_plan: Callable[..., SweepPlan], trials: int, top: int, baseline: bool, epochs: int | None, seeds: int
+) -> None:
+    plan = sweep_plan(trials=trials, top=top, baseline=baseline, epochs=epochs)
+    assert plan.seeds == seeds
+    assert sweep_plan(trials=trials, top=top, seeds=2).seeds == 2
+
+
+def test_a_split_for_confirmation_is_as_large_as_the_held_out_one_unless_it_has_a_size(
+    sweep_plan: Callable[..., SweepPlan], tmp_path: Path
+) -> None:
+    assert sweep_plan().config.data.confirm_rate == 0.0
+    plan = sweep_plan("data.holdout_rate=0.25", confirm_split=True)
+    assert plan.config.data.confirm_rate == 0.25
+    assert sweep_plan("data.confirm_rate=0.05", confirm_split=True).config.data.confirm_rate == 0.05
+    write_plan(tmp_path / "sweep.yaml", plan)
+    assert read_plan(tmp_path / "sweep.yaml").config == plan.config
+    searching, confirming = (
+        trial_config(plan.config, {}, seed=1, epochs=6, confirms=confirms).evaluation.scored_on
+        for confirms in (False, True)
+    )
+    assert (searching, confirming) == ("holdout", "confirm")
+    plain = sweep_plan().config
+    assert trial_config(plain, {}, seed=1, epochs=6, confirms=True).evaluation.scored_on == "holdout"

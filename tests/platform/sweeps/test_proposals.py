@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy import stats
+import torch
 
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.seeds_and_images import mean_interval
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import (
     ConfirmProposals,
-    MeanInterval,
     SearchProposals,
     confirmed_settings,
-    mean_and_interval,
     ranked,
 )
 from ebclab.sweeps.results import BASELINE
@@ -42,6 +42,8 @@ def write(log: SweepLog, *trials: Trial) -> SweepLog:
         log.append("trial", trial=one.id, **facts)
         for epoch, point in one.curve.items():
             log.append("epoch", trial=one.id, epoch=epoch, objective=point.objective, seconds=1.0, metrics={})
+        if one.answers is not None:
+            log.append("answered", trial=one.id, **one.answers.to_mapping())
         if one.is_over:
             log.append("ended", trial=one.id, state=one.state, reason="", seconds=1.0)
     return log
@@ -169,7 +171,8 @@ def test_when_the_search_grows_confirmed_runs_keep_their_names_and_those_of_wors
     assert [one.id for one in done] == ["confirm-0002-seed1"]
     assert grown.left(done) == 1
     assert grown.propose(done).id == "confirm-0004-seed1"
-    assert grown.results(log) == {"0004": {}, "0002": {1: 0.8}}
+    found = {source: [one.seed for one in trials] for source, trials in grown.results(log).items()}
+    assert found == {"0004": [], "0002": [1]}
 
 
 def test_only_finished_confirming_runs_give_a_result(sweep_plan: Plans, log: SweepLog) -> None:
@@ -178,31 +181,24 @@ def test_only_finished_confirming_runs_give_a_result(sweep_plan: Plans, log: Swe
     states: list[State] = ["finished", "stopped", "failed"]
     runs = zip(proposed(proposals), states, strict=True)
     write(log, *(replace(one, state=state, curve={5: Epoch(0.9, 1.0), 6: Epoch(0.8, 2.0)}) for one, state in runs))
-    assert proposals.results(log) == {"0002": {1: 0.8}}
+    assert [one.seed for one in proposals.results(log)["0002"]] == [1]
     (confirmed,) = confirmed_settings(plan, log)
     assert (confirmed.source, confirmed.seeds, confirmed.values, confirmed.seeds_asked) == ("0002", (1,), (0.8,), 3)
     assert confirmed.settings == log.trials["0002"].settings
 
 
-@pytest.mark.parametrize("values", [[0.5, 0.6, 0.7], [0.91, 0.93, 0.92, 0.95, 0.9], [3.0, -4.0, 12.5]])
-def test_the_interval_is_students(values: list[float]) -> None:
-    found = mean_and_interval(values, is_rate=False)
-    mean, error = sum(values) / len(values), stats.sem(values)
-    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=error)
-    assert found.mean == pytest.approx(mean)
-    assert found.std == pytest.approx(error * math.sqrt(len(values)))
-    assert found.low == pytest.approx(low)
-    assert found.high == pytest.approx(high)
-
-
-def test_the_interval_of_two_values_is_12_706_times_half_their_distance() -> None:
-    found = mean_and_interval([0.2, 0.4], is_rate=False)  # std |a-b|/sqrt(2), over sqrt(2) again; t is tan(0.475 pi)
-    assert found.high == pytest.approx(0.3 + 0.1 * math.tan(0.475 * math.pi))
-    assert found.low == pytest.approx(0.3 - 0.1 * 12.7062, abs=1e-4)
-
-
-def test_the_interval_of_a_rate_ends_at_0_and_1_and_one_value_has_none() -> None:
-    found = mean_and_interval([0.2, 0.4], is_rate=True)
-    assert found == MeanInterval(pytest.approx(0.3), pytest.approx(math.sqrt(0.02)), 0.0, 1.0)
-    assert mean_and_interval([0.4], is_rate=True) == MeanInterval(0.4, None, None, None)
-    assert mean_and_interval([0.5, 0.5], is_rate=True).low == 0.5
+def test_confirmed_settings_have_the_intervals_of_all_that_were_compared(sweep_plan: Plans, log: SweepLog) -> None:
+    """Three sets of settings: each mean misses with a third of 5 %, over the seeds and the images of its answers."""
+    plan = sweep_plan(trials=4, top=2, seeds=2)
+    draw = torch.Generator().manual_seed(0)
+    tables: dict[str, list[torch.Tensor]] = {}
+    for one in proposed(ConfirmProposals(plan, log)):
+        right = torch.rand(1, 50, generator=draw) < 0.8
+        tables.setdefault(one.id.split("-")[1], []).append(right)
+        last = Epoch(right.double().mean().item(), 1.0)
+        answers = Answers.of(right, torch.arange(50))
+        write(log, replace(one, state="finished", curve={6: last}, answers=answers))
+    for entry in confirmed_settings(plan, log):
+        expected = mean_interval(torch.cat(tables[entry.source]).double().numpy(), 0.05 / 3)
+        assert (entry.low, entry.high) == pytest.approx(expected, abs=1e-12)
+        assert (entry.images, len(entry.answers)) == (50, 2)

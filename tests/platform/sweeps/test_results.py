@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
 from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import (
     BASELINE,
     ConfirmedSettings,
     SeedScores,
+    SettingsTest,
     StoppingSavings,
     SweepResult,
-    WinnerTest,
+    readings_of_test_set,
 )
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import Epoch, Trial
@@ -35,6 +38,7 @@ CONFIRMED: dict[str, Any] = {
     "std": 0.1,
     "low": 0.0,
     "high": 1.0,
+    "images": 141,
 }
 UNCONFIRMED: dict[str, Any] = {
     "trial": "0001",
@@ -43,7 +47,8 @@ UNCONFIRMED: dict[str, Any] = {
     "values": [0.9],
     "seeds_asked": 0,
 }
-SCORES: dict[str, Any] = {"values": [0.5], "mean": 0.5, "std": None, "low": None, "high": None}
+SCORES: dict[str, Any] = {"values": [0.5], "mean": 0.5, "std": None, "low": None, "high": None, "images": None}
+UNTESTED: dict[str, Any] = dict.fromkeys(("test", "gain", "test_of_start", "test_gain", "test_readings"))
 RESULT: dict[str, Any] = {
     "format": 1,
     "path": "/sweeps/mine",
@@ -54,13 +59,17 @@ RESULT: dict[str, Any] = {
     "winner": CONFIRMED,
     "candidates": [CONFIRMED],
     "test": {"knn": SCORES},
+    "gain": {"mean": 0.1, "low": -0.1, "high": 0.3, "images": 141, "open": ""},
+    "test_of_start": {"knn": SCORES},
+    "test_gain": {"knn": {"mean": 0.1, "low": None, "high": None, "images": None, "open": "one seed"}},
+    "test_readings": 1,
     "saved": {"trials": 1, "epochs": 5, "seconds": 5.0, "seconds_spent": 7.0},
     "seconds": 19.0,
     "finished": "2026-11-20T12:00:00+00:00",
 }
 
 
-@pytest.mark.parametrize("changes", [{}, {"winner": UNCONFIRMED, "candidates": [], "test": None}])
+@pytest.mark.parametrize("changes", [{}, {"winner": UNCONFIRMED, "candidates": [], **UNTESTED}])
 def test_a_result_is_the_same_mapping_before_and_after(changes: dict[str, Any]) -> None:
     content = RESULT | changes
     result = SweepResult.of_mapping(content, "result.json")
@@ -143,27 +152,61 @@ def test_settings_are_named_by_their_trial_and_as_the_start_where_they_are(
     assert named(BASELINE, start) == "the starting settings"
 
 
-def test_the_log_keeps_the_newest_test_of_a_winner(tmp_path: Path) -> None:
+def run_with(*seeds: int) -> ConfirmedSettings:
+    values = tuple(0.5 for _ in seeds)
+    return ConfirmedSettings(source="0002", settings={}, seeds=seeds, values=values, seeds_asked=2, mean=0.5)
+
+
+def test_the_log_keeps_the_test_scores_of_the_runs_that_read_it(tmp_path: Path) -> None:
     log = SweepLog(tmp_path / "trials.jsonl")
-    assert WinnerTest.newest(log) is None
+    assert SettingsTest.known(log, run_with(1), 3) is None
+    right = torch.tensor([[True, True, False, True]])
+    answers = [Answers.of(right, torch.arange(4)), Answers.of(~right, torch.arange(4))]
     for seeds in ((1,), (1, 2)):
-        WinnerTest("0002", seeds, {"knn": SeedScores(values=(0.5,), mean=0.5, std=None, low=None, high=None)}).write(
-            log
-        )
+        values = (0.75, 0.25)[: len(seeds)]
+        scores = SeedScores.of(seeds, values, answers[: len(seeds)], 3)
+        SettingsTest("0002", seeds, {"knn": scores}).write(log)
     event = json.loads(log.path.read_text().splitlines()[-1])
-    assert (event["event"], event["trial"], event["seeds"], event["scores"]) == (
-        "tested",
-        "0002",
-        [1, 2],
-        {"knn": SCORES},
-    )
+    assert (event["event"], event["trial"], event["seeds"]) == ("tested", "0002", [1, 2])
+    assert event["scores"]["knn"]["values"] == [0.75, 0.25]
     for known in (log, SweepLog(log.path)):
-        newest = WinnerTest.newest(known)
-        assert newest is not None
-        assert (newest.trial, newest.seeds, newest.scores["knn"].mean) == ("0002", (1, 2), 0.5)
+        of_one, of_two = (SettingsTest.known(known, run_with(*seeds), 3) for seeds in ((1,), (1, 2)))
+        assert of_one is not None
+        assert of_two is not None
+        assert (of_one["knn"].values, of_one["knn"].low) == ((0.75,), None)
+        assert (of_two["knn"].mean, of_two["knn"].images) == (0.5, 4)
+        assert of_two["knn"].answers == tuple(answers)
+        assert SettingsTest.known(known, run_with(1, 3), 3) is None
     log.append("tested", trial="0002")
     with pytest.raises(RunError, match=rf"{log.path}: its event `tested` cannot be read, got seeds: Field required"):
-        WinnerTest.newest(log)
+        SettingsTest.known(log, run_with(1), 3)
+
+
+def test_test_scores_that_an_older_version_wrote_have_an_interval_over_seeds_only(tmp_path: Path) -> None:
+    log = SweepLog(tmp_path / "trials.jsonl")
+    old = {"values": [0.4, 0.6], "mean": 0.5, "std": 0.1414, "low": 0.0, "high": 1.0}
+    log.append("tested", trial="0002", seeds=[1, 2], scores={"knn": old})
+    scores = SettingsTest.known(log, run_with(1, 2), 1)
+    assert scores is not None
+    assert (scores["knn"].images, scores["knn"].answers) == (None, ())
+    half = math.tan(0.475 * math.pi) * 0.1  # Student's with one degree of freedom; |a - b| / 2
+    assert (scores["knn"].low, scores["knn"].high) == (max(0.0, 0.5 - half), min(1.0, 0.5 + half))
+    assert readings_of_test_set(log) == [["confirm-0002-seed1", "confirm-0002-seed2"]]
+
+
+def test_every_reading_of_the_test_set_counts_also_one_that_a_kill_cut_short(tmp_path: Path) -> None:
+    log = SweepLog(tmp_path / "trials.jsonl")
+    assert readings_of_test_set(log) == []
+    log.append("test_read", runs=["confirm-0002-seed1"])  # killed here
+    log.append("test_read", runs=["confirm-0002-seed1"])
+    SettingsTest("0002", (1,), {}).write(log)
+    log.append("test_read", runs=["confirm-0001-seed1", "confirm-0001-seed2"])
+    SettingsTest("0001", (1, 2), {}).write(log)
+    assert readings_of_test_set(SweepLog(log.path)) == [
+        ["confirm-0002-seed1"],
+        ["confirm-0002-seed1"],
+        ["confirm-0001-seed1", "confirm-0001-seed2"],
+    ]
 
 
 def stopped_at(epochs_done: int, epochs: int, seconds: float, state: Any = "stopped") -> Trial:

@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from ebclab.config import compose
+from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
@@ -22,6 +25,7 @@ from energy_contrast.catalog import METHODS
 
 TINY = ["data.train_limit=72", "training.batch_size=32", "training.epochs=4", "encoder.width=4"]
 BEST = {"objective": "holdout_knn", "value": 0.75, "epoch": 2, "step": 4}
+ANSWERS = Answers.of(torch.tensor([[True, False, True]]), torch.tensor([3, 1, 2]))
 WRITER: Any = SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None)
 
 
@@ -38,7 +42,7 @@ def recorder(
         config=config,
         training=prepared.training,
         facts=prepared.facts,
-        score=lambda: {"holdout_knn": next(left)},
+        score=lambda: HoldoutScores({"holdout_knn": next(left)}, ANSWERS),
         display=SilentDisplay(),
         stop=StopFlag(),
         writer=WRITER,
@@ -87,3 +91,23 @@ def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:
         best.append(one.best["epoch"])
     assert best == [1, 2, 2, 2]
     assert one.last_scores == {"holdout_knn": 0.25}
+
+
+def test_the_last_epoch_writes_which_images_the_run_is_right_about_before_its_checkpoint(tmp_path: Path) -> None:
+    made = recorder(tmp_path, 0.5, 0.75)
+    made.on_epoch(2, 3)
+    assert made.run.read_answers() is None  # not the last epoch
+    seen: list[bool] = []
+    made.save = lambda *_, **__: seen.append(made.run.answers_path.exists())  # type: ignore[method-assign]
+    made.on_epoch(4, 4)
+    assert seen == [True]
+    assert made.run.read_answers() == ANSWERS
+
+
+def test_one_flipped_bit_in_the_answers_of_a_run_is_noticed(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.write_answers(ANSWERS)
+    text = run.answers_path.read_text()
+    run.answers_path.write_text(text.replace(ANSWERS.right[0], "IA=="))
+    with pytest.raises(RunError, match=rf"^{run.answers_path}: cannot be read, got its content does not match"):
+        run.read_answers()

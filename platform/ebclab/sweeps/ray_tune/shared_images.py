@@ -18,10 +18,11 @@ class SharedImages:
     """Images as arrays in Ray's object store, so that all trials of a node read the same memory.
 
     Attributes:
-        arrays: Pixels, labels and keys of the training part, then of the held-out part.
+        arrays: Pixels, labels and keys of the training part, of the held-out part and, where images are kept for it,
+            of what confirming runs are scored on.
         facts: Name, class names, mean and standard deviation of the ``ImageSet``.
         digest: Hash of the training part.
-        content: Digest of both parts.
+        content: Digest of all parts.
     """
 
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -32,7 +33,7 @@ class SharedImages:
     @classmethod
     def of(cls, split: Split) -> SharedImages:
         """Return ``split`` as arrays, without copying."""
-        tensors = [t for part in (split.train, split.holdout) for t in (part.images, part.labels, part.keys)]
+        tensors = [t for part in split.parts for t in (part.images, part.labels, part.keys)]
         one = split.train
         return cls(
             tuple(t.contiguous().numpy() for t in tensors),
@@ -47,8 +48,8 @@ class SharedImages:
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             tensors = [torch.from_numpy(array) for array in self.arrays]
         name, class_names, mean, std = self.facts
-        train, holdout = (
+        train, holdout, *confirm = (
             ImageSet(name, images, labels, keys, class_names, mean, std)
-            for images, labels, keys in (tensors[:3], tensors[3:])
+            for images, labels, keys in (tensors[first : first + 3] for first in range(0, len(tensors), 3))
         )
-        return Split(train, holdout, self.digest, self.content)
+        return Split(train, holdout, self.digest, self.content, confirm[0] if confirm else None)

@@ -74,10 +74,12 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     """
     turn = Turn(**config["turn"])
     run = setup.folder.run(turn.run_name, "user" if setup.config.resources.workers else "worker")
-    state, reason = "finished", ""
+    state, reason, answers = "finished", "", None
     try:
         setup.origin.require_same_here()
         _train(run, turn, setup)
+        with suppress(RunError):  # damaged: the trial has finished all the same, and intervals are then over seeds only
+            answers = run.read_answers() if turn.confirms else None
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
     except VersionError as error:
@@ -92,11 +94,11 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     finally:
         if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
-    tune.report({"outcome": state, "reason": reason})
+    tune.report({"outcome": state, "reason": reason, "answers": answers and answers.to_mapping()})
 
 
 def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
-    config = trial_config(setup.config, turn.settings, seed=turn.seed, epochs=turn.epochs)
+    config = trial_config(setup.config, turn.settings, seed=turn.seed, epochs=turn.epochs, confirms=turn.confirms)
     report = TurnReport(run, config.evaluation.objective)
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())

@@ -115,7 +115,7 @@ class _Judge(_Unsaved, FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         turn, seconds = _turn(trial), float(result["time_total_s"])
         if "outcome" in result:
-            self._scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds)
+            self._scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, result["answers"])
             return str(TrialScheduler.STOP)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
         ends = self._scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics)

@@ -18,11 +18,13 @@ from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.encoders import digest_of, new_encoder
+from ebclab.evaluation.answers import Answers, table_of
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import COPIES
+from ebclab.storage.typed_json import typed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
@@ -131,8 +133,46 @@ def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
     return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, **common)
 
 
-def turn(epochs: int, **settings: Any) -> dict[str, Any]:
-    return {"turn": asdict(Turn("0000", "0000", settings, 0, epochs))}
+def turn(epochs: int, *, confirms: bool = False, **settings: Any) -> dict[str, Any]:
+    return {"turn": asdict(Turn("0000", "0000", settings, 0, epochs, confirms))}
+
+
+def test_a_confirming_turn_tells_which_held_out_images_it_is_right_about_also_when_it_is_told_again(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    for _ in range(2):
+        reports.clear()
+        run_turn(turn(2, confirms=True), setup)
+        answers = typed(reports[-1]["answers"], Answers)
+        assert table_of([answers]).mean() == pytest.approx(reports[-2]["objective"])
+        assert answers.num_images == len(load_images(setup.config).holdout)
+
+
+def test_a_confirming_turn_is_scored_on_the_images_that_are_kept_for_it(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    config = replace(setup.config, data=replace(setup.config.data, confirm_rate=0.25))
+    split = load_images(config)
+    kept = replace(setup, config=config, images=SharedImages.of(split))
+    run_turn(turn(1, confirms=True), kept)
+    answers = typed(reports[-1]["answers"], Answers)
+    assert split.confirm is not None
+    assert answers.images == Answers.of(torch.ones(1, len(split.confirm)) > 0, split.confirm.keys).images
+    assert kept.folder.run("0000").read_config().evaluation.scored_on == "confirm"
+
+
+def test_a_searching_turn_is_scored_on_the_held_out_images_whatever_is_kept(
+    setup: TrialSetup, reports: list[dict[str, Any]]
+) -> None:
+    config = replace(setup.config, data=replace(setup.config.data, confirm_rate=0.25))
+    split = load_images(config)
+    run_turn(turn(1), replace(setup, config=config, images=SharedImages.of(split)))
+    run = setup.folder.run("0000")
+    answers, result = run.read_answers(), run.read_result()
+    assert answers is not None
+    assert result is not None
+    assert answers.images == Answers.of(torch.ones(1, len(split.holdout)) > 0, split.holdout.keys).images
+    assert result.holdout_images == len(split.holdout)
 
 
 def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(
@@ -141,7 +181,7 @@ def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_
     run_turn(turn(2), setup)
     first = list(reports)
     assert [told.get("epoch") for told in first] == [1, 2, None]
-    assert first[-1] == {"outcome": "finished", "reason": ""}
+    assert first[-1] == {"outcome": "finished", "reason": "", "answers": None}
     reports.clear()
     run_turn(turn(2), setup)
     assert [(told.get("epoch"), told.get("objective")) for told in reports] == [
@@ -169,7 +209,7 @@ def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_th
         run_turn(turn(epochs), stored)
         assert pulls == [run.address]
         assert [told.get("epoch") for told in reports] == [*range(1, epochs + 1), None]
-        assert reports[-1] == {"outcome": "finished", "reason": ""}
+        assert reports[-1] == {"outcome": "finished", "reason": "", "answers": None}
         assert not run.path.exists()
         run.require_free()
     assert (tmp_path / "store/sweep/trials/0000/result.json").exists()
@@ -217,14 +257,14 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     starting = replace(setup, config=config, weights=kept)
     still = {"optimizer.learning_rate": 1e-30}
     run_turn(turn(1, **still), starting)
-    assert reports[-1] == {"outcome": "finished", "reason": ""}
+    assert reports[-1] == {"outcome": "finished", "reason": "", "answers": None}
     found = checkpoint.load(setup.folder.trials / "0000" / "checkpoints")
     assert found is not None
     assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
     kept.unlink()
     (setup.folder.trials / "0000" / "result.json").unlink()
     run_turn(turn(1, **still), starting)
-    assert reports[-1] == {"outcome": "finished", "reason": ""}
+    assert reports[-1] == {"outcome": "finished", "reason": "", "answers": None}
 
 
 def test_a_trial_without_the_weights_it_should_begin_with_fails(

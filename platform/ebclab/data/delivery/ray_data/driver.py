@@ -17,7 +17,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.digests import require_digest, stream_digest
-from ebclab.data.holdout import held_out, limited
+from ebclab.data.holdout import held_out, kept_to_confirm, limited
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Decoded, Reading
@@ -44,7 +44,7 @@ class Stream:
         plan: What is delivered.
         digest: What the settings of the run keep as ``data.digest``.
         bank: Training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN.
-        holdout: Held-out images, at most as many.
+        holdout: Images that the run is scored on, at most as many.
     """
 
     plan: StreamPlan
@@ -72,15 +72,20 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     statistics = source.statistics or _statistics(source_ref, source)
     everything = _sound_rows(source_ref, source) if config.data.skip_corrupt else source.index
     chosen = everything.at(limited(everything.keys, config.data.train_limit))
-    held = held_out(chosen.keys, config.data.holdout_rate)
-    train, kept = chosen.at(~held), chosen.at(held)
+    kept = kept_to_confirm(chosen.keys, config.data.confirm_rate)
+    held = held_out(chosen.keys, config.data.holdout_rate) & ~kept
+    train, holdout_rows = chosen.at(~held & ~kept), chosen.at(held)
+    confirm = [chosen.at(kept)] if config.data.confirm_rate else []
     digest = stream_digest(
-        (train.keys, train.labels), (kept.keys, kept.labels), source.class_names, source.files_digest
+        *((part.keys, part.labels) for part in (train, holdout_rows, *confirm)),
+        class_names=source.class_names,
+        files_digest=source.files_digest,
     )
     require_digest(digest, config.data.digest, source.name)
+    scored = confirm[0] if confirm and config.evaluation.scored_on == "confirm" else holdout_rows
     count = config.evaluation.knn_bank_limit
     bank, holdout = (
-        _load(source_ref, source, index.at(limited(index.keys, count)), statistics) for index in (train, kept)
+        _load(source_ref, source, index.at(limited(index.keys, count)), statistics) for index in (train, scored)
     )
     settings = ViewSettings(
         config.views,

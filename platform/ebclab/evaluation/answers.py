@@ -1,0 +1,80 @@
+"""Which images of a set a run was right about: one bit an image, so that runs can be compared image by image."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ebclab.evaluation.seeds_and_images import Table
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Right and wrong answers of one run.
+
+    Attributes:
+        images: Short hash of the keys of the images, in their order: the same hash means the same images.
+        num_images: Number of images.
+        right: Packed bits in base64, 1 for right; one text for each time that the probe was trained.
+    """
+
+    images: str
+    num_images: int
+    right: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse bits that are not those of so many images.
+
+        Raises:
+            ValueError: What is wrong.
+        """
+        if self.num_images < 1 or not self.right:
+            raise ValueError(f"answers about {self.num_images} images, {len(self.right)} times")
+        for text in self.right:
+            try:
+                num_bytes = len(base64.b64decode(text, validate=True))
+            except binascii.Error as error:
+                raise ValueError(f"answers that are no base64, got {text!r:.40}") from error
+            if num_bytes != (self.num_images + 7) // 8:
+                raise ValueError(f"answers about {self.num_images} images in {num_bytes} bytes")
+
+    @classmethod
+    def of(cls, right: Tensor, keys: Tensor) -> Answers:
+        """Return the answers of a run.
+
+        Args:
+            right: (P, n) bool: whether the probe was right, each of the P times that it was trained.
+            keys: (n,) keys of the images.
+        """
+        packed = np.packbits(right.cpu().numpy(), axis=1)
+        digest = hashlib.sha256(keys.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
+        return cls(digest, len(keys), tuple(base64.b64encode(row.tobytes()).decode() for row in packed))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the answers as plain values."""
+        return asdict(self) | {"right": list(self.right)}
+
+
+def table_of(answers: Sequence[Answers]) -> Table:
+    """Return a row for each run and a column for each image: how often, in [0, 1], the run's probe was right."""
+    return np.stack([_shares(each) for each in answers])
+
+
+def _shares(answers: Answers) -> Table:
+    rows = [np.frombuffer(base64.b64decode(text), dtype=np.uint8) for text in answers.right]
+    bits = np.unpackbits(np.stack(rows), axis=1, count=answers.num_images)  # (P, n)
+    shares: Table = bits.mean(axis=0, dtype=np.float64)
+    return shares
+
+
+def share_right(right: Tensor) -> list[float]:
+    """Return the accuracy of each row of (P, n) bool."""
+    accuracies: list[float] = right.double().mean(dim=1).tolist()
+    return accuracies

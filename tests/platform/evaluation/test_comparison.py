@@ -1,0 +1,157 @@
+"""Means and differences of several settings: over seeds, over seeds and images, and what stays open."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import (
+    Difference,
+    MeanInterval,
+    Measurements,
+    difference,
+    few_seeds,
+    in_words,
+    mean_and_interval,
+)
+from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+
+ORDERED = torch.arange(141)
+
+
+def over_seeds(*values: float) -> Measurements:
+    """Runs of seeds 1, 2, ... of which only the scores are known."""
+    return Measurements.of(range(1, len(values) + 1), values, [])
+
+
+def with_answers(right: torch.Tensor, keys: torch.Tensor = ORDERED) -> Measurements:
+    """Runs of seeds 1, 2, ... that were right where (R, n) ``right`` is."""
+    answers = [Answers.of(row[None], keys) for row in right]
+    return Measurements.of(range(1, len(right) + 1), right.double().mean(dim=1).tolist(), answers)
+
+
+def drawn(seed: int, num_seeds: int = 3) -> torch.Tensor:
+    return torch.rand(num_seeds, 141, generator=torch.Generator().manual_seed(seed)) < 0.9
+
+
+@pytest.mark.parametrize("values", [[0.5, 0.6, 0.7], [0.91, 0.93, 0.92, 0.95, 0.9], [3.0, -4.0, 12.5]])
+@pytest.mark.parametrize("compared", [1, 4])
+def test_without_answers_the_interval_is_students(values: list[float], compared: int) -> None:
+    found = mean_and_interval(over_seeds(*values), compared, is_rate=False)
+    mean, error = sum(values) / len(values), stats.sem(values)
+    low, high = stats.t.interval(1 - 0.05 / compared, len(values) - 1, loc=mean, scale=error)
+    expected = (mean, error * math.sqrt(len(values)), low, high)
+    assert found[:4] == pytest.approx(expected)
+    assert found.images is None
+
+
+def test_the_interval_of_two_values_is_12_706_times_half_their_distance() -> None:
+    found = mean_and_interval(over_seeds(0.2, 0.4), 1, is_rate=False)  # t with one degree of freedom is tan(0.475 pi)
+    assert found.high == pytest.approx(0.3 + 0.1 * math.tan(0.475 * math.pi))
+    assert found.low == pytest.approx(0.3 - 0.1 * 12.7062, abs=1e-4)
+
+
+def test_the_interval_of_a_rate_ends_at_0_and_1_and_one_value_or_a_tie_has_none() -> None:
+    found = mean_and_interval(over_seeds(0.2, 0.4), 1, is_rate=True)
+    assert found == MeanInterval(pytest.approx(0.3), pytest.approx(math.sqrt(0.02)), 0.0, 1.0, None)
+    assert mean_and_interval(over_seeds(0.4), 1, is_rate=True) == MeanInterval(0.4, None, None, None, None)
+    assert mean_and_interval(over_seeds(0.5, 0.5), 1, is_rate=True) == MeanInterval(0.5, 0.0, None, None, None)
+
+
+def test_with_answers_both_intervals_are_those_over_seeds_and_images() -> None:
+    one, other = drawn(0), drawn(1)
+    tables = [right.double().numpy() for right in (one, other)]
+    found = mean_and_interval(with_answers(one), 4, is_rate=True)
+    assert (found.low, found.high) == pytest.approx(mean_interval(tables[0], 0.05 / 4))
+    assert found.images == 141
+    gap = difference(with_answers(one), with_answers(other), 4)
+    assert (gap.low, gap.high) == pytest.approx(difference_interval(*tables, 0.05 / 6))  # 4 settings, 6 differences
+    assert gap.mean == pytest.approx(float(tables[0].mean() - tables[1].mean()))
+    assert gap.images == 141
+
+
+def test_two_seeds_that_tie_are_not_beyond_noise() -> None:
+    """134 and 133 of 141 right at both seeds: the seeds tie, the images do not agree."""
+    one, other = torch.ones(2, 141, dtype=torch.bool), torch.ones(2, 141, dtype=torch.bool)
+    one[:, :7] = False
+    other[:, 5:13] = False
+    gap = difference(with_answers(one), with_answers(other), 2)
+    assert gap.mean == pytest.approx(1 / 141)
+    assert gap.verdict == "within noise"
+    own = mean_and_interval(with_answers(one), 2, is_rate=True)
+    assert own.low is not None
+    assert own.high is not None
+    assert own.high - own.low > 0.05
+    # the same without answers: there is no interval, and nothing is certain
+    tie = difference(over_seeds(0.95, 0.95), over_seeds(0.943, 0.943), 2)
+    assert (tie.low, tie.high, tie.is_noise) == (None, None, None)
+    assert tie.verdict == "the same at every seed: no interval"
+
+
+def test_without_answers_runs_with_the_same_seed_are_compared() -> None:
+    one, other = [0.71, 0.74, 0.73, 0.78], [0.70, 0.71, 0.74, 0.71]
+    expected = stats.ttest_rel(one, other).confidence_interval(0.95)
+    gap = difference(over_seeds(*one), over_seeds(*other), 2)
+    assert (gap.low, gap.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_only_common_seeds_give_an_interval() -> None:
+    one = Measurements.of((1, 2, 3), (0.5, 0.6, 0.8), [])
+    other = Measurements.of((3, 1), (0.6, 0.4), [])
+    expected = stats.ttest_rel([0.5, 0.8], [0.4, 0.6]).confidence_interval(0.95)
+    gap = difference(one, other, 2)
+    assert (gap.low, gap.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert gap.mean == pytest.approx(1.9 / 3 - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (over_seeds(0.4), "one seed"),
+        (Measurements.of((7, 8), (0.4, 0.5), []), "no seed in common"),
+        (with_answers(drawn(1), ORDERED + 1), "scored on other images"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(other: Measurements, why: str) -> None:
+    gap = difference(with_answers(drawn(0)), other, 2)
+    assert (gap.low, gap.high, gap.verdict) == (None, None, why)
+
+
+def test_answers_count_only_when_every_run_has_them_about_the_same_images() -> None:
+    whole = [Answers.of(row[None], ORDERED) for row in drawn(0)]
+    assert len(Measurements.of((1, 2, 3), (0.1, 0.2, 0.3), whole).answers) == 3
+    assert Measurements.of((1, 2, 3), (0.1, 0.2, 0.3), [*whole[:2], None]).answers == {}
+    moved = Answers.of(drawn(0)[:1], ORDERED + 1)
+    assert Measurements.of((1, 2, 3), (0.1, 0.2, 0.3), [*whole[:2], moved]).answers == {}
+
+
+def test_the_verdict_is_whether_the_interval_contains_0() -> None:
+    assert Difference(0.1, 0.01, 0.2).verdict == "beyond noise"
+    assert Difference(0.1, -0.01, 0.2).verdict == "within noise"
+    assert Difference(0.1, 0.0, 0.2).is_noise is True
+
+
+def test_what_few_seeds_cannot_tell_is_the_sign_test() -> None:
+    for num_seeds in (2, 3, 4):
+        assert f"{stats.binomtest(num_seeds, num_seeds).pvalue:.0%} of such sweeps" in few_seeds(num_seeds)
+    assert stats.binomtest(5, 5).pvalue > 0.05 > stats.binomtest(6, 6).pvalue
+    assert few_seeds(5) == ""
+    assert "no conclusion" in few_seeds(1)
+    assert "best of 4" in in_words(4, 5, 141)
+    assert "these 141" in in_words(4, 5, 141)
+    assert "best of" not in in_words(1, 5, None)
+
+
+def test_intervals_of_all_differences_hold_together_under_the_null() -> None:
+    """Four equal settings, five normal seeds, no answers: some difference is beyond noise in at most 5 %."""
+    generator, false = np.random.default_rng(0), 0
+    for _ in range(1000):
+        scores = [over_seeds(*generator.standard_normal(5)) for _ in range(4)]
+        best = max(scores, key=lambda one: sum(one.by_seed.values()))
+        false += any(difference(best, one, 4).is_noise is False for one in scores if one is not best)
+    assert false / 1000 < 0.05 + 2 * (0.05 * 0.95 / 1000) ** 0.5
