@@ -13,6 +13,7 @@ from energy_contrast.networks.small import SmallEncoder
 DEFAULT_WIDTHS = {"small": 16, "resnet18": 64}
 STEMS = ("cifar", "imagenet")
 BATCH_NORMS = ("global", "none")
+INITIALISATIONS = ("kaiming", "torch")
 
 
 def build_encoder(
@@ -23,6 +24,7 @@ def build_encoder(
     width: int = 0,
     batch_norm: str = "global",
     activation: str = "relu",
+    initialisation: str = "kaiming",
 ) -> nn.Module:
     """Return a freshly initialised encoder: images (B, C, H, W) to embeddings (B, D).
 
@@ -33,6 +35,8 @@ def build_encoder(
         width: Channels of the first stage; 0 means 16 for ``small`` and 64 for ``resnet18``.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        initialisation: What convolutions start from: ``kaiming`` (torchvision's for residual networks) or ``torch``
+            (that of every convolution of torch).
 
     Returns:
         The network; its ``embedding_size`` is D: 4 widths for ``small``, 8 widths for ``resnet18``.
@@ -47,6 +51,7 @@ def build_encoder(
     _check_word("encoder.stem", stem, STEMS)
     _check_word("encoder.batch_norm", batch_norm, BATCH_NORMS)
     _check_word("encoder.activation", activation, ACTIVATIONS)
+    _check_word("encoder.initialisation", initialisation, INITIALISATIONS)
     if in_channels < 1:
         raise ValueError(f"in_channels: images need a channel, got {in_channels}; use 1 or more")
     if width < 0:
@@ -55,7 +60,13 @@ def build_encoder(
     if name == "small":
         if stem != "cifar":
             raise ValueError(f"encoder.stem: small has one stem only, got {stem!r}; use 'cifar'")
-        return SmallEncoder(in_channels=in_channels, width=width, batch_norm=batch_norm, activation=activation)
+        return SmallEncoder(
+            in_channels=in_channels,
+            width=width,
+            batch_norm=batch_norm,
+            activation=activation,
+            initialisation=initialisation,
+        )
     return ResNet(
         (2, 2, 2, 2),
         in_channels=in_channels,
@@ -63,6 +74,7 @@ def build_encoder(
         width=width,
         batch_norm=batch_norm,
         activation=activation,
+        initialisation=initialisation,
     )
 
 

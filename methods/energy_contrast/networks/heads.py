@@ -17,7 +17,8 @@ class ProjectionHead(nn.Sequential):
 
     ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with activation a. With ``batch_norm``, every hidden layer is normalised
     before its activation and drops its bias; the last layer is linear with bias either way, unless
-    ``output_batch_norm`` normalises it too, without scale and shift. Its length is left to the losses.
+    ``output_batch_norm`` normalises it too, without scale and shift unless ``output_scale`` says so. Its length is left to
+    the losses.
 
     Args:
         in_size: Size of the embedding.
@@ -26,6 +27,7 @@ class ProjectionHead(nn.Sequential):
         num_layers: L, the number of linear layers, at least 1.
         batch_norm: Normalise hidden layers over the batch.
         output_batch_norm: Normalise the output over the batch.
+        output_scale: Let that norm learn a scale and a shift.
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
 
     Raises:
@@ -48,6 +50,7 @@ class ProjectionHead(nn.Sequential):
         num_layers: int = 2,
         batch_norm: bool = False,
         output_batch_norm: bool = False,
+        output_scale: bool = False,
         activation: str = "relu",
     ) -> None:
         if num_layers < 1:
@@ -61,7 +64,7 @@ class ProjectionHead(nn.Sequential):
             layers.append(make_activation(activation))
         layers.append(nn.Linear(sizes[-1], out_size, bias=not output_batch_norm))
         if output_batch_norm:
-            layers.append(GlobalBatchNorm1d(out_size).requires_grad_(False))  # weight 1 and bias 0 for good
+            layers.append(GlobalBatchNorm1d(out_size).requires_grad_(output_scale))  # else weight 1 and bias 0 for good
         super().__init__(*layers)
 
 

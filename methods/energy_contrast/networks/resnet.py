@@ -63,8 +63,9 @@ class ResNet(nn.Module):
     With the ImageNet stem, width 64, batch norm, ReLU and blocks (2, 2, 2, 2), ``state_dict`` equals that of
     ``torchvision.models.resnet18`` without ``fc``, name by name.
 
-    Convolutions start from torchvision's initialisation (Kaiming normal, fan-out, with the gain of the activation),
-    biases from zero.
+    With ``initialisation`` kaiming, convolutions start as torchvision's do (Kaiming normal, fan-out, with the gain of
+    the activation) and their biases from zero; with torch, as all of torch's do: weights and biases uniform in
+    ``+/- 1 / sqrt(fan_in)``, as in the code released with EBCLR.
 
     Args:
         num_blocks: Blocks of each stage.
@@ -73,6 +74,7 @@ class ResNet(nn.Module):
         width: Channels of the first stage.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        initialisation: ``kaiming`` or ``torch``.
 
     Attributes:
         embedding_size: D, the channels of the last stage.
@@ -81,7 +83,15 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, num_blocks: Sequence[int], *, in_channels: int, stem: str, width: int, batch_norm: str, activation: str
+        self,
+        num_blocks: Sequence[int],
+        *,
+        in_channels: int,
+        stem: str,
+        width: int,
+        batch_norm: str,
+        activation: str,
+        initialisation: str = "kaiming",
     ) -> None:
         super().__init__()
         bias = batch_norm == "none"
@@ -106,12 +116,28 @@ class ResNet(nn.Module):
                 channels = out_channels
             self.add_module(name, nn.Sequential(*blocks))
         self.embedding_size = channels
-        self._initialise(activation)
+        self._activation, self._initialisation = activation, initialisation
+        self._initialise()
 
-    def _initialise(self, activation: str) -> None:
+    def reset_parameters(self) -> None:
+        """Draw all weights anew from torch's global generator."""
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, GlobalBatchNorm2d)):
+                module.reset_parameters()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Give convolutions that have torch's initial weights those of ``initialisation``."""
+        if self._initialisation == "torch":
+            return
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, a=LEAKY_SLOPE, mode="fan_out", nonlinearity=activation)  # type: ignore[arg-type]
+                nn.init.kaiming_normal_(
+                    module.weight,
+                    a=LEAKY_SLOPE,
+                    mode="fan_out",
+                    nonlinearity=self._activation,  # type: ignore[arg-type]
+                )
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 

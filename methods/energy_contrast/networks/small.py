@@ -16,6 +16,7 @@ class SmallEncoder(ResNet):
         width: w, channels of the first stage; 16 gives 64-dimensional embeddings.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        initialisation: ``kaiming`` or ``torch``.
 
     Source: the CIFAR network of He et al. 2016 (arXiv:1512.03385), section 4.2, with n = 1.
     Departs from the paper: changes of shape use a 1x1 convolution (option B) instead of zero padding (option A), so
@@ -23,7 +24,13 @@ class SmallEncoder(ResNet):
     """
 
     def __init__(
-        self, *, in_channels: int, width: int = 16, batch_norm: str = "global", activation: str = "relu"
+        self,
+        *,
+        in_channels: int,
+        width: int = 16,
+        batch_norm: str = "global",
+        activation: str = "relu",
+        initialisation: str = "kaiming",
     ) -> None:
         super().__init__(
             (1, 1, 1),
@@ -32,4 +39,5 @@ class SmallEncoder(ResNet):
             width=width,
             batch_norm=batch_norm,
             activation=activation,
+            initialisation=initialisation,
         )

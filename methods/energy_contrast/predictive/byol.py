@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.resnet import ResNet
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
@@ -34,6 +35,16 @@ class ByolConfig:
     momentum_schedule: Literal["cosine", "constant"] = setting(
         "cosine", "cosine: that share rises to 1 at the end of the run; constant: it stays."
     )
+    directions: Literal["sum", "mean"] = setting(
+        "sum",
+        "The losses of both directions. sum: as in the paper; mean: half of that, and so half the gradient, as in the "
+        "code released with EBCLR.",
+    )
+    target_start: Literal["copy", "own"] = setting(
+        "copy",
+        "Weights that the target network starts from. copy: those of the online network; own: drawn anew, as in the "
+        "code released with EBCLR.",
+    )
     projection_size: int = setting(256, "Size of what is predicted.", unit="dimensions", minimum=1)
     projection_hidden_size: int = setting(
         4096, "Size of the hidden layers of projection head and predictor.", unit="dimensions", minimum=1
@@ -43,10 +54,10 @@ class ByolConfig:
 class Byol(Method):
     """BYOL.
 
-    ``L = |q(z_1) - z'_2|^2 + |q(z_2) - z'_1|^2`` of unit vectors, averaged over images, with projections z = g(f(x)) of
-    the online network, predictions q(z), and projections z' = g'(f'(x)) of the target network, without gradient. After
-    step k of K, counted from 0, ``theta' <- m theta' + (1 - m) theta`` for the weights theta' of f' and g', with
-    ``m = 1 - (1 - tau_base) (cos(pi k / K) + 1) / 2``.
+    ``L = |q(z_1) - z'_2|^2 + |q(z_2) - z'_1|^2`` of unit vectors, averaged over images (with ``directions: mean`` half
+    of it), with projections z = g(f(x)) of the online network, predictions q(z), and projections z' = g'(f'(x)) of the
+    target network, without gradient. After step k of K, counted from 0, ``theta' <- m theta' + (1 - m) theta`` for the
+    weights theta' of f' and g', with ``m = 1 - (1 - tau_base) (cos(pi k / K) + 1) / 2``.
 
     Args:
         config: Settings.
@@ -55,7 +66,11 @@ class Byol(Method):
     Metrics: ``prediction_similarity``, the mean cosine of predictions and targets, and ``info_nce`` of the online
     projections at temperature 0.2; while ``diagnosing`` also what ``diagnose`` returns, of these.
 
-    Source: BYOL (arXiv:2006.07733), algorithm 1, eq. 2 and 3, section 3.2.
+    Raises:
+        ValueError: If ``target_start`` is own and the encoder is no ``ResNet``.
+
+    Source: BYOL (arXiv:2006.07733), algorithm 1, eq. 2 and 3, section 3.2; ``directions`` mean, ``target_start`` own
+    and ``momentum_schedule`` constant are the baseline in the code released with EBCLR.
     Departs from the paper: the target network's running statistics are its own, not averaged with the weights.
     """
 
@@ -65,9 +80,18 @@ class Byol(Method):
     def __init__(self, config: ByolConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         hidden, size = config.projection_hidden_size, config.projection_size
-        self.head = ProjectionHead(cast(int, encoder.embedding_size), hidden, size, batch_norm=True)
+        embedding_size = cast(int, encoder.embedding_size)
+        self.head = ProjectionHead(embedding_size, hidden, size, batch_norm=True)
         self.predictor = ProjectionHead(size, hidden, size, batch_norm=True)
         self.target_encoder, self.target_head = slow_copy(self.encoder), slow_copy(self.head)
+        if config.target_start == "own":
+            if not isinstance(self.target_encoder, ResNet):
+                raise ValueError(
+                    f"target_start: own needs an encoder of energy_contrast, got {type(encoder).__name__}; "
+                    "use small or resnet18, or copy"
+                )
+            self.target_encoder.reset_parameters()
+            self.target_head = slow_copy(ProjectionHead(embedding_size, hidden, size, batch_norm=True))
 
     def compile_parts(self, **options: Any) -> None:
         """Compile both encoders."""
@@ -83,8 +107,10 @@ class Byol(Method):
         with torch.autocast(projection.device.type, enabled=False):
             # 3. |q - z'|^2 = 2 - 2 <q, z'> of unit vectors, in both directions
             direction = predict_across(prediction, target)
+            mean = 2 + 2 * direction
+            loss = mean if self.config.directions == "mean" else 2 * mean
             metrics = {"prediction_similarity": -direction.detach()}
-            return StepOutput(4 + 4 * direction, metrics | measure_pairs(self, projection))
+            return StepOutput(loss, metrics | measure_pairs(self, projection))
 
     def after_step(self, progress: Progress) -> None:
         """Move the target network towards the online network."""

@@ -29,6 +29,10 @@ class SimsiamConfig:
     projection_num_layers: int = setting(
         3, "Linear layers of the projection head; 2 in the paper's CIFAR-10 runs.", unit="layers", minimum=1
     )
+    projection_scale: bool = setting(
+        False,
+        "Let the projection's last batch norm learn scale and shift, as in the code released with EBCLR; else 1 and 0.",
+    )
     prediction_hidden_size: int = setting(
         512,
         "Size of the predictor's hidden layer; the paper wants a quarter of its input.",
@@ -68,6 +72,7 @@ class Simsiam(Method):
             num_layers=config.projection_num_layers,
             batch_norm=True,
             output_batch_norm=True,
+            output_scale=config.projection_scale,
         )
         self.predictor = ProjectionHead(size, config.prediction_hidden_size, size, batch_norm=True)
 

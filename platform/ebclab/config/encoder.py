@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
 
 from ebclab.config.names import did_you_mean
 from ebclab.config.timm_names import TIMM, architecture_problem
@@ -32,11 +32,20 @@ class EncoderConfig:
     activation: Literal["relu", "leaky_relu"] = setting(
         "relu", "Of small and resnet18; leaky_relu has slope 0.2. Networks of timm have their own."
     )
+    initialisation: Literal["kaiming", "torch"] = setting(
+        "kaiming",
+        "Random weights of the convolutions of small and resnet18. kaiming: normal, as in torchvision's resnet18; "
+        "torch: uniform, as torch makes every convolution.",
+    )
 
     @property
     def timm_name(self) -> str:
         """What timm calls the network; empty for our own."""
         return self.name.removeprefix(TIMM) if self.name.startswith(TIMM) else ""
+
+    def architecture(self) -> dict[str, Any]:
+        """Return the settings that say what the network is; with which random weights it starts is none of them."""
+        return {name: value for name, value in asdict(self).items() if name != "initialisation"}
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
@@ -53,7 +62,8 @@ class EncoderConfig:
 
     def _meaningless_with_timm(self) -> list[str]:
         """Return a line for each setting of our own encoders that says something a network of timm cannot follow."""
-        own = {field.name: field.default for field in fields(self) if field.name in ("stem", "width", "activation")}
+        ours = ("stem", "width", "activation", "initialisation")
+        own = {field.name: field.default for field in fields(self) if field.name in ours}
         return [
             f"{name}: {self.name} has its own, got {value}; leave it out, or write encoder.{name}={default}"
             for name, default in own.items()

@@ -35,6 +35,7 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
             width=config.width,
             batch_norm=config.batch_norm,
             activation=config.activation,
+            initialisation=config.initialisation,
         )
     except ValueError as error:
         raise ConfigError([f"encoder: {error}"]) from error

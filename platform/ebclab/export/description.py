@@ -72,7 +72,8 @@ class EncoderDescription:
 
     def to_json(self) -> str:
         """Return the text of `encoder.json`, with a checksum of its content."""
-        return json.dumps(with_checksum(asdict(self)), indent=2) + "\n"
+        content = asdict(self) | {"architecture": self.architecture.architecture()}
+        return json.dumps(with_checksum(content), indent=2) + "\n"
 
 
 def describe(

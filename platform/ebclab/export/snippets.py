@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from ebclab.encoders.timm_encoder import arguments_for
 from ebclab.export.description import EncoderDescription
@@ -122,7 +121,7 @@ def _timm(description: EncoderDescription) -> list[str]:
 
 
 def _own_class(description: EncoderDescription) -> list[str]:
-    settings = asdict(description.architecture)
+    settings = description.architecture.architecture()
     name = settings.pop("name")
     choices = "".join(f", {key}={json.dumps(value)}" for key, value in settings.items())
     return [

@@ -85,3 +85,37 @@ def test_convolutions_start_kaiming_normal_by_fan_out(activation: str, gain_squa
     weight = resnet18(activation=activation).get_submodule("layer3.0.conv1").weight
     # 256 output channels x 9 taps; 295k draws put the standard deviation within 0.2 % of its value.
     assert weight.std().item() == pytest.approx((gain_squared / (256 * 9)) ** 0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("batch_norm", ["global", "none"])
+def test_torchs_initialisation_is_what_torch_gives_every_convolution(batch_norm: str) -> None:
+    torch.manual_seed(0)
+    network = resnet18(batch_norm=batch_norm, stem="cifar", initialisation="torch")
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 64, 3, padding=1, bias=batch_norm == "none")
+    torch.testing.assert_close(network.conv1.state_dict(), first.state_dict(), rtol=0, atol=0)
+    for convolution in (m for m in network.modules() if isinstance(m, nn.Conv2d)):
+        bound = convolution.weight[0].numel() ** -0.5  # 1 / sqrt(fan in)
+        for numbers in convolution.parameters():
+            assert numbers.abs().max() <= bound
+        # uniform in +/- bound: the relative error of a variance of n such numbers is sqrt(0.8 / n)
+        spread = 5 * (0.8 / convolution.weight.numel()) ** 0.5
+        assert convolution.weight.square().mean().item() == pytest.approx(bound**2 / 3, rel=spread)
+
+
+@pytest.mark.parametrize("initialisation", ["kaiming", "torch"])
+def test_weights_drawn_anew_are_those_of_a_new_network(initialisation: str) -> None:
+    settings = {"width": 4, "initialisation": initialisation}
+    torch.manual_seed(1)
+    network = resnet18(**settings)
+    randomise_norms(network)
+    network(torch.randn(2, 3, 32, 32))
+    torch.manual_seed(2)
+    network.reset_parameters()
+    torch.manual_seed(2)
+    fresh = [m for m in resnet18(**settings).modules() if isinstance(m, nn.BatchNorm2d)]
+    for norm, new in zip((m for m in network.modules() if isinstance(m, nn.BatchNorm2d)), fresh, strict=True):
+        torch.testing.assert_close(norm.state_dict(), new.state_dict(), rtol=0, atol=0)
+    weight = network.get_submodule("layer4.1.conv2").weight
+    gain_squared = 2.0 if initialisation == "kaiming" else 1 / 3  # over 32 channels x 9 taps, in and out
+    assert weight.var().item() == pytest.approx(gain_squared / (32 * 9), rel=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -18,21 +19,22 @@ def build(**settings: int) -> Simsiam:
     return Simsiam(config, build_encoder("small", in_channels=1, width=4)).double()
 
 
-def plain_networks() -> tuple[nn.Module, nn.Module]:
+def plain_networks(*, affine: bool) -> tuple[nn.Module, nn.Module]:
     """The paper's f (encoder and projection of three layers) and h, with the released code's layers."""
     encoder = build_encoder("small", in_channels=1, width=4)
     f = nn.Sequential(
         encoder,
         *(nn.Linear(16, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU()),
         *(nn.Linear(12, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU()),
-        *(nn.Linear(12, 12, bias=False), nn.BatchNorm1d(12, affine=False)),
+        *(nn.Linear(12, 12, bias=False), nn.BatchNorm1d(12, affine=affine)),
     )
     h = nn.Sequential(nn.Linear(12, 5, bias=False), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 12))
     return f.double(), h.double()
 
 
-def test_four_steps_are_the_papers_algorithm() -> None:
-    method, (f, h) = build(), plain_networks()
+@pytest.mark.parametrize("scaled", [False, True])  # the authors' code, and EBCLR's baseline
+def test_four_steps_are_the_papers_algorithm(scaled: bool) -> None:
+    method, (f, h) = build(projection_scale=scaled), plain_networks(affine=scaled)
     learning = [weight for weight in method.parameters() if weight.requires_grad]
     for mine, theirs in zip(learning, [*f.parameters(), *h.parameters()], strict=True):
         theirs.data.copy_(mine.data)

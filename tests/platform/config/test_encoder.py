@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ebclab.config import compose, parse_yaml, to_yaml
+from ebclab.config import compose, parse_experiment, parse_yaml, to_yaml
 from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.errors import ConfigError
 
@@ -26,12 +26,18 @@ def test_the_prefix_says_whose_network_it_is(name: str, timm_name: str) -> None:
 def test_every_setting_that_timm_cannot_follow_is_named_beside_a_wrong_name() -> None:
     overrides = ["encoder.name=timm/resnet1", "encoder.stem=imagenet", "encoder.width=8"]
     with pytest.raises(ConfigError) as caught:
-        compose("simclr", overrides=[*overrides, "encoder.activation=leaky_relu"])
-    name, stem, width, activation = caught.value.problems
+        compose("simclr", overrides=[*overrides, "encoder.activation=leaky_relu", "encoder.initialisation=torch"])
+    name, stem, width, activation, initialisation = caught.value.problems
     assert name.startswith("encoder.name: no such network in timm")
     assert stem == "encoder.stem: timm/resnet1 has its own, got imagenet; leave it out, or write encoder.stem=cifar"
     assert width == "encoder.width: timm/resnet1 has its own, got 8; leave it out, or write encoder.width=0"
     assert activation.endswith("got leaky_relu; leave it out, or write encoder.activation=relu")
+    assert initialisation.endswith("got torch; leave it out, or write encoder.initialisation=kaiming")
+
+
+def test_settings_without_an_initialisation_have_the_old_one() -> None:
+    old = {"method": {"name": "simclr"}, "encoder": {"name": "small", "stem": "cifar", "width": 0}}
+    assert parse_experiment(old).encoder.initialisation == "kaiming"
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from ebclab.config import compose, list_recipes, load_recipe, load_yaml_file, recipe_text, to_yaml
@@ -82,6 +84,43 @@ def test_ebclr_recipes_have_the_released_constants_of_each_dataset(recipe, datas
 def test_the_released_baselines_share_a_draw_by_batch_and_have_no_pixel_noise(method, dataset):
     views = compose(method, "ebclr-as-released", overrides=[f"data.name={dataset}"]).views
     assert (views.shared_by, views.noise_std) == ("batch", 0.0)
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "mnist", "fashion-mnist"])
+@pytest.mark.parametrize("method", catalogue())
+def test_as_released_means_torchs_first_weights_decay_of_everything_and_no_hand_in_the_training(method, dataset):
+    config = compose(method, "ebclr-as-released", overrides=[f"data.name={dataset}"])
+    assert config.encoder.initialisation == "torch"
+    assert config.optimizer.decay_norm_and_bias is True
+    assert config.training.health == "watch"
+
+
+def test_the_released_byol_halves_the_loss_and_starts_its_target_from_own_weights():
+    method = compose("byol", "ebclr-as-released").method
+    assert (method.directions, method.target_start) == ("mean", "own")
+    assert (method.momentum, method.momentum_schedule) == (0.9, "constant")
+    elsewhere = compose("byol", "cifar10-resnet18").method
+    assert (elsewhere.directions, elsewhere.target_start) == ("sum", "copy")
+
+
+def test_the_released_simsiam_scales_its_projection():
+    assert compose("simsiam", "ebclr-as-released").method.projection_scale is True
+    assert compose("simsiam", "cifar10-resnet18").method.projection_scale is False
+
+
+@pytest.mark.parametrize("recipe", ["cifar10-resnet18", "ebclr-per-image"])
+def test_recipes_after_mocos_demonstration_decay_everything_as_it_does(recipe):
+    config = compose("simclr", recipe)
+    assert (config.optimizer.weight_decay, config.optimizer.decay_norm_and_bias) == (5e-4, True)
+    assert config.encoder.initialisation == "kaiming"
+
+
+def test_ebclr_per_image_is_ebclr_as_released_but_for_views_epochs_and_held_out_images():
+    released, fair = (compose("ebclr", recipe) for recipe in ("ebclr-as-released", "ebclr-per-image"))
+    assert (fair.method, fair.encoder, fair.training.health) == (released.method, released.encoder, "watch")
+    moved_by = dataclasses.asdict(released.optimizer)
+    moved_by.pop("decay_norm_and_bias")
+    assert moved_by.items() <= dataclasses.asdict(fair.optimizer).items()
 
 
 def test_a_recipes_dataset_section_lies_over_the_recipe_and_under_the_users_file(monkeypatch, methods):

@@ -18,6 +18,16 @@ def test_our_own_encoders_follow_every_setting() -> None:
     assert isinstance(encoder.bn1, torch.nn.Identity)
 
 
+def test_the_initialisation_reaches_the_network() -> None:
+    weights = []
+    for initialisation in ("kaiming", "torch"):
+        torch.manual_seed(0)
+        weights.append(new_encoder(EncoderConfig("small", initialisation=initialisation), 1).conv1.weight)
+    torch.manual_seed(0)
+    assert torch.equal(weights[1], torch.nn.Conv2d(1, 16, 3, bias=False).weight)
+    assert not torch.equal(weights[0], weights[1])
+
+
 def test_the_size_of_images_reaches_networks_that_have_weights_for_it() -> None:
     sides = {size: new_encoder(EncoderConfig("timm/test_vit"), 1, size) for size in (32, 64)}
     # patches of 16 pixels, and the class token

@@ -50,7 +50,7 @@ def save(folder: Path, encoder: nn.Module | None = None, overwrite: bool = False
     [
         SMALL,
         EncoderConfig(name="small", width=4, batch_norm="none", activation="leaky_relu"),
-        EncoderConfig(name="resnet18", width=4, stem="cifar"),
+        EncoderConfig(name="resnet18", width=4, stem="cifar", initialisation="torch"),
         EncoderConfig(name="resnet18", width=4, stem="imagenet"),
     ],
     ids=lambda architecture: f"{architecture.name}-{architecture.stem}-{architecture.batch_norm}",
@@ -81,7 +81,13 @@ def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tm
     assert {path.name for path in folder.iterdir()} == FILES
     info = load_encoder(folder).info
     assert info["format_version"] == 1
-    assert info["architecture"] == vars(SMALL)
+    assert info["architecture"] == {
+        "name": "small",
+        "stem": "cifar",
+        "width": 4,
+        "batch_norm": "global",
+        "activation": "relu",
+    }
     assert (info["in_channels"], info["input_size"]) == (1, 12)
     assert info["normalisation"] == {"mean": [0.3], "std": [0.2]}
     assert info["feature_size"] == trained(SMALL, 1)(torch.rand(2, 1, 12, 12)).shape[1]

@@ -5,7 +5,10 @@ import torch
 import torchvision
 from torch import nn
 
-from ebclab.optimization import parameter_groups
+from ebclab.config import compose
+from ebclab.encoders import new_encoder
+from ebclab.optimization import build_optimizer, parameter_groups
+from energy_contrast.catalog import METHODS
 
 
 def names_by_group(module: nn.Module, decay_norm_and_bias: bool = False) -> list[set[str]]:
@@ -82,3 +85,14 @@ def test_a_shared_parameter_is_listed_once():
 def test_nothing_to_train_is_refused():
     with pytest.raises(ValueError, match="module: has no trainable parameter, got Linear"):
         parameter_groups(nn.Linear(2, 3).requires_grad_(False), 0.1, False)
+
+
+@pytest.mark.parametrize("method", ["simclr", "moco", "simsiam", "byol"])
+def test_as_released_weight_decay_reaches_every_weight_that_learns(method: str):
+    config = compose(method, "ebclr-as-released", overrides=["encoder.width=2"])
+    network = METHODS[method](config.method, new_encoder(config.encoder, 3))
+    (group,) = build_optimizer(config.optimizer, network).param_groups
+    assert group["weight_decay"] == 1e-4
+    learning = {id(p) for p in network.parameters() if p.requires_grad}
+    assert {id(p) for p in group["params"]} == learning
+    assert {id(p) for p in network.encoder.parameters()} <= learning
