@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def read_regular(path: Path, limit: int) -> bytes:
@@ -18,14 +21,26 @@ def read_regular(path: Path, limit: int) -> bytes:
     Raises:
         OSError: It cannot be read, is no regular file, or is larger; ``strerror`` says which.
     """
+    with open_regular(path, limit) as file:
+        content = file.read(limit + 1)
+    _require_at_most(limit, len(content))
+    return content
+
+
+@contextmanager
+def open_regular(path: Path, limit: int) -> Iterator[BinaryIO]:
+    """Open the file at ``path`` for reading; arguments and errors are those of ``read_regular``."""
     _require_regular(path.stat())  # before it is opened: to open a device may do something
     with open(path, "rb", opener=_opener) as file:
         info = os.fstat(file.fileno())
         _require_regular(info)
-        content = file.read(limit + 1) if info.st_size <= limit else b""
-    if info.st_size > limit or len(content) > limit:
-        raise OSError(errno.EFBIG, f"{max(info.st_size, limit + 1):,} bytes, more than the {limit:,} it may have")
-    return content
+        _require_at_most(limit, info.st_size)
+        yield file
+
+
+def _require_at_most(limit: int, num_bytes: int) -> None:
+    if num_bytes > limit:
+        raise OSError(errno.EFBIG, f"{num_bytes:,} bytes, more than the {limit:,} it may have")
 
 
 def _opener(path: str, flags: int) -> int:

@@ -163,7 +163,7 @@ def test_files_of_a_run(copied: Path, name: str) -> None:
         "config": (run.config_path, of_settings, run.read_config, ExperimentConfig),
         "manifest": (manifest, of_json, lambda: load_trained_encoder(run), TrainedEncoder),
         "result": (run.result_path, of_json, lambda: RunSummary.read(run.result_path, "it"), RunSummary),
-        "metrics": (run.metrics.path, of_lines, lambda: MetricsLog(run.metrics.path).records(), list),
+        "metrics": (run.metrics.path, of_lines, lambda: [*MetricsLog(run.metrics.path).records()], list),
         "evaluation": (run.path / "evaluation.json", of_json, lambda: _scores(run, trained), list),
         "encoder": (exported / "encoder.json", of_json, lambda: load_encoder(exported), LoadedEncoder),
     }

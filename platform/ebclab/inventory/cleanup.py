@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebclab.errors import RunError, UserError
-from ebclab.inventory.listing import room_freed, run_paths, sweep_paths
+from ebclab.inventory.files import room_freed
+from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.lock import is_running, kept_free

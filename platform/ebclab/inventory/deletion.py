@@ -11,7 +11,8 @@ from typing import Literal
 from ebclab.config import ExperimentConfig
 from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
-from ebclab.inventory.listing import room, run_paths, sweep_paths
+from ebclab.inventory.files import room
+from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ebclab.errors import RunError, UserError
+from ebclab.inventory.files import Files, files_in
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import held_by
-from ebclab.storage.lock import is_running
+from ebclab.storage.lock import LOCK, is_running
 from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.reading import json_value
+from ebclab.storage.reading import json_value, read_json_object
 from ebclab.storage.remote import RemoteFolder, remote_at
+
+T = TypeVar("T")
 
 _LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
 """Files of runs and sweeps that the list reads."""
@@ -26,38 +31,35 @@ class RunCollection:
     Attributes:
         path: The folder, or this machine's copy of it.
         remote: The folder in the store; None on a disk.
-        there: Files in the store by name, relative to the folder; None on a disk.
+        there: Files in the store, by the run or sweep that they belong to; None on a disk.
     """
 
     path: Path
     remote: RemoteFolder | None = None
-    there: dict[str, Stored] | None = None
+    there: Mapping[str, Files] | None = None
 
     @property
     def address(self) -> str:
         """Path or address of the folder, as the user writes it."""
         return self.remote.address if self.remote else str(self.path)
 
-    def num_bytes(self, name: str) -> int | None:
-        """Return the size of a run or sweep in the store; None on a disk."""
-        if self.there is None:
-            return None
-        return sum(info.num_bytes for file, info in self.there.items() if file.startswith(f"{name}/"))
+    def files(self, name: str) -> Files:
+        """Return the files of a run or sweep."""
+        return files_in(self.path / name) if self.there is None else self.there.get(name, Files(0, {}))
 
-    def changed(self, name: str, file: str) -> float | None:
-        """Return when a file of a run or sweep was written, in seconds since 1970; None when there is no such file."""
-        if self.there is None:
-            path = self.path / name / file
-            return path.stat().st_mtime if path.exists() else None
-        stored = self.there.get(f"{name}/{file}")
-        return stored.changed.timestamp() if stored is not None and stored.changed is not None else None
+    def each(self, paths: list[Path], work: Callable[[Path], T]) -> list[T]:
+        """Return what ``work`` makes of each path; where it may ask a store, several at a time."""
+        if self.remote is None:
+            return [work(path) for path in paths]
+        made = list[T]()
+        at_once(lambda path: made.append(work(self.path / path)), [path.name for path in paths])
+        return made
 
-    def newest_manifest(self, name: str) -> dict[str, Any] | None:
-        """Return the manifest of the newest whole checkpoint of a run in the store; None when there is none."""
-        if self.remote is None or self.there is None:
-            return None
-        own = [file for file in self.there if file.startswith(f"{name}/{CHECKPOINTS}/")]
-        for folder in whole_checkpoints(own, "last"):
+    def newest_manifest(self, name: str, files: Files) -> dict[str, Any] | None:
+        """Return the manifest of the newest whole checkpoint among the files of a run; None when there is none."""
+        for folder in whole_checkpoints(files.changed, "last"):
+            if self.remote is None:
+                return read_json_object(self.path / name / CHECKPOINTS / folder / MANIFEST)
             try:
                 manifest = json_value(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
             except FileNotFoundError:
@@ -67,12 +69,21 @@ class RunCollection:
             return manifest if isinstance(manifest, dict) else {}
         return None
 
-    def is_running(self, name: str) -> bool:
-        """Return whether a process works in a run or sweep."""
-        if self.remote is None or self.there is None:
-            return is_running(self.path / name)
-        sign = self.there.get(f"{name}/{LEASE}")
-        return sign is not None and bool(held_by(self.remote / name, sign))
+    def is_running(self, name: str, files: Files) -> bool:
+        """Return whether a process works in a run or sweep that has these files."""
+        if self.remote is not None:
+            return LEASE in files.changed and bool(held_by(self.remote / name, files.changed[LEASE]))
+        return LOCK in files.changed and is_running(self.path / name)
+
+
+def _by_folder(there: Mapping[str, Stored]) -> dict[str, Files]:
+    """Return the files of each folder directly within a place in a store."""
+    sizes, changed = Counter[str](), dict[str, dict[str, float]]()
+    for file, info in there.items():
+        folder, _, name = file.partition("/")
+        sizes[folder] += info.num_bytes
+        changed.setdefault(folder, {})[name] = info.changed.timestamp() if info.changed else 0.0
+    return {folder: Files(sizes[folder], times) for folder, times in changed.items()}
 
 
 def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
@@ -96,7 +107,7 @@ def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
     for path in (path for file in _LISTED for path in remote.cache.glob(f"*/{file}")):  # of an earlier list
         path.unlink()
     at_once(lambda name: bring(store, name, remote.cache / name), wanted)
-    return RunCollection(remote.cache, remote, there)
+    return RunCollection(remote.cache, remote, _by_folder(there))
 
 
 def collection_given(place: str | None, usual: str, option: str) -> Path:

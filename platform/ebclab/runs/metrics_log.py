@@ -6,16 +6,22 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from ebclab.errors import RunError
-from ebclab.regular_file import read_regular
+from ebclab.regular_file import open_regular
+from ebclab.runs.last_lines import beginning, line_numbers, lines_from_end
 from ebclab.storage import atomic
-from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
+from ebclab.storage.reading import LARGEST_LOG, json_value, lines_left_out
+
+_MEASUREMENT = re.compile(rb'\{"kind": "(train|epoch)", "step": (\d{1,18}),')
 
 _log = logging.getLogger("ebclab.training")
 
@@ -44,28 +50,48 @@ class MetricsLog:
             atomic.sync_path(self.path)
             atomic.sync_path(self.path.parent)
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return every whole record; a last line that a kill cut short is left out, others with a warning.
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield every whole record; a last line that a kill cut short is left out, others with a warning at the end.
 
         Raises:
             RunError: The file cannot be read.
         """
-        records, bad = self._read()
-        self._warn_of(bad)
-        return records
+        bad, number, line = [], 0, b"\n"
+        with self._opened() as file:
+            for number, line in enumerate(file, start=1):
+                record = record_of(line)
+                if record is None:
+                    bad.append(number)
+                else:
+                    yield record
+        self._warn_of(bad if line.endswith(b"\n") or bad[-1:] != [number] else bad[:-1])
 
     def newest_measured(self) -> int | None:
-        """Return the step of the newest measurement; None when nothing was measured.
+        """Return the step of the newest measurement; None when nothing was measured. Only the last lines are read.
 
         Raises:
             RunError: The file cannot be read.
         """
-        return max((record["step"] for record in self._read()[0] if record["kind"] != "event"), default=None)
+        with self._opened() as file:
+            newest = (record_of(line) for _, line in lines_from_end(file))
+            return next((record["step"] for record in newest if record and record["kind"] != "event"), None)
+
+    def newest_ranks(self) -> int | None:
+        """Return the number of ranks of the newest launch in the log; None when there is none.
+
+        Raises:
+            RunError: The file cannot be read.
+        """
+        with self._opened() as file:
+            found = (record_of(line) for _, line in lines_from_end(file, having=b'"ranks"'))
+            return next((record["ranks"] for record in found if record and "ranks" in record), None)
 
     def forget_after(self, step: int) -> int:
         """Drop the measurements after ``step``, which a resume makes again; events stay.
 
-        Lines that cannot be read are dropped with a warning.
+        Steps never fall from one measurement to the next, because this is called whenever a run goes back. So only the
+        lines after the last one to keep are read, and a log with nothing to drop stays as it is. Lines among them that
+        cannot be read are dropped too, with a warning; earlier ones stay, and ``records`` tells of them.
 
         Returns:
             The number of dropped records.
@@ -73,38 +99,58 @@ class MetricsLog:
         Raises:
             RunError: The file cannot be read.
         """
-        before, bad = self._read()
-        kept = [record for record in before if record["step"] <= step or record["kind"] == "event"]
-        atomic.write_text(self.path, "".join(json.dumps(record) + os.linesep for record in kept))
-        self._warn_of(bad)  # after the log was written: while a run trains, its warnings are events of the log
-        return len(before) - len(kept)
+        events, bad, dropped, kept, is_torn = list[bytes](), list[int](), 0, 0, False
+        with self._opened() as file:
+            size = file.seek(0, os.SEEK_END)
+            for start, line in lines_from_end(file):
+                end, record = start + len(line), record_of(line)
+                is_torn = is_torn or end == size  # no newline follows: a kill cut it short
+                if record is None:
+                    bad += [start] * (end < size)
+                elif record["kind"] == "event":
+                    events.append(line + b"\n")
+                elif record["step"] > step:
+                    dropped += 1
+                else:
+                    kept = end
+                    break
+            numbers = line_numbers(file, bad)
+        if dropped or bad or is_torn:
+            before = chain(beginning(self.path, kept), [b"\n"]) if kept else ()
+            atomic.write_parts(self.path, chain(before, reversed(events)))
+        self._warn_of(numbers)  # after the log was written: while a run trains, its warnings are events of the log
+        return dropped
 
-    def _read(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return every whole record, and the numbers of the lines that are none."""
-        if not self.path.exists():
-            return [], []
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """Open the file; one that is not there is empty."""
         try:
-            content = read_regular(self.path, LARGEST_LOG)
+            with open_regular(self.path, LARGEST_LOG) if self.path.exists() else BytesIO() as file:
+                yield file
         except OSError as error:
             raise RunError(f"{self.path}: cannot be read, got {error.strerror or error}; restore the file") from error
-        records, bad = [], []
-        for number, record in json_lines(content):
-            if record is not None and is_record(record):
-                records.append(record)
-            else:
-                bad.append(number)
-        is_torn = content != b"" and not content.endswith(b"\n")
-        return records, bad[:-1] if is_torn and bad and bad[-1] == len(content.splitlines()) else bad
 
     def _warn_of(self, bad: list[int]) -> None:
         if bad:
             _log.warning("%s", lines_left_out(str(self.path), bad))
 
 
-def is_record(value: Mapping[str, Any]) -> bool:
-    """Return whether a line of the log has what every record of its kind has."""
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line of the log; None when the line has not what every record of its kind has."""
+    try:
+        value = json_value(line)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
     kind, step, epoch = value.get("kind"), value.get("step"), value.get("epoch", 0)
-    return kind in ("train", "epoch", "event") and type(step) is int and type(epoch) is int
+    return value if kind in ("train", "epoch", "event") and type(step) is int and type(epoch) is int else None
+
+
+def measured(line: bytes) -> tuple[str, int] | None:
+    """Return kind and step of a measurement that ``append`` wrote, its values unread; None for any other line."""
+    found = _MEASUREMENT.match(line)
+    return None if found is None else (found[1].decode(), int(found[2]))
 
 
 class LogEvents(logging.Handler):

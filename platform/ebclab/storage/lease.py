@@ -287,21 +287,22 @@ def require_all_free(remote: RemoteFolder, files: Mapping[str, Stored], busy: st
         require_free(remote / inside if inside else remote, busy)
 
 
-def held_by(remote: RemoteFolder, sign: Stored | None = None) -> str:
+def held_by(remote: RemoteFolder, changed: float = 0.0) -> str:
     """Return the host whose process holds the folder at this moment; empty when none does.
 
     Args:
         remote: The folder.
-        sign: The lease's file as a listing has it; an old one is not read.
+        changed: When a listing says that its lease was written, in seconds since 1970; an old one is not read. 0 where
+            it does not say.
     """
-    if sign is not None and sign.changed is not None and not _is_young(sign.changed):
+    if changed and not _is_young(datetime.fromtimestamp(changed, UTC)):
         return ""
     file = _file(remote)
     found = _sign(file.read())
     if found is None or found.free or _is_dead(found):
         return ""
-    changed = file.changed()
-    return found.host if changed is not None and _is_young(changed) else ""
+    written = file.changed()
+    return found.host if written is not None and _is_young(written) else ""
 
 
 def _file(remote: RemoteFolder, *, seconds: float | None = None) -> SwapFile:

@@ -98,9 +98,9 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     way_out = "delete the file, and the run goes on without comparing machines"
     before = read_json_object(path, run.address_of(path), way_out=way_out) if path.exists() else {}
     changed = environment.differences(before, facts)
-    launches = [record["ranks"] for record in run.metrics.records() if "ranks" in record]
-    if launches and launches[-1] != facts["ranks"]:
-        run.metrics.append("event", resumed.step, event="ranks_changed", before=launches[-1], now=facts["ranks"])
+    ranks = run.metrics.newest_ranks()
+    if ranks is not None and ranks != facts["ranks"]:
+        run.metrics.append("event", resumed.step, event="ranks_changed", before=ranks, now=facts["ranks"])
     progress = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
     run.metrics.append("event", resumed.step, event="resumed", **progress, **launch)
     recorder.display.note(f"resuming at step {resumed.step} of {training.num_steps}")

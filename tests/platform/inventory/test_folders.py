@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,33 @@ def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, mon
     collection = collection_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
     events = SweepLog(collection.path / "long" / "trials.jsonl").events
     assert [event["number"] for event in events] == list(range(10))
+
+
+def test_a_list_of_a_store_asks_for_leases_and_manifests_only_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One listing tells which files there are; of each run, then, only the settings and what tells its progress."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    for number in range(5):
+        run = tmp_path / "runs" / f"{number}"
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(to_yaml(compose("flatclr")))
+        (run / "metrics.jsonl").touch()
+        if number == 1:
+            folder = run / "checkpoints" / "last-0000000010"
+            folder.mkdir(parents=True)
+            (folder / "manifest.json").write_text(json.dumps({"facts": {"epochs_done": 1, "scores": {}}}))
+    asked: list[str] = []
+
+    def counted(own: Callable[..., object]) -> Callable[..., object]:
+        def call(store: storage.Store, *given: object) -> object:
+            asked.append(" ".join([own.__name__, *map(str, given[:1])]))
+            return own(store, *given)
+
+        return call
+
+    for name in ("names", "stored", "read", "download", "write", "delete"):
+        monkeypatch.setattr(storage.Store, name, counted(getattr(storage.Store, name)))
+    collection = collection_at(f"file://{tmp_path / 'runs'}", "runs", "--runs")
+    assert len(inventory(collection, RunCollection(tmp_path / "none"))) == 5
+    assert sorted(asked) == [*[f"download {number}/config.yaml" for number in range(5)], "names", "read manifest.json"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -165,3 +167,33 @@ def test_a_folder_that_was_named_must_exist_and_a_usual_one_need_not(tmp_path: P
         collection_given(str(tmp_path / "nowhere"), "runs", "--runs")
     assert collection_given(None, "runs", "--runs") == Path("runs")
     assert inventory(RunCollection(tmp_path / "no"), RunCollection(tmp_path / "none")) == []
+
+
+def test_runs_are_listed_without_torch_and_without_yaml(tmp_path: Path) -> None:
+    """Each takes more time than thousands of runs may: two seconds, and five milliseconds a run."""
+    new_run(tmp_path / "runs" / "done", 6, result=True)
+    new_run(tmp_path / "runs" / "half", 3)
+    code = (
+        "import sys, yaml; from ebclab.cli import main; yaml.load = None; main(['runs', 'list']);"
+        "sys.exit(str({'torch', 'scipy', 'optuna', 'ray'} & sys.modules.keys() or ''))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.stderr.strip() == ""
+    assert {line.split()[0] for line in ended.stdout.splitlines()} == {"name", "half", "done"}
+    assert "unreadable" not in ended.stdout
+
+
+def test_a_checkpoint_without_a_manifest_is_none(tmp_path: Path) -> None:
+    new_run(tmp_path / "runs" / "half", 3)
+    (tmp_path / "runs" / "half" / "checkpoints" / "last-0000000020").mkdir()
+    assert listed(tmp_path)["half"].done == "3/6 epochs"
+
+
+def test_what_changes_between_two_lists_is_seen(tmp_path: Path) -> None:
+    new_run(tmp_path / "runs" / "half", 3)
+    assert listed(tmp_path)["half"].state == "unfinished"
+    (tmp_path / "runs" / "half" / "config.yaml").write_text("{")
+    new_run(tmp_path / "runs" / "done", 6, result=True)
+    assert {name: entry.state for name, entry in listed(tmp_path).items()} == {"half": "unreadable", "done": "finished"}
+    (tmp_path / "runs" / "half").rename(tmp_path / "runs" / ".half")
+    assert set(listed(tmp_path)) == {"done"}

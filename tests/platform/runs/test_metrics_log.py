@@ -13,12 +13,12 @@ from ebclab.runs.metrics_log import MetricsLog
 
 def test_records_come_back_and_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    assert log.records() == []
+    assert [*log.records()] == []
     log.append("train", 1, info_nce=2.5)
     log.append("epoch", 2, holdout_knn=0.75)
     with log.path.open("a") as file:
         file.write('{"kind": "train", "st')
-    assert log.records() == [
+    assert [*log.records()] == [
         {"kind": "train", "step": 1, "info_nce": 2.5},
         {"kind": "epoch", "step": 2, "holdout_knn": 0.75},
     ]
@@ -36,7 +36,7 @@ def test_a_resume_forgets_measurements_after_its_checkpoint_but_no_event(tmp_pat
 def test_a_number_that_is_not_finite_is_written_as_text(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.append("train", 1, loss=float("inf"))
-    assert log.records()[0]["loss"] == "inf"
+    assert next(log.records())["loss"] == "inf"
 
 
 def test_lines_that_cannot_be_read_are_left_out_with_a_warning(
@@ -70,4 +70,4 @@ def test_lines_that_cannot_be_read_are_left_out_with_a_warning(
 def test_a_log_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
     with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be read, got a pipe or a device, not a file"):
-        MetricsLog(tmp_path / "metrics.jsonl").records()
+        next(MetricsLog(tmp_path / "metrics.jsonl").records())

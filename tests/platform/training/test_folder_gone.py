@@ -1,4 +1,4 @@
-"""A run whose folder is removed, renamed or replaced while it trains: one sentence, and nothing is written elsewhere."""
+"""A run whose folder is removed, renamed or replaced while it trains stops with a sentence and writes nowhere else."""
 
 from __future__ import annotations
 

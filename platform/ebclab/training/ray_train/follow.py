@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ebclab.background import logged
-from ebclab.runs.metrics_log import MetricsLog, is_record
+from ebclab.runs.metrics_log import MetricsLog, measured, record_of
 from ebclab.runs.stop_request import FileRequest, StopFlag, stop_on_signals
-from ebclab.storage.reading import json_lines
 from ebclab.training.display import Display
 from ebclab.training.health.record import in_words
 
@@ -83,22 +82,28 @@ class RunFollower:
         self._stopping = False
         self._last_shown: dict[str, int] = {}
         self._metrics: dict[str, float] = {}
-        old, _ = self._tail.read()
-        self._events = sum(record["kind"] == "event" for record in old)
+        self._events = 0
+        for line in self._tail.read()[0]:
+            if (found := measured(line)) is not None:
+                self._last_shown[found[0]] = found[1]
+            elif (record := record_of(line)) is not None:
+                self._events += record["kind"] == "event"
         self._passed = self._events
-        for record in old:
-            self._last_shown[record["kind"]] = record["step"]
 
     def poll(self, *, stopping: bool = False) -> None:
         """Show the records added since the last call, and once that the run is ``stopping``."""
         if stopping and not self._stopping:
             self._display.note("asked to stop: the workers save at their next log step; once more aborts")
         self._stopping = stopping
-        records, replaced = self._tail.read()
+        lines, replaced = self._tail.read()
         if replaced:
             self._passed = 0
-        for record in records:
-            if self._is_new(record):
+        for line in lines:
+            found = measured(line)
+            if found is not None and found[1] <= self._last_shown.get(found[0], 0):
+                continue
+            record = record_of(line)
+            if record is not None and self._is_new(record):
                 self._show(record)
 
     def close(self) -> None:
@@ -156,22 +161,27 @@ class _Tail:
         self._inode: int | None = None
         self._offset = 0
 
-    def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the new records, and whether the file was replaced; they are then all of its records.
+    def read(self) -> tuple[Iterator[bytes], bool]:
+        """Return the new lines, to be taken before the next call, and whether the file was replaced.
 
-        Lines that cannot be read are left out; the run's log warns of them when it is read as a whole.
+        Of a file that was replaced, all lines are new. Those that are no records are the reader's to leave out; the
+        run's log warns of them when it is read as a whole.
         """
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
-            return [], False
+            return iter(()), False
+        inode = os.fstat(file.fileno()).st_ino
+        replaced = self._inode is not None and inode != self._inode
+        if inode != self._inode:
+            self._inode, self._offset = inode, 0
+        return self._lines(file), replaced
+
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         with file:
-            inode = os.fstat(file.fileno()).st_ino
-            replaced = self._inode is not None and inode != self._inode
-            if inode != self._inode:
-                self._inode, self._offset = inode, 0
             file.seek(self._offset)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [record for _, record in json_lines(whole) if record is not None and is_record(record)], replaced
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                yield line

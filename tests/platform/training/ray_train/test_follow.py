@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from ebclab.runs.metrics_log import LogEvents, MetricsLog
+from ebclab.runs.metrics_log import LogEvents, MetricsLog, record_of
 from ebclab.runs.stop_request import FileRequest
 from ebclab.storage.signal_file import LocalSignal
+from ebclab.training.ray_train import follow
 from ebclab.training.ray_train.follow import RunFollower, watch
 
 
@@ -73,9 +75,10 @@ def test_workers_that_start_anew_are_followed_without_telling_anything_twice(log
     screen = Screen()
     follower = RunFollower(log, 5, screen)
     log.append("event", 0, event="started", ranks=2, num_steps=10)
-    for step in (1, 2, 3):
+    for step in (1, 2):
         _train(log, step)
     log.append("epoch", 2, epoch=1, seconds=0.5, holdout_knn=0.5)
+    _train(log, 3)
     follower.poll()
     screen.take()
     assert log.forget_after(2) == 1
@@ -157,3 +160,20 @@ def test_a_run_that_goes_back_shows_its_steps_again_and_says_why(log: MetricsLog
         "health, step 2: went back to step 1: chain_saturation 0.95; the sampler's step is now 0.25 times its setting"
     )
     assert screen.take() == [note, (2, 0, {"seconds": 0.5, "info_nce": 2.0})]
+
+
+def test_measurements_that_are_not_shown_are_not_read(log: MetricsLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run may have a million of them; its log is read anew when the workers shorten it."""
+    read: list[bytes] = []
+    monkeypatch.setattr(follow, "record_of", lambda line: read.append(line) or record_of(line))
+    log.append("event", 0, event="started", ranks=1, num_steps=10)
+    for step in (1, 2, 3):
+        _train(log, step)
+    screen = Screen()
+    follower = RunFollower(log, 5, screen)
+    log.forget_after(2)
+    log.append("event", 2, event="resumed", ranks=1, num_steps=10)
+    _train(log, 3)
+    follower.poll()
+    assert [json.loads(line).get("event", "measured") for line in read] == ["started", "started", "resumed", "measured"]
+    assert screen.take()[-1][0] == 3

@@ -1,0 +1,68 @@
+"""The files of a folder: how large they are together, and when each was written."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Files(NamedTuple):
+    """The files of a run or a sweep.
+
+    Attributes:
+        num_bytes: Size of all of them; a file with several names counts once.
+        changed: When each was written, in seconds since 1970, by its name within the folder.
+    """
+
+    num_bytes: int
+    changed: Mapping[str, float]
+
+
+def files_in(folder: Path) -> Files:
+    """Return the files of a folder on a disk; links are not followed."""
+    sizes, changed, start = dict[tuple[int, int], int](), dict[str, float](), len(os.fspath(folder)) + 1
+    for path, stat in _files([folder]):
+        sizes[stat.st_dev, stat.st_ino] = stat.st_size
+        changed[path[start:]] = stat.st_mtime
+    return Files(sum(sizes.values()), changed)
+
+
+def room(paths: Iterable[Path]) -> int:
+    """Return the bytes of all files in ``paths``; a file with several names counts once."""
+    sizes = {(stat.st_dev, stat.st_ino): stat.st_size for _, stat in _files(paths)}
+    return sum(sizes.values())
+
+
+def room_freed(paths: Iterable[Path]) -> int:
+    """Return the bytes that deleting ``paths`` frees: a file that has another name elsewhere stays."""
+    stats = [stat for _, stat in _files(paths)]
+    names = Counter((stat.st_dev, stat.st_ino) for stat in stats)
+    sizes = {(s.st_dev, s.st_ino): s.st_size for s in stats if names[s.st_dev, s.st_ino] >= s.st_nlink}
+    return sum(sizes.values())
+
+
+def folders_with(folder: Path, file: str) -> list[Path]:
+    """Return the folders in ``folder`` that hold ``file``, without hidden ones, which are about to be deleted."""
+    try:
+        names = [name for name in os.listdir(folder) if not name.startswith(".")]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names) if os.path.lexists(os.path.join(folder, name, file))]
+
+
+def _files(paths: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield path and numbers of every file and link in ``paths``; what is gone since it was listed is left out."""
+    folders = [os.fspath(path) for path in paths]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file() or entry.is_symlink():
+                        yield entry.path, entry.stat(follow_symlinks=False)
+        except OSError:
+            continue

@@ -1,0 +1,77 @@
+"""How far a run came and how good it is, from as few of its files as tell it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ebclab.evaluation.objectives import shown_score
+from ebclab.inventory.files import Files
+from ebclab.inventory.folders import RunCollection
+from ebclab.inventory.written import settings_at
+from ebclab.runs.summary import RunSummary
+
+_RESULT = "result.json"
+_SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
+
+
+class Content(NamedTuple):
+    """What the files of a run or a sweep say; the fields are those of ``Entry``."""
+
+    method: str
+    data: str
+    done: str
+    score: str
+    is_finished: bool
+
+
+class _Progress(NamedTuple):
+    """How far a run came: epochs done, and its newest held-out scores by name."""
+
+    epochs_done: int
+    scores: Mapping[str, float]
+
+
+def content_of_run(path: Path, files: Files, collection: RunCollection) -> Content:
+    """Return what the files of a run say.
+
+    Args:
+        path: The folder of the run, or this machine's copy of it.
+        files: The files that it has.
+        collection: The folder of runs.
+
+    Raises:
+        UserError: A file is damaged.
+    """
+    method, data, epochs, objective = settings_at(path / "config.yaml", _SETTINGS)  # unchecked: it may be older
+    if is_finished := _RESULT in files.changed:
+        summary = RunSummary.read(path / _RESULT, str(path / _RESULT))
+        progress = _Progress(summary.epochs, summary.scores)
+        ends = [extension.before for extension in summary.extensions]
+    else:
+        manifest = collection.newest_manifest(path.name, files)
+        progress = _Progress(0, {})
+        if manifest is not None:
+            progress = _Progress(manifest["facts"]["epochs_done"], manifest["facts"]["scores"])
+        ends = _extended(path / "config.yaml")
+    done = f"{progress.epochs_done}/{epochs} epochs"
+    if ends:
+        done += f" (extended from {', '.join(map(str, ends))})"
+    score = in_words(objective, progress.scores.get(objective))
+    return Content(method, data, done, score, is_finished)
+
+
+def _extended(path: Path) -> list[int]:
+    """Return the totals of epochs that a run was to have before; none in the settings of an older version."""
+    try:
+        (ends,) = settings_at(path, ("training.extended",))
+    except KeyError:
+        return []
+    return list(ends)
+
+
+def in_words(objective: str, value: float | None) -> str:
+    """Return a score as text; empty when nothing was measured."""
+    return "" if value is None or math.isnan(value) else shown_score(objective, value)

@@ -1,0 +1,34 @@
+"""How far a sweep came and how good its best settings are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ebclab.config import load_yaml_file
+from ebclab.inventory.progress import Content, in_words
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.results import SweepResult
+
+
+def content_of_sweep(path: Path) -> Content:
+    """Return what the files of a sweep say.
+
+    Args:
+        path: The folder of the sweep, or this machine's copy of it.
+
+    Raises:
+        UserError: A file is damaged.
+    """
+    folder = SweepFolder(path)
+    plan = load_yaml_file(folder.plan)
+    config, trials = plan["config"], folder.read_log().of_kind("search")
+    done = f"{sum(trial.is_over for trial in trials)}/{plan['trials']} trials"
+    value: float | None = None
+    is_finished = folder.result.is_file()
+    if is_finished:
+        value = SweepResult.read(folder.result).winner.mean
+    elif best_first := ranked(trials):
+        value = best_first[0].objectives[best_first[0].epochs_done]
+    score = in_words(config["evaluation"]["objective"], value)
+    return Content(config["method"]["name"], config["data"]["name"], done, score, is_finished)
