@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from ebclab.config.sections import OptimizerConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    import torch  # a summary of a run names its extensions, and a list of runs must not import torch
 
 REFERENCE_BATCH_SIZE = 256  # images; the batch size at which `learning_rate` holds as written
 
