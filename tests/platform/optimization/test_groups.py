@@ -7,7 +7,8 @@ from torch import nn
 
 from ebclab.config import compose
 from ebclab.encoders import new_encoder
-from ebclab.optimization import build_optimizer, parameter_groups
+from ebclab.optimization.groups import parameter_groups
+from ebclab.optimization.optimizers import build_optimizer
 from energy_contrast.catalog import METHODS
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ebclab.config.sections import OptimizerConfig
-from ebclab.optimization import build_optimizer
+from ebclab.optimization.optimizers import build_optimizer
 
 Gradient = Callable[[int, str, list[float]], list[float]]
 
@@ -135,7 +135,7 @@ def test_timm_is_imported_for_lars_only(in_new_process):
         import torch
 
         from ebclab.config.sections import OptimizerConfig
-        from ebclab.optimization import build_optimizer
+        from ebclab.optimization.optimizers import build_optimizer
 
         build_optimizer(OptimizerConfig(name="adamw"), torch.nn.Linear(2, 2))
         return "timm" in sys.modules

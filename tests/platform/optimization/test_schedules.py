@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler
 
 from ebclab.config.sections import OptimizerConfig
-from ebclab.optimization import learning_rate_at, peak_learning_rate, set_learning_rate
+from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate, set_learning_rate
 
 
 def ours(num_steps: int, **choices: object) -> list[float]:
