@@ -270,7 +270,7 @@ def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
     with leased(folder("one"), "is training"):
         pass
     tried = len([path for _, path, _ in server.requests if "/.try-" in path])
-    assert tried == 5  # two writes, two that are refused, a deletion
+    assert tried == 6  # two writes, two that are refused, whether pyarrow sees it, a deletion
     with leased(folder("two"), "is training"):
         pass
     assert len([path for _, path, _ in server.requests if "/.try-" in path]) == tried
@@ -331,3 +331,28 @@ def test_keys_of_a_profile_are_found(
         pass
     assert caplog.messages == []
     assert server.users == {"of-the-lab"}
+    monkeypatch.setattr(conditional, "_TRIED", {})
+    monkeypatch.setenv("AWS_PROFILE", "nobody's")
+    with leased(folder("run"), "is training"):
+        pass
+    (line,) = caplog.messages
+    assert ": no conditional writes here, got The config profile (nobody's) could not be found; two launches" in line
+
+
+def test_the_lease_lies_in_the_bucket_of_the_run_whatever_variables_say(
+    server: OneByOne,
+    folder: Callable[[str], RemoteFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with leased(folder("one"), "is training"):
+        assert sign(folder("one"))["epoch"] == 1
+    assert caplog.messages == []
+    monkeypatch.setattr(conditional, "_TRIED", {})
+    server.hidden = (".try-",)  # as where obstore and pyarrow reach two stores
+    with leased(folder("two"), "is training"):
+        assert sign(folder("two"))["epoch"] == 1
+    (line,) = caplog.messages
+    assert ": no conditional writes here, got another bucket than that of the run; two launches" in line

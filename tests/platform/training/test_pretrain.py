@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Never
 
 import pytest
 import torch
@@ -16,10 +19,11 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, InterruptedRunError, RunError
 from ebclab.runs import checkpoint
-from ebclab.storage.lease import held_by
+from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.display import SilentDisplay
+from ebclab.training.rank import RunSpec
 from ebclab.training.recorder import Recorder
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
@@ -242,3 +246,22 @@ def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed_and_a_finishe
         found = ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=SilentDisplay())
         assert found.was_finished == was_finished
         assert pulls == ([False] if was_finished else [False, True])  # whether this process held the lease
+
+
+def test_workers_get_the_token_under_which_the_launch_holds_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def launch(spec: RunSpec, display: object) -> Never:
+        assert spec.run.remote is not None
+        sign = json.loads(Store(spec.run.remote).read(NAME))
+        assert spec.token == FencingToken(sign["id"], 1)
+        raise StoppedError
+
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setitem(sys.modules, "ebclab.training.ray_train.launch", SimpleNamespace(launch=launch))
+    config = compose("simclr", overrides=["data.train_limit=64", "training.batch_size=32", "resources.workers=2"])
+    with pytest.raises(StoppedError):
+        ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=SilentDisplay())

@@ -166,12 +166,15 @@ def conditional_file(remote: RemoteFolder, name: str, *, seconds: float | None =
         The file; None on a disk, and in a store that takes no conditional writes, which is then logged, once a process
         and bucket.
     """
-    location = Store(remote).location
+    store = Store(remote)
+    location = store.location
     if location.filesystem.type_name == "local":
         return None
     bucket, path = bucket_of(remote, location), location.inner_path(f"{remote.inside}/{name}").partition("/")[2]
     if bucket not in _TRIED:
-        _TRIED[bucket], reason = _tried(bucket, f"{path.rpartition('/')[0]}/.try-{uuid.uuid4().hex}".lstrip("/"))
+        own = f".try-{uuid.uuid4().hex}"
+        own_path = f"{path.rpartition('/')[0]}/{own}".lstrip("/")
+        _TRIED[bucket], reason = _tried(bucket, own_path, lambda: store.stored(own) is not None)
         if reason:
             _log.warning(
                 "%s: no conditional writes here, got %s; two launches in the same instant may both begin, and the "
@@ -179,38 +182,48 @@ def conditional_file(remote: RemoteFolder, name: str, *, seconds: float | None =
                 location.path.partition("?")[0],
                 reason,
             )
-    store = _TRIED[bucket]
-    return None if store is None else ConditionalFile(store, path, remote.address, seconds=seconds)
+    opened = _TRIED[bucket]
+    return None if opened is None else ConditionalFile(opened, path, remote.address, seconds=seconds)
 
 
-def _tried(bucket: Bucket, path: str) -> tuple[ObjectStore | None, str]:
-    """Open a bucket and write a file of its own, ``path``, there: twice as it may be and twice as it must not be.
+def _tried(bucket: Bucket, path: str, is_seen: Callable[[], bool]) -> tuple[ObjectStore | None, str]:
+    """Open a bucket and try conditional writes with a file of its own.
+
+    Args:
+        bucket: The bucket.
+        path: Path of the file in it.
+        is_seen: Returns whether pyarrow sees the file, as it must in the same bucket.
 
     Returns:
         The bucket, and nothing; or None, and why conditional writes cannot be used.
     """
     try:
         store = _open(bucket)
-    except (ValueError, OSError) as error:
+    except Exception as error:  # of obstore's or boto3's, about settings and profiles
         return None, _first_line(error)
-    file = ConditionalFile(store, path, bucket.name, seconds=0)
+    problem = _problem(ConditionalFile(store, path, bucket.name, seconds=0), is_seen)
+    return (None, problem) if problem else (store, "")
+
+
+def _problem(file: ConditionalFile, is_seen: Callable[[], bool]) -> str:
+    """Write a new file twice as it may be and twice as it must not be, and delete it; return what went otherwise."""
     try:
         first = file.write(b"1", over=None)
     except (ReplacedError, StoreError) as error:
-        return None, _first_line(error.__cause__ or error)
+        return _first_line(error.__cause__ or error)
     try:
         file.write(b"2", over=first)
         for header, over in (("If-None-Match", None), ("If-Match", first)):
             if not _refuses(file, over):
-                return None, f"a store that does not heed {header}"
+                return f"a store that does not heed {header}"
+        return "" if is_seen() else "another bucket than that of the run"
     except ReplacedError:
-        return None, "a store that refuses a write whose condition holds"
+        return "a store that refuses a write whose condition holds"
     except StoreError as error:
-        return None, _first_line(error.__cause__ or error)
+        return _first_line(error.__cause__ or error)
     finally:
         with suppress(StoreError):
             file.delete()
-    return store, ""
 
 
 def _refuses(file: ConditionalFile, over: Seen | None) -> bool:
@@ -248,35 +261,28 @@ def _open(bucket: Bucket) -> ObjectStore:
     """Open a bucket; a request waits 10 s for its answer and is not repeated here.
 
     Raises:
-        ValueError: obstore cannot be used with such a store, or without credentials.
+        Exception: obstore cannot be used with such a store, or boto3 finds no credentials.
     """
-    from obstore.exceptions import BaseError
     from obstore.store import GCSStore, S3Store
 
     client: Any = {"allow_http": bucket.endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "10s"}
     once: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=10)}
     settings: Any = dict(bucket.settings)
-    try:
-        if bucket.kind == "s3":
-            settings |= {"disable_bulk_delete": True} | ({"endpoint": bucket.endpoint} if bucket.endpoint else {})
-            provider: Any = _profiles()
-            return S3Store(
-                bucket.name, config=settings, client_options=client, retry_config=once, credential_provider=provider
-            )
-        if bucket.kind == "gcs":
-            settings |= {"base_url": bucket.endpoint} if bucket.endpoint else {}
-            return GCSStore(bucket.name, config=settings, client_options=client, retry_config=once)
-    except BaseError as error:
-        raise ValueError(_first_line(error)) from error
+    if bucket.kind == "s3":
+        own = {"endpoint": bucket.endpoint, "aws_endpoint_url_s3": bucket.endpoint} if bucket.endpoint else {}
+        settings |= {"disable_bulk_delete": True} | own
+        provider: Any = _profiles()
+        return S3Store(
+            bucket.name, config=settings, client_options=client, retry_config=once, credential_provider=provider
+        )
+    if bucket.kind == "gcs":
+        settings |= {"base_url": bucket.endpoint} if bucket.endpoint else {}
+        return GCSStore(bucket.name, config=settings, client_options=client, retry_config=once)
     raise ValueError(f"a store of the kind {bucket.kind!r}")
 
 
 def _profiles() -> Any:
-    """Return what finds credentials as Amazon's tools do, profiles among them; None where obstore finds them itself.
-
-    Raises:
-        ValueError: There are none.
-    """
+    """Return what finds credentials as Amazon's tools do, profiles among them; None where obstore finds them itself."""
     if any(os.environ.get(name) for name in _OWN_CREDENTIALS) or importlib.util.find_spec("boto3") is None:
         return None
     from obstore.auth.boto3 import Boto3CredentialProvider
