@@ -1,4 +1,4 @@
-"""A run whose folder is removed, renamed or replaced while it trains: one sentence, and nothing is written elsewhere."""
+"""A run whose folder is removed, renamed or replaced while it trains: a sentence, and nothing written elsewhere."""
 
 from __future__ import annotations
 
