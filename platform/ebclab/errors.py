@@ -35,6 +35,19 @@ class RunError(UserError):
     """A run folder is missing, taken, damaged or cannot be written."""
 
 
+class UnsavedError(RunError):
+    """Something was measured and could not be written; nothing else is wrong with it.
+
+    Args:
+        text: What is shown to the user.
+        result: What was measured.
+    """
+
+    def __init__(self, text: str, result: object) -> None:
+        self.result = result
+        super().__init__(text)
+
+
 class StoreError(RunError):
     """An object store refuses, or has not answered for long."""
 

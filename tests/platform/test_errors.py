@@ -21,6 +21,7 @@ CODES = {
     "RunError": WRONG_INPUT,
     "StoreError": WRONG_INPUT,
     "LostLeaseError": WRONG_INPUT,
+    "UnsavedError": WRONG_INPUT,
     "UnreachableError": WRONG_INPUT,
     "VersionError": WRONG_INPUT,
     "InterruptedRunError": 128 + signal.SIGINT,  # as a shell reports a command that Ctrl-C has ended

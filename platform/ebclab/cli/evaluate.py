@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ebclab.cli.options import RESULTS, DataRoot
-from ebclab.errors import UserError
+from ebclab.errors import UnsavedError, UserError
 
 if TYPE_CHECKING:
     from ebclab.evaluation.intervals import Score
     from ebclab.evaluation.progress import OnProgress
+    from ebclab.runs.evaluate import Evaluation
 
 
 def evaluate(
@@ -43,21 +44,27 @@ def evaluate(
 
     from ebclab.runs.evaluate import evaluate_run
 
+    unsaved = None
     with _probe_progress() as on_progress:
-        scores = evaluate_run(
-            run,
-            dataset=dataset,
-            data_root=data_root,
-            only=probes,
-            protocol=protocol,
-            checkpoint_kind=checkpoint,
-            references=references,
-            on_progress=on_progress,
-        )
+        try:
+            scores = evaluate_run(
+                run,
+                dataset=dataset,
+                data_root=data_root,
+                only=probes,
+                protocol=protocol,
+                checkpoint_kind=checkpoint,
+                references=references,
+                on_progress=on_progress,
+            )
+        except UnsavedError as error:
+            scores, unsaved = cast("Evaluation", error.result), error
     if as_json:
         typer.echo(json.dumps(scores.to_mapping(), indent=2))
     else:
         _print_table(scores.title, scores.rows)
+    if unsaved is not None:
+        raise unsaved
 
 
 def _picture_chains(run: str, data_root: str | None, checkpoint: str, only: str) -> None:

@@ -16,7 +16,7 @@ from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
-from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
 
 FORMAT_VERSION = 1
@@ -104,10 +104,6 @@ def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     content = read_json(path, way_out="export the encoder again", error=UserError)
     if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
         raise UserError(f"{path}: has no format_version, so it does not describe an encoder of ebclab")
-    try:
-        require_checksum(content)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}; export the encoder again") from error
     version = content["format_version"]
     if version > FORMAT_VERSION:
         raise UserError(

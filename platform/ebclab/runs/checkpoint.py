@@ -38,9 +38,9 @@ from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
-from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.checksum import with_checksum
 from ebclab.storage.mirror import MANIFEST
-from ebclab.storage.reading import LARGEST, json_value
+from ebclab.storage.reading import LARGEST, foreign_json_value, json_value
 from ebclab.storage.typed_json import typed
 
 FORMAT = 1
@@ -279,11 +279,12 @@ def _manifest(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is no JSON, a field is missing or has another type, or it does not match its checksum.
     """
-    manifest: dict[str, Any] = json_value(read_regular(path / MANIFEST, LARGEST))
-    if typed(manifest, _Version).format > FORMAT:
-        return {"format": manifest["format"], "facts": {}}
+    content = read_regular(path / MANIFEST, LARGEST)
+    version = typed(foreign_json_value(content), _Version).format
+    if version > FORMAT:
+        return {"format": version, "facts": {}}
     try:
-        require_checksum(manifest)
+        manifest: dict[str, Any] = json_value(content)
     except ValueError as error:
         raise ValueError(f"{MANIFEST}: {error}") from error
     fields: dict[str, Any] = vars(typed(manifest, _Fields))

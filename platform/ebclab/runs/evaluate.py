@@ -18,7 +18,7 @@ from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.sources.location import short_name
-from ebclab.errors import DataError, UserError
+from ebclab.errors import DataError, RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
@@ -102,6 +102,7 @@ def evaluate_run(
 
     Raises:
         UserError: No such run, checkpoint, dataset, probe or protocol, or not the images that the run was trained on.
+        UnsavedError: The scores cannot be written; its ``result`` is what would have been returned.
     """
     kind = checkpoint_name(checkpoint_kind)
     run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
@@ -126,8 +127,15 @@ def evaluate_run(
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
     file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
-    atomic.write_json(run.path / file, evaluation.to_mapping())
-    run.send(file)
+    try:
+        atomic.write_json(run.path / file, evaluation.to_mapping())
+        run.send(file)
+    except (OSError, RunError) as error:
+        reason = (error.strerror or error) if isinstance(error, OSError) else error
+        raise UnsavedError(
+            f"{run.address_of(run.path / file)}: the scores were measured and cannot be written, got {reason}",
+            evaluation,
+        ) from error
     return evaluation
 
 

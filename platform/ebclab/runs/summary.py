@@ -10,7 +10,7 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.optimization.schedules import Extension
 from ebclab.storage import atomic
-from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 
@@ -126,10 +126,6 @@ class RunSummary:
             RunError: The file is not the result of a run.
         """
         content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
-        try:
-            require_checksum(content)
-        except ValueError as error:
-            raise _not_a_result(where, error) from error
         return cls.of_mapping(content, where)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ebclab.errors import RunError, UserError
 from ebclab.regular_file import read_regular
+from ebclab.storage.checksum import require_checksum
 
 LARGEST = 64 << 20
 """Bytes of the largest file with one JSON value."""
@@ -23,7 +24,18 @@ _LONG_NUMBER = re.compile(f"[0-9]{{{_LONGEST_NUMBER + 1}}}")
 
 
 def json_value(content: bytes) -> Any:
-    """Return the value that JSON in UTF-8 stands for.
+    """Return the value in a JSON file of ours. A kind that carries a checksum is compared with it.
+
+    Raises:
+        ValueError: It is no JSON as ``foreign_json_value`` takes it, or does not match its checksum.
+    """
+    value = foreign_json_value(content)
+    require_checksum(value)
+    return value
+
+
+def foreign_json_value(content: bytes) -> Any:
+    """Return the value that JSON in UTF-8 stands for, whoever wrote it.
 
     Raises:
         ValueError: It is no JSON, is nested too deeply, or holds an endless number or half a character.
@@ -49,7 +61,7 @@ def read_json(
     way_out: str = "restore the file",
     error: type[UserError] = RunError,
 ) -> Any:
-    """Return the value in a JSON file.
+    """Return the value in a JSON file, compared with its checksum where it has one.
 
     Args:
         path: The file.
@@ -59,7 +71,7 @@ def read_json(
         error: The kind of error to raise.
 
     Raises:
-        UserError: Of the kind ``error``: the file cannot be read, is no regular file, too large, or no JSON.
+        UserError: Of the kind ``error``: the file cannot be read, is no regular file, too large, no JSON, or damaged.
     """
     try:
         return json_value(read_regular(path, LARGEST))
@@ -86,7 +98,7 @@ def json_lines(content: bytes) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield the number of each line, from 1, and its mapping; None where the line is none."""
     for number, line in enumerate(content.splitlines(), start=1):
         try:
-            value = json_value(line)
+            value = foreign_json_value(line)
         except ValueError:
             value = None
         yield number, value if isinstance(value, dict) else None

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
+
+_LARGEST = 1 << 20  # bytes of a message
 
 
 class SignalFile(Protocol):
@@ -39,11 +43,17 @@ class LocalSignal:
         self._path = path
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None without one; a disk always answers."""
+        """Return its content, or None without one; a disk always answers.
+
+        Raises:
+            RunError: It cannot be read, or is no regular file.
+        """
         try:
-            return self._path.read_bytes()
+            return read_regular(self._path, _LARGEST)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise RunError(f"{self._path}: cannot be read, got {error.strerror or error}; delete it") from error
 
     def write(self, content: bytes) -> None:
         """Make the signal in one step: no reader sees half of its content."""

@@ -12,7 +12,7 @@ from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Difference, Measurements, difference, mean_and_interval
 from ebclab.storage import atomic
-from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.log import SweepLog, finite
@@ -375,10 +375,6 @@ class SweepResult:
             RunError: The file is not the result of a sweep.
         """
         content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
-        try:
-            require_checksum(content)
-        except ValueError as error:
-            raise _not_a_result(where or str(path), error) from error
         return cls.of_mapping(content, where or str(path))
 
 

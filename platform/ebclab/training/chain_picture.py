@@ -68,7 +68,13 @@ def picture_chains(
     if trace is None or pixels is None:
         raise UserError(f"--only: no image moves in this run, got method {config.method_name}")
     few = trace._replace(positions=trace.positions[:, :_NUM_CHAINS], energies=trace.energies[:, :_NUM_CHAINS])
-    draw_chains(few, pixels).save(run.path / FILE)
+    try:
+        draw_chains(few, pixels).save(run.path / FILE)
+    except OSError as error:
+        raise RunError(
+            f"{run.address_of(run.path / FILE)}: cannot be written, got {error.strerror or error}; make room, or copy "
+            "the run to a disk that can be written to"
+        ) from error
     run.send(FILE)
     return str(run.path / FILE) if run.remote is None else (run.remote / FILE).address
 

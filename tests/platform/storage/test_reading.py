@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebclab.errors import DataError, RunError
-from ebclab.storage.reading import LARGEST, json_lines, json_value, lines_left_out, read_json, read_json_object
+from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import (
+    LARGEST,
+    foreign_json_value,
+    json_lines,
+    json_value,
+    lines_left_out,
+    read_json,
+    read_json_object,
+)
 
 VALUES: list[Any] = [
     None,
@@ -118,3 +128,21 @@ def test_the_sentence_names_the_first_five_lines() -> None:
     assert lines_left_out("log", list(range(1, 9))).endswith(
         "8 of its lines cannot be read and are left out: 1, 2, 3, 4, 5 ..."
     )
+
+
+@pytest.mark.parametrize("read", [read_json, read_json_object])
+def test_who_reads_a_file_with_a_checksum_need_not_think_of_it(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    path, content = tmp_path / "a.json", with_checksum({"a": 1, "b": [0.5]})
+    path.write_text(json.dumps(content))
+    assert read(path) == content
+    path.write_text(json.dumps(content | {"a": 2}))
+    with pytest.raises(RunError, match=r"a\.json: cannot be read, got its content does not match its checksum"):
+        read(path)
+
+
+def test_files_of_others_and_lines_of_logs_carry_no_checksum_of_ours() -> None:
+    line = b'{"digest": "of something else"}'
+    assert foreign_json_value(line) == {"digest": "of something else"}
+    assert [value for _, value in json_lines(line)] == [{"digest": "of something else"}]
+    with pytest.raises(ValueError, match="checksum"):
+        json_value(line)

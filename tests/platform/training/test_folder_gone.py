@@ -1,4 +1,4 @@
-"""A run whose folder is removed, renamed or replaced while it trains stops with a sentence and writes nowhere else."""
+"""A run whose folder is removed, renamed or replaced while it trains: a sentence, and nothing written elsewhere."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ Requests go directly, whatever proxy is set: a proxy cannot reach a machine's ow
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from ebclab.errors import MetadataError, UserError
+from ebclab.storage.reading import foreign_json_value
 
 AMAZONS_ADDRESS = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 """Environment variable, known to Amazon's own tools, with the URL of a substitute such as http://127.0.0.1:1338/."""
@@ -85,7 +85,7 @@ class Amazon:
         if text is None:
             return None
         try:
-            announced = json.loads(text)
+            announced = foreign_json_value(text.encode())
             action, at = announced["action"], announced.get("time")
         except (ValueError, KeyError, TypeError):
             action = at = None

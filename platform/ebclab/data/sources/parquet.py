@@ -23,7 +23,7 @@ from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
-from ebclab.storage.reading import LARGEST, json_value
+from ebclab.storage.reading import LARGEST, foreign_json_value
 from ebclab.storage.typed_json import typed
 
 T = TypeVar("T")
@@ -235,7 +235,7 @@ class ParquetSource:
         try:
             if (self._place.size(name) or 0) > LARGEST:
                 raise ValueError(f"more than {LARGEST:,} bytes")
-            return typed(json_value(self._place.read(name)), kind)
+            return typed(foreign_json_value(self._place.read(name)), kind)
         except ValueError as error:
             raise DataError(f"{self._where(name)}: damaged, {error}; copy the set again") from error
 

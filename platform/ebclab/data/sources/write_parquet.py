@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
-import os
-import shutil
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
 from ebclab.errors import DataError
+from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location
 
 FORMAT = 1
@@ -59,20 +58,16 @@ def prepare_dataset(
     target = expanded(str(folder)).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"--to: there is something already, got {target}; give a folder that is new or empty")
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    atomic.remove_leftovers(target.parent, glob.escape(target.name))  # of a command that was killed
     try:
-        for split, images in splits.items():
-            count = _write_split(images, aside / split, shards)
-            progress(f"{split}: {len(images):,} images in {count} files")
-        _write_json(aside / DESCRIPTION, _description(splits))
-        _write_json(aside / CHECKSUMS, _checksums(aside))
-        if target.exists():
-            target.rmdir()
-        aside.rename(target)
+        with atomic.new_folder(target) as aside:
+            for split, images in splits.items():
+                count = _write_split(images, aside / split, shards)
+                progress(f"{split}: {len(images):,} images in {count} files")
+            _write_json(aside / DESCRIPTION, _description(splits))
+            _write_json(aside / CHECKSUMS, _checksums(aside))
     except OSError as error:
         raise DataError(f"--to: cannot write {target}, got {error.strerror or error}; give another folder") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _prepare_in_store(
@@ -130,8 +125,6 @@ def _write_split(images: ImageSet, folder: Path, asked: int) -> int:
             pq.write_table(
                 table, file, row_group_size=group_rows(image_bytes), compression="zstd", write_page_checksum=True
             )
-            file.flush()
-            os.fsync(file.fileno())
     return count
 
 
@@ -163,5 +156,3 @@ def _write_json(path: Path, value: Any) -> None:
     with path.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=2)
         file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
-from ebclab.errors import DataError, EbclabError, UserError
+from ebclab.errors import DataError, EbclabError, RunError, UserError
 from ebclab.hardware import resolve_device, set_threads
-from ebclab.runs.folder import NEEDED
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
+from ebclab.storage.reading import json_value
+from ebclab.storage.signal_file import SignalFile
 from ebclab.storage.sync import NoSync
+from ebclab.storage.typed_json import typed
 from ebclab.training.display import SilentDisplay
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -82,8 +85,8 @@ def train_on_worker(
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))
     refusal = spec.run.signal(REFUSAL)
-    if text := refusal.read():
-        return WorkerOutcome(**json.loads(text))
+    if (earlier := _recorded(refusal, spec.run)) is not None:
+        return earlier
     try:
         assignment, prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
         who = {
@@ -108,6 +111,19 @@ def train_on_worker(
     except EbclabError as error:
         return _refused(error)
     return WorkerOutcome(0, summary=summary)
+
+
+def _recorded(refusal: SignalFile, run: RunFolder) -> WorkerOutcome | None:
+    """Return the end that a worker wrote down before all of them were started again; None when none did."""
+    try:
+        text = refusal.read()
+        return None if text is None else typed(json_value(text), WorkerOutcome)
+    except ValueError as error:
+        return _refused(
+            RunError(f"{run.address}: {REFUSAL} cannot be read, got {error}; delete it, and repeat the command")
+        )
+    except EbclabError as error:
+        return _refused(error)
 
 
 def _refused(error: EbclabError) -> WorkerOutcome:

@@ -1,0 +1,81 @@
+"""Scores that were measured are printed, wherever they cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.errors import StoreError, UnsavedError
+from ebclab.runs.evaluate import Evaluation, evaluate_run
+from ebclab.runs.folder import RunFolder
+
+Ebclab = Callable[..., Any]
+
+
+@pytest.fixture
+def on_a_read_only_disk(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose folder refuses every file that is opened to be written, also to root."""
+    plain = io.open
+
+    def refusing(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
+        path = None if isinstance(file, int) else Path(os.fsdecode(file)).absolute()
+        if path is not None and path.is_relative_to(finished) and set(mode) & set("wax+"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return plain(file, mode, *more, **options)
+
+    monkeypatch.setattr(io, "open", refusing)
+    monkeypatch.setattr("builtins.open", refusing)
+    return finished
+
+
+def test_scores_of_a_run_that_cannot_be_written_to_are_printed(
+    ebclab: Ebclab, on_a_read_only_disk: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(on_a_read_only_disk, tmp_path / "copy", copy_function=_copied)
+    expected = json.loads(ebclab("evaluate", tmp_path / "copy", "--only", "knn", "--json").out)
+    outcome = ebclab("evaluate", on_a_read_only_disk, "--only", "knn", "--json")
+    assert outcome.code == 2
+    assert json.loads(outcome.out) == expected
+    assert outcome.err == (
+        f"error: {on_a_read_only_disk / 'evaluation.json'}: the scores were measured and cannot be written, "
+        "got Read-only file system\n"
+    )
+    shown = ebclab("evaluate", on_a_read_only_disk, "--only", "knn")
+    assert f"{100 * expected['rows']['flatclr']['knn']['value']:.1f} %" in shown.out
+    assert shown.code == 2
+
+
+def _copied(source: str, target: str) -> None:
+    Path(target).write_bytes(Path(source).read_bytes())
+
+
+def test_a_store_that_refuses_keeps_no_score_from_python(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(run: RunFolder, *names: str) -> None:
+        raise StoreError("s3://b/run/evaluation.json: the store refuses, got 403; check credentials and permissions")
+
+    monkeypatch.setattr(RunFolder, "send", refuse)
+    with pytest.raises(UnsavedError, match="the store refuses, got 403") as unsaved:
+        evaluate_run(finished, only=["knn"])
+    assert isinstance(unsaved.value.result, Evaluation)
+    assert 0 < unsaved.value.result.rows["flatclr"]["knn"].value <= 1
+
+
+@pytest.mark.parametrize("name", ["chains.png"])
+def test_a_picture_that_cannot_be_written_is_a_sentence(
+    ebclab: Ebclab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    settings = ["data.train_limit=64", "training.batch_size=32", "method.buffer_size=64", "method.num_steps=1"]
+    options = [part for text in settings for part in ("--set", text)]
+    assert ebclab("pretrain", "ebclr", "--epochs", "1", "--name", "run", *options).code == 0
+    (tmp_path / "runs" / "run" / name).mkdir()  # no file can be written there
+    outcome = ebclab("evaluate", "runs/run", "--only", "chains")
+    assert outcome.code == 2
+    assert f"{tmp_path}/runs/run/{name}: cannot be written, got Is a directory" in outcome.err
