@@ -145,14 +145,25 @@ def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay
 
 
 def _write_tensorboard(folder: SweepFolder, plan: SweepPlan, trials: Sequence[Trial]) -> None:
-    """Write every trial's settings and objective for TensorBoard's HParams page."""
+    """Write every trial's settings and objective for TensorBoard's HParams page, but for those that are there.
+
+    The end of a file's name says how far the trial had come; it is given when the file is whole.
+    """
     objective = plan.config.evaluation.objective
     for trial in trials:
         if trial.last is None:
             continue
+        place, end = folder.path / "tensorboard" / trial.id, f".generation-{trial.generation}-epoch-{trial.epochs_done}"
+        before = list(place.glob("events.*"))
+        if any(path.name.endswith(end) for path in before):
+            continue
+        for path in before:
+            path.unlink()
         plain = {name: v if isinstance(v, bool | int | float | str) else str(v) for name, v in trial.settings.items()}
-        with SummaryWriter(str(folder.path / "tensorboard" / trial.id)) as writer:
+        with SummaryWriter(str(place)) as writer:
             for summary in hparams(plain, {objective: trial.last.objective}):  # type: ignore[no-untyped-call]
                 writer.file_writer.add_summary(summary)
             for epoch, point in trial.curve.items():
                 writer.add_scalar(objective, point.objective, epoch)
+        for path in place.glob("events.*"):
+            path.rename(f"{path}{end}")

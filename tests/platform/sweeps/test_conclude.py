@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
@@ -179,6 +180,26 @@ def test_every_measured_trial_has_a_page_in_tensorboard(sweep: Sweep, no_test_se
     sweep.conclude()
     pages = sorted(path.name for path in (sweep.folder.path / "tensorboard").iterdir())
     assert pages == ["0000", "0001", "0002", "0003"]
+
+
+def test_a_page_in_tensorboard_is_written_once_and_anew_when_the_trial_has_gone_on(
+    sweep: Sweep, no_test_set: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep.plan = replace(sweep.plan, top=0)
+    sweep.add("0004", 0.5, state="interrupted")
+    sweep.conclude()
+    pages = sweep.folder.path / "tensorboard"
+    first = {*pages.rglob("events.*")}
+    sweep.log.append("epoch", trial="0004", epoch=2, objective=0.25, seconds=2.0, metrics={})
+    sweep.log.append("ended", trial="0004", state="finished", reason="", seconds=2.0)
+    sweep.conclude()
+    second = {*pages.rglob("events.*")}
+    assert sorted(path.parent.name for path in second) == ["0000", "0001", "0002", "0003", "0004"]
+    assert {path.parent.name for path in second - first} == {"0004"}
+    read = EventAccumulator(str(pages / "0004")).Reload()
+    assert [(point.step, point.value) for point in read.Scalars("holdout_knn")] == [(1, 0.5), (2, 0.25)]
+    monkeypatch.setattr(conclusion, "SummaryWriter", lambda place: 1 / 0)  # a page that is there is left alone
+    sweep.conclude()
 
 
 def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) -> None:
