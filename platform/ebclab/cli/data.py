@@ -57,7 +57,7 @@ def prepare(
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
-    from ebclab.config.view_recipes import USUAL_VIEWS
+    from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
     from ebclab.data.sources.decode import Reading
     from ebclab.data.sources.load import load_split, splits_of
     from ebclab.data.sources.write_parquet import prepare_dataset
@@ -66,9 +66,11 @@ def prepare(
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none"])).data
     splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
-    views = USUAL_VIEWS.get(name, "none")
+    channels, height, width = splits["train"].images.shape[1:]
+    usual = [f"views.recipe={USUAL_VIEWS[name]}"] if name in USUAL_VIEWS else fitting_views(channels, height, width)
+    views = " ".join(f"--set {assignment}" for assignment in usual)
     place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{expanded(to).absolute()}")
-    typer.echo(f"next: ebclab pretrain METHOD --dataset {place} --set views.recipe={views}")
+    typer.echo(f"next: ebclab pretrain METHOD --dataset {place} {views}")
 
 
 @app.command("show")

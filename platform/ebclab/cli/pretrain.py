@@ -188,4 +188,7 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     folder = RunFolder.at(remote_in(runs, name) or Path(runs) / name).of("reader").pull()
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
-    return compose(method, config=to_mapping(folder.read_config()), overrides=overrides)
+    settings = to_mapping(folder.read_config())
+    if any(text.startswith("training.epochs=") for text in overrides):
+        settings["training"]["extended"] = []  # the command says how the run began
+    return compose(method, config=settings, overrides=overrides)

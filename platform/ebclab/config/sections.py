@@ -108,6 +108,26 @@ class ViewsConfig:
         "chunk: neighbours in the training set, as many as a batch has images.",
     )
 
+    def are_equal(self, channels: int) -> bool:
+        """Return whether all views of an image are the same: nothing that is drawn changes a pixel.
+
+        Args:
+            channels: Channels of the images; one alone has no colour to change.
+        """
+        amounts = [self.brightness, self.contrast]
+        if channels > 1:
+            amounts += [self.saturation, self.hue]
+        sigma_varies = self.blur_sigma_min < self.blur_sigma_max
+        blurs = self.blur_kernel_size > 1 and (0 < self.blur_rate < 1 or (self.blur_rate > 0 and sigma_varies))
+        return not (
+            self.crop_scale_min < 1
+            or 0 < self.flip_rate < 1
+            or (self.jitter_rate > 0 and any(amount > 0 for amount in amounts))
+            or (channels > 1 and 0 < self.grayscale_rate < 1)
+            or blurs
+            or self.noise_std > 0
+        )
+
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         pairs = [

@@ -87,6 +87,23 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
     ),
 }
 
+_PHOTOGRAPH = 96  # pixels; from here on views of ImageNet's recipe, which are of 224
+
+
+def fitting_views(channels: int, height: int, width: int) -> list[str]:
+    """Return assignments of views that suit images of a shape, of whose content nothing is known.
+
+    Args:
+        channels: Channels of the images.
+        height, width: Their size, pixels.
+    """
+    side = min(height, width)
+    if side < _PHOTOGRAPH:
+        return [f"views.recipe={'flatclr-cifar' if channels > 1 else 'fashion-mnist'}"]
+    own = VIEW_RECIPES["simclr-imagenet"].settings["image_size"]
+    return ["views.recipe=simclr-imagenet", *([f"views.image_size={side}"] if side < own else [])]
+
+
 USUAL_VIEWS: Mapping[str, str] = {
     "digits": "digits",
     "mnist": "ebclr-mnist",

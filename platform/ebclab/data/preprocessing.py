@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,23 +11,50 @@ from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import DAMAGE, central_squares, read_photograph
 from ebclab.errors import DataError
 from energy_contrast.method import PixelRange
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Resize (antialiased bilinear) to a square and normalise by channel.
+    """Resize (antialiased bilinear) to a square and normalise by channel, after the crop with which images were read.
 
     Attributes:
         image_size: Side of the result, pixels.
         mean: Channel means subtracted, in the image range [0, 1].
         std: Channel standard deviations divided by, in the image range [0, 1].
+        read_size: Side of the squares to which images were cropped and scaled when they were read (``data.resize``),
+            pixels: images of another size are, too. 0: they were as they were stored, and are only resized.
     """
 
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    read_size: int = 0
+
+    def in_words(self) -> str:
+        """Return what happens to the pixels of an image file, for people."""
+        channels = {1: "one grey channel", 3: "three channels"}.get(len(self.mean), f"{len(self.mean)} channels")
+        read = f"upright (EXIF) in {channels}"
+        if self.read_size:
+            side = self.read_size
+            read += f", then the largest central square, scaled to {side} x {side} bytes (Pillow, bilinear)"
+        resized = f"divided by 255, resized to {self.image_size} x {self.image_size} (bilinear, antialiased)"
+        if not self.read_size:
+            resized += " without a crop, so that an image of another shape is squeezed"
+        return f"{read}; {resized}; minus the mean, divided by the standard deviation, by channel"
+
+    def read(self, path: str | Path) -> Tensor:
+        """Return an image file as the images of the run were read, (C, H, W) uint8.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        try:
+            return read_photograph(Path(path).read_bytes(), len(self.mean), self.read_size)
+        except DAMAGE as error:
+            raise DataError(f"{path}: not a readable image, got {error}; give another file") from error
 
     @property
     def pixel_range(self) -> PixelRange:
@@ -35,7 +63,18 @@ class Preprocessing:
         return PixelRange(tuple((0 - m) / s for m, s in pairs), tuple((1 - m) / s for m, s in pairs))
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1]."""
+        """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1].
+
+        Raises:
+            DataError: Floats have to be cropped, which is done on bytes.
+        """
+        if self.read_size and images.shape[-2:] != (self.read_size, self.read_size):
+            if images.dtype != torch.uint8:
+                raise DataError(
+                    f"images: those of other sizes than {self.read_size} x {self.read_size} are cropped and scaled as "
+                    f"bytes, got {images.dtype} of {images.shape[-1]} x {images.shape[-2]}; give uint8"
+                )
+            images = central_squares(images, self.read_size)
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images.float()
         if pixels.shape[-2:] != (self.image_size, self.image_size):
             size = (self.image_size, self.image_size)

@@ -93,7 +93,8 @@ def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
     return (
         f"A visual encoder ({network}), pretrained with {escape_markdown(facts.method_name)} by ebclab"
         f"{f' {description.ebclab}' if description.ebclab else ''}. It maps images ({channels}, {size}, {size}) to "
-        f"{description.feature_size} features. Weights: `model.safetensors`; description: `encoder.json`."
+        f"{description.feature_size} features. Weights: `model.safetensors`; description: `encoder.json`.\n\n"
+        f"An image file is read {description.preprocessing.in_words()}. The lines below do so."
     )
 
 

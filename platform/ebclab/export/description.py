@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import FiniteFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+from pydantic import FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from torch import nn
 
 from ebclab.config.encoder import EncoderConfig
@@ -46,6 +46,8 @@ class EncoderDescription:
         ebclab: Version that wrote the file; none when it ran from a source folder that is not installed.
         torch: Version that held the weights.
         timm: Version of timm that made the network; none for one of our own.
+        read_size: Side of the squares to which image files were cropped and scaled first, pixels; 0: they were not.
+        rule: What happens to the pixels of an image file, in words.
     """
 
     format_version: int
@@ -59,11 +61,13 @@ class EncoderDescription:
     ebclab: str | None
     torch: str
     timm: str | None = None
+    read_size: NonNegativeInt = 0
+    rule: str = ""
 
     @property
     def preprocessing(self) -> Preprocessing:
         """The preprocessing of images for this encoder."""
-        return Preprocessing(self.input_size, self.normalisation.mean, self.normalisation.std)
+        return Preprocessing(self.input_size, self.normalisation.mean, self.normalisation.std, self.read_size)
 
     def build(self) -> nn.Module:
         """Return a new encoder of this architecture with random weights; the global generator does not move."""
@@ -92,6 +96,8 @@ def describe(
         ebclab=_version("ebclab"),
         torch=str(torch.__version__),
         timm=_version("timm") if architecture.timm_name else None,
+        read_size=preprocessing.read_size,
+        rule=preprocessing.in_words(),
     )
 
 

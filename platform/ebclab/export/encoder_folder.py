@@ -76,7 +76,7 @@ def save_encoder(
     weights = _weights(encoder, description)
     refuse_occupied(target, overwrite)
     shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    seen = comparison or stand_in(in_channels, preprocessing.image_size)
+    seen = comparison or stand_in(in_channels, preprocessing.read_size or preprocessing.image_size)
     try:
         with replaced_folder(target) as aside:
             pixels = preprocessing(seen.images)

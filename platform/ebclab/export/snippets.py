@@ -17,7 +17,7 @@ def code_with_ebclab(description: EncoderDescription) -> str:
             "from ebclab.export import load_encoder",
             "",
             'encoder, preprocessing, info = load_encoder(".")  # the path of this folder',
-            *_embed(description, "preprocessing(images)"),
+            *_embed(description, "preprocessing(images)", "preprocessing.read"),
         ]
     )
 
@@ -49,7 +49,7 @@ def code_with_file(description: EncoderDescription, converted: Converted) -> str
                 *imports,
                 f'session = onnxruntime.InferenceSession("{converted.file}")',
                 *_preprocessing(description),
-                _images(description),
+                *_images(description, "read"),
                 'features = session.run(["features"], {"images": preprocessing(images).numpy()})[0]'
                 f"  # (8, {description.feature_size})",
             ]
@@ -59,11 +59,15 @@ def code_with_file(description: EncoderDescription, converted: Converted) -> str
 
 
 def _preprocessing(description: EncoderDescription) -> list[str]:
-    size, normalisation = description.input_size, description.normalisation
+    size, normalisation, read = description.input_size, description.normalisation, description.read_size
     return [
         "",
         "",
+        *_reading(description),
+        "",
+        "",
         "def preprocessing(images):  # (B, C, H, W), 0 to 255",
+        *([f"    assert images.shape[-2:] == ({read}, {read}), 'crop and scale them as read does'"] if read else []),
         f'    pixels = interpolate(images.float() / 255, ({size}, {size}), mode="bilinear", antialias=True)',
         f"    mean = torch.tensor({list(normalisation.mean)})",
         f"    std = torch.tensor({list(normalisation.std)})",
@@ -73,17 +77,44 @@ def _preprocessing(description: EncoderDescription) -> list[str]:
     ]
 
 
-def _embed(description: EncoderDescription, pixels: str) -> list[str]:
+def _reading(description: EncoderDescription) -> list[str]:
+    """Return a function that reads a file as ``read_photograph`` does; nothing where files have other channels."""
+    if description.in_channels not in (1, 3):
+        return []
+    mode, side = ("RGB" if description.in_channels == 3 else "L"), description.read_size
+    lines = [
+        "def read(path):  # (C, H, W), 0 to 255",
+        "    import numpy",
+        "    from PIL import Image, ImageOps",
+        "",
+        f'    picture = ImageOps.exif_transpose(Image.open(path)).convert("{mode}")',
+    ]
+    if side:
+        lines += [
+            "    width, height = picture.size",
+            "    largest = min(width, height)",
+            "    left, top = (width - largest) // 2, (height - largest) // 2",
+            "    square = picture.crop((left, top, left + largest, top + largest))",
+            f"    picture = square.resize(({side}, {side}), Image.Resampling.BILINEAR)",
+        ]
+    last = "permute(2, 0, 1)" if description.in_channels == 3 else "unsqueeze(0)"
+    return [*lines, f"    return torch.from_numpy(numpy.array(picture)).{last}"]
+
+
+def _embed(description: EncoderDescription, pixels: str, read: str = "read") -> list[str]:
     return [
-        _images(description),
+        *_images(description, read),
         "with torch.no_grad():",
         f"    features = encoder({pixels})  # (8, {description.feature_size})",
     ]
 
 
-def _images(description: EncoderDescription) -> str:
-    shape = f"(8, {description.in_channels}, {description.input_size}, {description.input_size})"
-    return f"images = torch.randint(256, {shape}, dtype=torch.uint8)  # put yours here"
+def _images(description: EncoderDescription, read: str) -> list[str]:
+    side = description.read_size or description.input_size
+    noise = f"images = torch.randint(256, (8, {description.in_channels}, {side}, {side}), dtype=torch.uint8)"
+    if description.in_channels not in (1, 3):
+        return [f"{noise}  # put yours here"]
+    return [f"{noise}  # yours, or files:", f'# images = torch.stack([{read}(path) for path in ["photo.jpg"]])']
 
 
 def _torchvision(description: EncoderDescription) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ebclab.config import ExperimentConfig
+from ebclab.config import VIEW_RECIPES, ExperimentConfig
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split, split_images
@@ -83,6 +83,7 @@ def prepare(
     require_digest(split.content, config.data.digest, config.data.name)
     preprocessing = preprocessing_for(config.views, split.train)
     channels, size = split.train.images.shape[1], preprocessing.image_size
+    require_different_views(config, method_class, channels)
     require_room_for_views(config, method_class, channels, size, device, ranks)
     method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = preprocessing.pixel_range
@@ -189,6 +190,29 @@ def build_method(
     if config.training.compile:
         method.compile_parts()
     return method
+
+
+def require_different_views(config: ExperimentConfig, method_class: type[Method], channels: int) -> None:
+    """Refuse views that are all the same where a method compares several of an image.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method; one that takes a single view compares none.
+        channels: Channels of the images.
+
+    Raises:
+        ConfigError: Its views would be equal, and the loss would say nothing about the encoder.
+    """
+    views = requirements_of(config, method_class).num_views
+    if views > 1 and config.views.are_equal(channels):
+        known = ", ".join(name for name in VIEW_RECIPES if name != "none")
+        raise ConfigError(
+            [
+                f"views.recipe: {config.method_name} compares {views} views of an image, and with these settings they "
+                f"are all the same, got {config.views.recipe} and nothing drawn on {channels} channel(s); "
+                f"name one of {known}, or set views.crop_scale_min, views.flip_rate and the like"
+            ]
+        )
 
 
 def require_room_for_views(

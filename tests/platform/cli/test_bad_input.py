@@ -137,7 +137,7 @@ def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: P
     facts["facts"]["data_digest"] = "0" * 16
     del facts["digest"]  # as an older version wrote it
     manifest.write_text(json.dumps(facts))
-    outcome = ebclab("pretrain", "flatclr", "--epochs", "3", "--name", "done", *TINY)
+    outcome = ebclab("pretrain", "flatclr", "--epochs", "2", "--extend", "3", "--name", "done", *TINY)
     assert outcome.code == 2
     assert "the training images are not those the run began with" in outcome.err
 
@@ -163,7 +163,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(
     def full(self: Path, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    arguments = ["pretrain", "flatclr", "--epochs", "3", "--name", "done", *TINY]
+    arguments = ["pretrain", "flatclr", "--epochs", "2", "--extend", "3", "--name", "done", *TINY]
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
         outcome = ebclab(*arguments)

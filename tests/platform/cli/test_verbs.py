@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,8 @@ def test_an_extended_run_says_so_wherever_it_is_shown(
     assert (result["steps"], result["epochs"]) == (6, 3)
     assert [(each["before"], each["epochs"], each["step"]) for each in result["extensions"]] == [(2, 3, 4)]
     assert yaml.safe_load((finished / "config.yaml").read_text())["training"]["extended"] == [2]
+    again = ebclab("pretrain", "flatclr", "--name", "done", "--extend", "3", *settings)
+    assert "already finished; nothing was trained" in again.out, again.err
     assert "3/3 epochs (extended from 2)" in ebclab("runs", "list").out
     assert ebclab("export", finished, "--to", "encoder").code == 0
     assert jump in Path("encoder/README.md").read_text()
@@ -202,3 +205,29 @@ def test_energies_of_single_images_are_warned_of_timms_batch_norm_only(ebclab: E
         outcome = ebclab("pretrain", "ebclr", "--name", name, "--set", f"encoder.name=timm/{name}", *shared)
         assert outcome.code == 0, outcome.err
         assert ("the encoder has batch norm" in outcome.err) is warned
+
+
+@pytest.mark.parametrize("method", ["simclr", "byol", "ebclr"])
+def test_views_that_are_all_the_same_are_refused_before_anything_is_written(ebclab: Ebclab, method: str) -> None:
+    outcome = ebclab("pretrain", method, "--name", "same", "--set", "views.recipe=none", *TINY)
+    assert outcome.code == 2
+    said = " ".join(outcome.err.split())
+    assert f"views.recipe: {method} compares 2 views of an image, and with these settings they are all the same" in said
+    assert not Path("runs/same").exists()
+
+
+def test_the_command_that_prepare_suggests_trains(ebclab: Ebclab) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for number in range(48):
+        pixels = torch.randint(256, (20, 30, 3), dtype=torch.uint8, generator=generator)
+        folder = Path("photos", "cats" if number % 2 else "dogs")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.numpy()).save(folder / f"{number}.png")
+    prepared = ebclab("data", "prepare", "folder:photos", "--to", "set", "--resize", "16")
+    assert prepared.code == 0, prepared.err
+    (line,) = [line for line in prepared.out.splitlines() if line.startswith("next: ")]
+    assert "--set views.recipe=flatclr-cifar" in line
+    words = shlex.split(line.removeprefix("next: ebclab ").replace("METHOD", "simclr"))
+    few = ["--epochs", "1", "--set", "training.batch_size=16", "--set", "encoder.width=4"]
+    outcome = ebclab(*words, *few, "--set", "evaluation.knn_every=0", "--set", "resources.threads=1")
+    assert outcome.code == 0, outcome.err

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 from torch import Tensor
 
 from ebclab.config.sections import DataConfig
+from ebclab.data.photograph import DAMAGE, read_photograph
 from ebclab.errors import DataError
-
-_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
-"""What Pillow raises on damaged files, by its formats."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, exampl
     for name, content in encoded:
         try:
             image = decode_image(content, reading)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             if not reading.skip_corrupt:
                 raise _damaged(name, error) from error
             complaints.append(_complaint(name, error))
@@ -103,7 +98,7 @@ def first_example(encoded: Iterable[tuple[str, bytes]], reading: Reading, where:
     for name, content in encoded:
         try:
             return _example(name, decode_image(content, reading))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             if not reading.skip_corrupt:
                 raise _damaged(name, error) from error
     raise DataError(f"{where}: none of its images can be decoded; give another folder")
@@ -116,17 +111,7 @@ def decode_image(content: bytes, reading: Reading) -> Tensor:
         OSError: The content is no image or is cut off; other damage raises other errors.
         ValueError: Its pixels have more than 8 bits.
     """
-    with Image.open(io.BytesIO(content)) as picture:
-        if picture.mode[0] in "IF":
-            raise ValueError(f"pixels of mode {picture.mode}, more than 8 bits")
-        upright = ImageOps.exif_transpose(picture).convert("RGB" if reading.colour == "rgb" else "L")
-    if reading.resize:
-        side = min(upright.size)  # of the largest central square
-        left, top = ((length - side) // 2 for length in upright.size)
-        square = upright.crop((left, top, left + side, top + side))
-        upright = square.resize((reading.resize, reading.resize), Image.Resampling.BILINEAR)  # antialiased
-    pixels = torch.from_numpy(np.array(upright))
-    return pixels.permute(2, 0, 1) if pixels.ndim == 3 else pixels.unsqueeze(0)
+    return read_photograph(content, 3 if reading.colour == "rgb" else 1, reading.resize)
 
 
 def mixed_sizes(one: Example, other: Example) -> DataError:

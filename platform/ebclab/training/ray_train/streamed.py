@@ -26,6 +26,7 @@ from ebclab.training.setup import (
     describe_data,
     memory_of,
     method_problems,
+    require_different_views,
     require_room_for_views,
     requirements_of,
 )
@@ -92,6 +93,7 @@ def prepare_streamed(
     plan, batch_size = stream.plan, config.training.batch_size
     settings, channels_last = plan.settings, config.training.channels_last
     channels, size = stream.bank.images.shape[1], settings.preprocessing.image_size
+    require_different_views(config, method_class, channels)
     require_room_for_views(config, method_class, channels, size, device, ranks)
     method = build_method(config, method_class, channels, device, size, weights)
     method.pixel_range = settings.preprocessing.pixel_range

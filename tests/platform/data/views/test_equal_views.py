@@ -1,0 +1,62 @@
+"""Which settings make all views of an image the same, compared with the views themselves."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views.pipeline import make_views
+
+CHANGES = {
+    "crop_scale_min": 0.5,
+    "flip_rate": 0.5,
+    "jitter_rate": 0.8,
+    "brightness": 0.4,
+    "contrast": 0.4,
+    "saturation": 0.4,
+    "hue": 0.1,
+    "grayscale_rate": 0.2,
+    "blur_rate": 0.5,
+    "blur_sigma_min": 2.0,
+    "noise_std": 0.1,
+}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("certain", [(), ("flip_rate", "grayscale_rate", "blur_rate")])
+def test_views_are_called_equal_exactly_when_two_of_them_are(channels: int, certain: tuple[str, ...]) -> None:
+    images = torch.randint(256, (16, channels, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    preprocessing = Preprocessing(8, (0.5,) * channels, (0.5,) * channels)
+    seen = set()
+    for several in range(3):
+        for names in itertools.combinations(CHANGES, several):
+            config = ViewsConfig(**{name: 1.0 if name in certain else CHANGES[name] for name in names})  # type: ignore[arg-type]
+            first, second = make_views(images, torch.arange(16), config, preprocessing, seed=0, epoch=0)
+            are_equal = torch.equal(first, second)
+            assert config.are_equal(channels) == are_equal, names
+            seen.add(are_equal)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_no_recipe_but_none_has_equal_views(channels: int) -> None:
+    equal = {name for name, recipe in VIEW_RECIPES.items() if ViewsConfig(**recipe.settings).are_equal(channels)}
+    assert equal == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((3, 32, 32), ["views.recipe=flatclr-cifar"]),
+        ((1, 28, 28), ["views.recipe=fashion-mnist"]),
+        ((3, 120, 160), ["views.recipe=simclr-imagenet", "views.image_size=120"]),
+        ((3, 480, 640), ["views.recipe=simclr-imagenet"]),
+    ],
+)
+def test_views_are_suggested_by_the_shape_of_the_images(shape: tuple[int, int, int], expected: list[str]) -> None:
+    assert fitting_views(*shape) == expected
