@@ -61,7 +61,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ViewsConfig:
-    """How two views of an image are drawn, each with random numbers of its own."""
+    """How two views of an image are drawn, each with random numbers of its own; with more, every other is a second."""
 
     recipe: str = setting(
         "auto", "Named view settings that the other fields of this section override; auto: the dataset's usual ones."
@@ -79,9 +79,19 @@ class ViewsConfig:
     hue: float = setting(0.0, "Hue shift is drawn from -/+ this, in turns.", unit="turns", minimum=0.0, maximum=0.5)
     grayscale_rate: float = setting(0.0, "Chance that colour is dropped.", minimum=0.0, maximum=1.0)
     blur_rate: float = setting(0.0, "Chance of a Gaussian blur.", minimum=0.0, maximum=1.0)
+    second_blur_rate: float | None = setting(
+        None, "Chance of a Gaussian blur of second views; none means blur_rate.", minimum=0.0, maximum=1.0
+    )
     blur_kernel_size: int = setting(3, "Width of the blur kernel, odd.", unit="pixels", minimum=1)
     blur_sigma_min: float = setting(0.1, "Smallest blur standard deviation.", unit="pixels", above=0.0)
     blur_sigma_max: float = setting(2.0, "Largest blur standard deviation.", unit="pixels", above=0.0)
+    solarise_rate: float = setting(0.0, "Chance that pixels from 128 of 255 on are inverted.", minimum=0.0, maximum=1.0)
+    second_solarise_rate: float | None = setting(
+        None,
+        "Chance that pixels of second views from 128 of 255 on are inverted; none means solarise_rate.",
+        minimum=0.0,
+        maximum=1.0,
+    )
     noise_std: float = setting(
         0.0,
         "Standard deviation of Gaussian noise added to every pixel, not clipped.",
@@ -99,6 +109,19 @@ class ViewsConfig:
         "chunk: neighbours in the training set, as many as a batch has images.",
     )
 
+    @property
+    def blur_rates(self) -> tuple[float, float]:
+        """Chances of a blur of first and of second views."""
+        return self.blur_rate, self.blur_rate if self.second_blur_rate is None else self.second_blur_rate
+
+    @property
+    def solarise_rates(self) -> tuple[float, float]:
+        """Chances that first and second views are solarised."""
+        return (
+            self.solarise_rate,
+            self.solarise_rate if self.second_solarise_rate is None else self.second_solarise_rate,
+        )
+
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         pairs = [
@@ -113,7 +136,7 @@ class ViewsConfig:
         ]
         if self.blur_kernel_size % 2 == 0:
             problems.append(f"blur_kernel_size: must be odd, got {self.blur_kernel_size}")
-        if self.blur_rate > 0 and 0 < 2 * self.image_size <= self.blur_kernel_size:
+        if any(self.blur_rates) and 0 < 2 * self.image_size <= self.blur_kernel_size:
             problems.append(
                 "blur_kernel_size: must be below twice image_size, "
                 f"got {self.blur_kernel_size} for {self.image_size} pixels; shrink it, or set blur_rate to 0"

@@ -12,7 +12,7 @@ from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
-from ebclab.training.setup import Prepared, method_problems
+from ebclab.training.setup import Prepared, method_problems, neighbours_problem
 
 _log = logging.getLogger("ebclab.training")
 
@@ -54,7 +54,7 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int) -> None
 
 
 def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
-    """Log that the run starts or goes on, where, and what has changed since its last launch.
+    """Log that the run starts or goes on, where, and what has changed since its last launch; warn of a new run.
 
     Args:
         recorder: The run's recorder.
@@ -68,6 +68,9 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         run.metrics.forget_after(0)
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **launch)
+        if problem := neighbours_problem(recorder.config, training.method):
+            run.metrics.append("event", 0, event="warning", text=problem)
+            recorder.display.note(f"warning: {problem}")
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
