@@ -76,7 +76,7 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
         {**IDENTITY, **CROP, **FLIP, **WEAK_JITTER, **GRAYSCALE},
     ),
     "byol-imagenet": ViewRecipe(
-        "BYOL (Grill et al., 2020) on ImageNet, the paper's table: second views are blurred seldom, solarised at times.",
+        "BYOL (Grill et al., 2020) on ImageNet: second views are blurred more seldom, and solarised at times.",
         {**IDENTITY, **CROP, **FLIP, **GRAYSCALE, **BLUR, **BYOL, "image_size": 224, "blur_kernel_size": 23},
     ),
     "byol-cifar": ViewRecipe(
