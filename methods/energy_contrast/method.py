@@ -43,11 +43,14 @@ class Requirements:
         num_views: Views of each image in a batch.
         num_proposals: Fresh views of other training images that come with each global batch.
         batch_norm_groups: Groups of the global batch that the encoder's batch norms, if it has any, normalise apart.
+        images_alone: The encoder must see each image by itself, because the energies of images move chains: with batch
+            norm, which is not refused, an image's energy would depend on its neighbours in the batch.
     """
 
     num_views: int
     num_proposals: int = 0
     batch_norm_groups: int = 1
+    images_alone: bool = False
 
 
 class StepOutput(NamedTuple):
@@ -115,8 +118,9 @@ class Method(nn.Module, ABC):
     def requirements(cls, config: Any, batch_size: int) -> Requirements:
         """Return what the method needs for training, without building it.
 
-        A method with another number of views sets ``num_views``. One that needs proposals or groups of batch norm
-        overrides this: ``return replace(super().requirements(config, batch_size), num_proposals=...)``.
+        A method with another number of views sets ``num_views``. One that needs proposals, groups of batch norm or
+        images by themselves overrides this:
+        ``return replace(super().requirements(config, batch_size), num_proposals=...)``.
 
         Args:
             config: The method's config.

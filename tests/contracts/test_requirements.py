@@ -12,6 +12,8 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, Requirements
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import groups_in
+from energy_contrast.samplers import Staged
+from energy_contrast.sampling_method import SamplingMethod
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in METHODS},
@@ -98,3 +100,41 @@ def test_nothing_is_built_to_say_so(case: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(nn.Module, "__init__", refuse)
     assert requirements(case).num_views >= 1
+
+
+def moved(method: SamplingMethod, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the energies of images, and where one step without noise takes them, against references that stay."""
+    references = torch.randn(5, 128, generator=torch.Generator().manual_seed(3))
+    sampler, context = (
+        method.new_sampler(),
+        Staged(torch.zeros(len(images)), references / references.norm(dim=1)[:, None]),
+    )
+    state, info = sampler.step(sampler.init(images), context, torch.zeros_like(images))
+    return info.energy, state.position
+
+
+@pytest.mark.parametrize("batch_norm", ["global", "none"])
+@pytest.mark.parametrize("case", [case for case in CASES if requirements(case).images_alone])
+def test_images_alone_means_that_neighbours_change_no_energy_and_batch_norm_breaks_it(
+    case: str, batch_norm: str
+) -> None:
+    method = build(case, batch_norm)
+    images = draw(8, torch.Generator().manual_seed(1))
+    others = torch.cat([images[:4], draw(4, torch.Generator().manual_seed(2)) / 3])
+    first, second = (
+        [part[:4] for part in moved(method, batch)]
+        for batch in (images, others)  # energies, positions
+    )
+    if batch_norm == "none":
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+    else:
+        for one, other in zip(first, second, strict=True):
+            assert (one - other).abs().max() > 1e-3
+
+
+def test_methods_whose_chains_are_images_want_images_alone_and_no_other_does() -> None:
+    alone = {CASES[case][0] for case in CASES if requirements(case).images_alone}
+    sampling = {name: method for name, method in METHODS.items() if issubclass(method, SamplingMethod)}
+    moving_images = {name for name in sampling if sampling[name].trace_chains is not SamplingMethod.trace_chains}
+    assert alone == moving_images
+    assert alone < sampling.keys()

@@ -5,20 +5,16 @@ Shapes: b chains, M references, C channels, H x W pixels, P projection size, w x
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from energy_contrast.energies import marginal_energy
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.networks.resnet import ResNet
 from energy_contrast.samplers import compiled
-
-_log = logging.getLogger(__name__)
 
 
 class ChainEnergy:
@@ -107,9 +103,3 @@ class ChainEnergy:
 
     def _autocast(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._bfloat16)
-
-
-def warn_of_batch_norm(encoder: nn.Module, why: str) -> None:
-    """Log ``why`` when an encoder of chains has batch norm."""
-    if any(isinstance(module, _BatchNorm) for module in encoder.modules()):
-        _log.warning(why)

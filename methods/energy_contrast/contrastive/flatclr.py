@@ -72,7 +72,8 @@ class Flatclr(Simclr):
 
     Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, algorithms 1 and S1.
     Departs from the paper: see ``flat_nce`` and ``EssController``; the default temperature is SimCLR's, so that the
-    two differ in the loss alone (the released code uses 0.1).
+    two differ in the loss alone (the released code uses 0.1). With the released code, the views of both sides are
+    anchors, and negatives are of both; eq. 6 has one anchor and its K negatives.
     """
 
     Config = FlatclrConfig

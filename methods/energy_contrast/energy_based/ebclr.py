@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
-from energy_contrast.chains.energy import ChainEnergy, warn_of_batch_norm
+from energy_contrast.chains.energy import ChainEnergy
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy
@@ -95,7 +95,8 @@ class Ebclr(SamplingMethod):
 
     Args:
         config: Settings.
-        encoder: f without its head, with ``embedding_size``; without batch norm, or a warning is logged.
+        encoder: f without its head, with ``embedding_size``. With batch norm, the energy of an image depends on its
+            neighbours in the batch and is not E: ``requirements`` says so.
 
     Metrics: ``info_nce`` (L_dis), ``energy_data``, ``energy_chains`` and ``energy_gap`` (chains less data) always;
     while ``diagnosing`` also ``chain_movement`` (root mean square of a step), ``chain_gradient_norm``,
@@ -132,22 +133,19 @@ class Ebclr(SamplingMethod):
             num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
             bfloat16=config.chain_precision == "bfloat16",
         )
-        warn_of_batch_norm(
-            encoder,
-            "ebclr: the encoder has batch norm, so that an image's energy depends on its neighbours in the batch "
-            "and running statistics mix images with chains; set encoder.batch_norm=none",
-        )
 
     @classmethod
     def requirements(cls, config: EbclrConfig, batch_size: int) -> Requirements:
-        """Return what all methods need, and a proposal for every chain that starts anew from a view."""
+        """Return what all methods need, a proposal for every chain that starts anew from a view, and images alone."""
         if batch_size > config.buffer_size:
             raise ValueError(
                 f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
                 f"use at least {batch_size}"
             )
         return replace(
-            super().requirements(config, batch_size), num_proposals=_restarts(config).num_proposals(batch_size)
+            super().requirements(config, batch_size),
+            num_proposals=_restarts(config).num_proposals(batch_size),
+            images_alone=True,
         )
 
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:

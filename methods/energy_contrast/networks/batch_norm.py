@@ -117,6 +117,15 @@ def groups_in(network: nn.Module) -> set[int]:
     return {module.groups for module in network.modules() if isinstance(module, GlobalBatchNorm)}
 
 
+def has_batch_norm(network: nn.Module) -> bool:
+    """Return whether ``network`` has batch norm, ours or torch's: what it makes of an image then depends on the others.
+
+    >>> has_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))), has_batch_norm(nn.GroupNorm(1, 2))
+    (True, False)
+    """
+    return any(isinstance(module, _BatchNorm) for module in network.modules())
+
+
 def require_groups(network: nn.Module, batch_size: int, num_ranks: int) -> None:
     """Refuse a global batch that the batch norms of ``network`` cannot cut into their groups.
 

@@ -17,8 +17,8 @@ class ProjectionHead(nn.Sequential):
 
     ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with activation a. With ``batch_norm``, every hidden layer is normalised
     before its activation and drops its bias; the last layer is linear with bias either way, unless
-    ``output_batch_norm`` normalises it too, without scale and shift unless ``output_scale`` says so. Its length is left to
-    the losses.
+    ``output_batch_norm`` normalises it too, without scale and shift unless ``output_scale`` says so. Its length is left
+    to the losses.
 
     Args:
         in_size: Size of the embedding.

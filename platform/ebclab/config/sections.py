@@ -68,9 +68,14 @@ class DataConfig:
         return problems
 
 
+def _differ(rates: tuple[float, float]) -> bool:
+    """Return whether what first and second views get with these chances may befall one view and not the other."""
+    return rates[0] != rates[1] or 0 < rates[0] < 1
+
+
 @dataclass(frozen=True)
 class ViewsConfig:
-    """How two views of an image are drawn, each with random numbers of its own."""
+    """How two views of an image are drawn, each with random numbers of its own; with more, every other is a second."""
 
     recipe: str = setting(
         "auto", "Named view settings that the other fields of this section override; auto: the dataset's usual ones."
@@ -88,9 +93,19 @@ class ViewsConfig:
     hue: float = setting(0.0, "Hue shift is drawn from -/+ this, in turns.", unit="turns", minimum=0.0, maximum=0.5)
     grayscale_rate: float = setting(0.0, "Chance that colour is dropped.", minimum=0.0, maximum=1.0)
     blur_rate: float = setting(0.0, "Chance of a Gaussian blur.", minimum=0.0, maximum=1.0)
+    second_blur_rate: float | None = setting(
+        None, "Chance of a Gaussian blur of second views; none means blur_rate.", minimum=0.0, maximum=1.0
+    )
     blur_kernel_size: int = setting(3, "Width of the blur kernel, odd.", unit="pixels", minimum=1)
     blur_sigma_min: float = setting(0.1, "Smallest blur standard deviation.", unit="pixels", above=0.0)
     blur_sigma_max: float = setting(2.0, "Largest blur standard deviation.", unit="pixels", above=0.0)
+    solarise_rate: float = setting(0.0, "Chance that pixels from 128 of 255 on are inverted.", minimum=0.0, maximum=1.0)
+    second_solarise_rate: float | None = setting(
+        None,
+        "Chance that pixels of second views from 128 of 255 on are inverted; none means solarise_rate.",
+        minimum=0.0,
+        maximum=1.0,
+    )
     noise_std: float = setting(
         0.0,
         "Standard deviation of Gaussian noise added to every pixel, not clipped.",
@@ -108,6 +123,19 @@ class ViewsConfig:
         "chunk: neighbours in the training set, as many as a batch has images.",
     )
 
+    @property
+    def blur_rates(self) -> tuple[float, float]:
+        """Chances of a blur of first and of second views."""
+        return self.blur_rate, self.blur_rate if self.second_blur_rate is None else self.second_blur_rate
+
+    @property
+    def solarise_rates(self) -> tuple[float, float]:
+        """Chances that first and second views are solarised."""
+        return (
+            self.solarise_rate,
+            self.solarise_rate if self.second_solarise_rate is None else self.second_solarise_rate,
+        )
+
     def are_equal(self, channels: int) -> bool:
         """Return whether all views of an image are the same: nothing that is drawn changes a pixel.
 
@@ -118,13 +146,14 @@ class ViewsConfig:
         if channels > 1:
             amounts += [self.saturation, self.hue]
         sigma_varies = self.blur_sigma_min < self.blur_sigma_max
-        blurs = self.blur_kernel_size > 1 and (0 < self.blur_rate < 1 or (self.blur_rate > 0 and sigma_varies))
+        blurs = self.blur_kernel_size > 1 and (_differ(self.blur_rates) or (any(self.blur_rates) and sigma_varies))
         return not (
             self.crop_scale_min < 1
             or 0 < self.flip_rate < 1
             or (self.jitter_rate > 0 and any(amount > 0 for amount in amounts))
             or (channels > 1 and 0 < self.grayscale_rate < 1)
             or blurs
+            or _differ(self.solarise_rates)
             or self.noise_std > 0
         )
 
@@ -142,7 +171,7 @@ class ViewsConfig:
         ]
         if self.blur_kernel_size % 2 == 0:
             problems.append(f"blur_kernel_size: must be odd, got {self.blur_kernel_size}")
-        if self.blur_rate > 0 and 0 < 2 * self.image_size <= self.blur_kernel_size:
+        if any(self.blur_rates) and 0 < 2 * self.image_size <= self.blur_kernel_size:
             problems.append(
                 "blur_kernel_size: must be below twice image_size, "
                 f"got {self.blur_kernel_size} for {self.image_size} pixels; shrink it, or set blur_rate to 0"

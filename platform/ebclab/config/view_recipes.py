@@ -19,6 +19,10 @@ GRAYSCALE = {"grayscale_rate": 0.2}
 GREY_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4}
 WEAK_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 STRONG_JITTER = {"jitter_rate": 0.8, "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}
+BYOL = {
+    **{"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1},
+    **{"blur_rate": 1.0, "second_blur_rate": 0.1, "solarise_rate": 0.0, "second_solarise_rate": 0.2},
+}
 BLUR = {"blur_sigma_min": 0.1, "blur_sigma_max": 2.0}
 EBCLR = {"noise_std": 0.03, "normalisation": "half"}
 
@@ -70,6 +74,14 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
     "moco-cifar": ViewRecipe(
         "MoCo's official CIFAR-10 demonstration (He et al., 2020): the same numbers as FlatCLR's.",
         {**IDENTITY, **CROP, **FLIP, **WEAK_JITTER, **GRAYSCALE},
+    ),
+    "byol-imagenet": ViewRecipe(
+        "BYOL (Grill et al., 2020) on ImageNet: second views are blurred more seldom, and solarised at times.",
+        {**IDENTITY, **CROP, **FLIP, **GRAYSCALE, **BLUR, **BYOL, "image_size": 224, "blur_kernel_size": 23},
+    ),
+    "byol-cifar": ViewRecipe(
+        "Ours, for CIFAR: BYOL's numbers for ImageNet, with a blur kernel of a tenth of 32 pixels.",
+        {**IDENTITY, **CROP, **FLIP, **GRAYSCALE, **BLUR, **BYOL, "blur_kernel_size": 3},
     ),
     "simclr-imagenet": ViewRecipe(
         "SimCLR (Chen et al., 2020) on ImageNet as in FlatCLR's code: 224 pixels, a blur kernel of a tenth of that.",

@@ -1,7 +1,8 @@
 """k-nearest-neighbour accuracy of features: no training; the number of neighbours and their votes are the only choices.
 
 Two rules. ``cosine``: Wu, Xiong, Yu & Lin (2018), "Unsupervised Feature Learning via Non-Parametric Instance
-Discrimination", section 3.4. ``inverse distance``: the one in the code that was released with EBCLR.
+Discrimination", section 3.4; its 200 neighbours and temperature 0.07 are settings here, with defaults for smaller sets
+(docs/methods.md). ``inverse distance``: the one in the code that was released with EBCLR.
 
 Ties, in both: of training images equally near (to the last bit of the score), the one with the lower row is the
 neighbour; of classes with equal votes, the lower label wins.

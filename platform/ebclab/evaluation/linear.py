@@ -68,8 +68,9 @@ def _lbfgs_predictions(protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and not every probe needs it
     from sklearn.linear_model import LogisticRegression
 
-    train, test = (x.numpy() for x in standardise(train_x.cpu(), test_x.cpu()))
-    model = LogisticRegression(C=1 / (len(train) * l2), tol=protocol.tolerance, max_iter=protocol.max_iterations)
+    train, test = (x.double().numpy() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
+    tolerance = protocol.tolerance * l2
+    model = LogisticRegression(C=1 / (len(train) * l2), tol=tolerance, max_iter=protocol.max_iterations)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(train, train_y.cpu().numpy())

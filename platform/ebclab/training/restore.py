@@ -16,7 +16,7 @@ from ebclab.storage.reading import read_json_object
 from ebclab.training.fitting import fitting, load_model, misfit
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
-from ebclab.training.setup import Prepared, method_problems
+from ebclab.training.setup import Prepared, method_problems, neighbours_problem
 
 _log = logging.getLogger("ebclab.training")
 
@@ -76,7 +76,7 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
 
 
 def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
-    """Log that the run starts or goes on, where, and what has changed since its last launch.
+    """Log that the run starts or goes on, where, and what has changed since its last launch; warn of a new run.
 
     Args:
         recorder: The run's recorder.
@@ -91,6 +91,9 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **launch)
         _log_extensions(recorder)
+        if problem := neighbours_problem(recorder.config, training.method):
+            run.metrics.append("event", 0, event="warning", text=problem)
+            recorder.display.note(f"warning: {problem}")
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest

@@ -28,7 +28,7 @@ from ebclab.runs.initial_weights import InitialWeights, start_from
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
-from energy_contrast.networks.batch_norm import require_groups
+from energy_contrast.networks.batch_norm import has_batch_norm, require_groups
 
 _BYTES_OF_A_PIXEL = 4  # views are float32
 
@@ -157,6 +157,22 @@ def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Req
     """
     with method_problems():
         return method_class.requirements(config.method, config.training.batch_size)
+
+
+def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
+    """Return a sentence when the method moves chains by energies of images that depend on their neighbours, else None.
+
+    Args:
+        config: Resolved settings.
+        method: The method that was built from them.
+    """
+    if not requirements_of(config, type(method)).images_alone or not has_batch_norm(method.encoder):
+        return None
+    return (
+        f"{config.method_name}: an image's energy depends on its neighbours in the batch, because the encoder has "
+        "batch norm, so that chains follow gradients which are not their own; set encoder.batch_norm=none, or take an "
+        "encoder without it"
+    )
 
 
 def build_method(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from typing import Any
 
 import pytest
@@ -247,15 +246,6 @@ def test_bfloat16_chains_end_near_those_of_float32() -> None:
         ends.append(method.buffer.pixels)
     assert not torch.equal(*ends)
     assert (ends[0] - ends[1]).abs().max() < 0.01
-
-
-def test_an_encoder_with_batch_norm_is_named_once_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        build()
-        assert caplog.messages == []
-        build(build_encoder("small", in_channels=1, width=4))
-    assert len(caplog.messages) == 1
-    assert "energy depends on its neighbours in the batch" in caplog.messages[0]
 
 
 def test_the_head_has_two_leaky_layers_without_norm() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
 from typing import Any
 
@@ -339,15 +338,6 @@ def test_an_image_bank_that_cannot_fit_is_refused_before_it_is_made(monkeypatch:
     monkeypatch.setattr("energy_contrast.energy_based.vem_image.available_bytes", lambda device: 1000)
     with pytest.raises(ValueError, match="bank_size: 20 images of 1x8x8 do not fit on cpu"):
         method.memory_bytes((1, 8, 8))
-
-
-def test_shared_keys_and_batch_norm_warn_that_chains_enter_the_statistics(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        build("vem-image")
-        build("vem-image", key_encoder="shared", batch_norm="none")
-        assert caplog.text == ""
-        build("vem-image", key_encoder="shared")
-    assert "running statistics mix images with chains" in caplog.text
 
 
 @pytest.mark.parametrize("name", KEYS)

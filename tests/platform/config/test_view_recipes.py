@@ -13,6 +13,8 @@ PUBLISHED = {
     "ebclr-cifar": ((0.08, 1.0), 0.5, (0.8, 0.8, 0.8, 0.8, 0.2), 0.2, (1.0, 3), 0.03, "half"),
     "flatclr-cifar": ((0.08, 1.0), 0.5, (0.8, 0.4, 0.4, 0.4, 0.1), 0.2, (0.0, 3), 0.0, "dataset"),
     "moco-cifar": ((0.08, 1.0), 0.5, (0.8, 0.4, 0.4, 0.4, 0.1), 0.2, (0.0, 3), 0.0, "dataset"),
+    "byol-imagenet": ((0.08, 1.0), 0.5, (0.8, 0.4, 0.4, 0.2, 0.1), 0.2, (1.0, 23), 0.0, "dataset"),
+    "byol-cifar": ((0.08, 1.0), 0.5, (0.8, 0.4, 0.4, 0.2, 0.1), 0.2, (1.0, 3), 0.0, "dataset"),
     "simclr-imagenet": ((0.08, 1.0), 0.5, (0.8, 0.8, 0.8, 0.8, 0.2), 0.2, (0.5, 23), 0.0, "dataset"),
 }
 
@@ -36,7 +38,10 @@ def test_the_papers_recipes_have_the_papers_numbers(methods, name):
     )
     assert (views.crop_ratio_min, views.crop_ratio_max) == (3 / 4, 4 / 3)
     assert (views.blur_sigma_min, views.blur_sigma_max) == (0.1, 2.0)
-    assert views.image_size == (224 if name == "simclr-imagenet" else 0)
+    assert views.image_size == (224 if name.endswith("imagenet") else 0)
+    asymmetric = name.startswith("byol")
+    assert views.blur_rates == (views.blur_rate, 0.1 if asymmetric else views.blur_rate)
+    assert views.solarise_rates == (0.0, 0.2 if asymmetric else 0.0)
 
 
 @pytest.mark.parametrize("name", VIEW_RECIPES)

@@ -62,6 +62,22 @@ def test_lbfgs_is_as_accurate_as_a_tight_fit_on_standardised_features(
     assert measured == pytest.approx([expected], abs=1 / 397)  # one number; one image of 397 may differ
 
 
+@pytest.mark.parametrize("sums", [1, 2])
+@pytest.mark.parametrize("count", [500, 1000])
+@pytest.mark.parametrize("l2", [1e-3, 1e-4, 1e-5])
+def test_lbfgs_is_the_solution_where_features_are_ill_conditioned(sums: int, count: int, l2: float) -> None:
+    """Running sums of pixels, whose neighbours are nearly equal, against Newton's method to a gradient of 1e-10."""
+    pixels, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(pixels, dtype=torch.float32), torch.tensor(labels)
+    for _ in range(sums):
+        x = x.cumsum(dim=1)
+    train, test = (part.double().numpy() for part in standardise(x[:count], x[count:]))
+    exact = LogisticRegression(C=1 / (count * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
+    expected = exact.fit(train, y[:count].numpy()).score(test, y[count:].numpy())
+    data = x[:count], y[:count], x[count:], y[count:]
+    assert linear_accuracies("lbfgs", *data, num_classes=10, seeds=(), l2=l2) == [expected]
+
+
 def test_the_penalty_of_lbfgs_is_felt(digits: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     weak, strong = (linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=l2)[0] for l2 in (1e-3, 1e2))
     assert weak != strong

@@ -19,6 +19,7 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, InterruptedRunError, RunError
 from ebclab.runs import checkpoint
+from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import COPIES, RemoteFolder
@@ -131,6 +132,27 @@ def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_pat
     display.note = said.append  # type: ignore[method-assign]
     ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=display)
     assert "the method keeps 12 MB of images on each worker" in said
+
+
+def test_a_run_whose_energies_depend_on_neighbours_says_so_once_on_the_screen_and_in_its_log(tmp_path: Path) -> None:
+    said: list[str] = []
+    display = SilentDisplay()
+    display.note = said.append  # type: ignore[method-assign]
+    settings = ["data.train_limit=48", "training.batch_size=16", "encoder.width=2", "method.bank_size=16"]
+
+    def warnings_of(name: str, *more: str) -> list[str]:
+        config = compose("vem-image", overrides=[*settings, "method.num_steps=1", "resources.threads=1", *more])
+        path = ebclab.pretrain(config, runs=tmp_path, name=name, display=display).path
+        return [record["text"] for record in MetricsLog(path / "metrics.jsonl").records() if "text" in record]
+
+    assert warnings_of("alone", "training.epochs=1", "encoder.batch_norm=none") == []
+    assert not any("neighbours" in line for line in said)
+    (text,) = warnings_of("together", "training.epochs=1")
+    assert text.startswith("vem-image: an image's energy depends on its neighbours in the batch")
+    assert "encoder.batch_norm=none" in text
+    assert said.count(f"warning: {text}") == 1
+    assert warnings_of("together", "training.epochs=2") == [text]  # continued: no second time
+    assert said.count(f"warning: {text}") == 1
 
 
 def test_a_methods_refusal_is_a_sentence_that_names_its_section(

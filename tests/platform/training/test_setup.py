@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ebclab.config import compose
+from ebclab.config import compose, list_recipes
 from ebclab.errors import ConfigError
 from ebclab.training import setup
+from energy_contrast.catalog import METHODS
 from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.samplers import Staged
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -29,3 +31,34 @@ def test_views_fit_up_to_the_last_free_byte_and_the_message_has_the_sum(
         setup.require_room_for_views(*arguments)
     (line,) = refused.value.problems
     assert f"got 10 pixels: {6 // ranks} images x 2 views x 3x10x10 pixels x 4 bytes = " in line
+
+
+@pytest.mark.parametrize("method_name", ["ebclr", "vem-image"])
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_in_every_recipe_an_images_energy_is_its_own(recipe: str, method_name: str) -> None:
+    """Images 4 to 7 are replaced: the energies of images 0 to 3, and where a step takes them, stay as they were."""
+    config = compose(method_name, recipe, overrides=["encoder.width=4"])
+    method: Any = setup.build_method(config, METHODS[method_name], 3, torch.device("cpu"), 16)
+    assert setup.neighbours_problem(config, method) is None
+    generator = torch.Generator().manual_seed(0)
+    images, others = torch.randn(2, 8, 3, 16, 16, generator=generator).unbind()
+    references = torch.nn.functional.normalize(torch.randn(5, config.method.projection_size, generator=generator))
+    sampler = method.new_sampler()
+    found = []
+    for batch in (images, torch.cat([images[:4], others[4:]])):
+        context = Staged(torch.zeros(8), references)
+        state, info = sampler.step(sampler.init(batch), context, torch.zeros_like(batch))
+        found.append((info.energy[:4], state.position[:4]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_under_energies_is_a_problem_only_where_images_must_be_alone() -> None:
+    def problem(method_name: str, *overrides: str) -> str | None:
+        config = compose(method_name, overrides=["encoder.width=2", *overrides])
+        return setup.neighbours_problem(
+            config, setup.build_method(config, METHODS[method_name], 1, torch.device("cpu"))
+        )
+
+    assert problem("simclr") is problem("vem-langevin") is problem("ebclr", "encoder.batch_norm=none") is None
+    assert "ebclr: an image's energy depends on its neighbours" in (problem("ebclr") or "")
+    assert "neighbours" in (problem("vem-image", "method.key_encoder=shared") or "")

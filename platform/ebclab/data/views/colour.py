@@ -1,4 +1,6 @@
-"""Colour jitter and grayscale in torchvision's float arithmetic, many images at a time and in place.
+"""Colour jitter, grayscale and solarising in torchvision's float arithmetic, many images at a time.
+
+All but solarising work in place.
 
 Brightness, contrast and saturation are one operation: a blend with black, with the mean gray or with the own gray,
 and a clamp to [0, 1]. Each image has them in its own order, with the hue shift somewhere among them. So the sequence
@@ -19,6 +21,9 @@ from ebclab.data.views.parameters import CONTRAST, HUE, SATURATION, ViewParamete
 
 NUM_BLENDS = 3  # brightness, contrast, saturation
 NO_JITTER = NUM_BLENDS + 1  # one more than the last place that a hue shift can have
+
+SOLARISE_THRESHOLD = 128 / 255
+"""Where inverting begins, in the image range [0, 1]; as for bytes in torchvision and Pillow."""
 
 _GRAY_WEIGHTS = (0.2989, 0.587, 0.114)
 _CHANNEL_HUES = (0.0, 2.0, -2.0)  # red, green, blue on a circle of circumference 6
@@ -109,6 +114,11 @@ def drop_colour(planes: Tensor, chosen: Tensor) -> None:
         return
     keep = (~chosen).float()[:, None]
     torch.addcmul(_gray_of(planes).mul_(1 - keep), planes, keep, out=planes)
+
+
+def solarise(planes: Tensor, chosen: Tensor) -> Tensor:
+    """Return planes (C, n, P) in which the ``chosen`` ((n,) bool) images have numbers from 128 / 255 on inverted."""
+    return torch.where(chosen[:, None] & (planes >= SOLARISE_THRESHOLD), 1 - planes, planes)
 
 
 def _involved(hue_place: Tensor) -> tuple[list[slice], slice, list[slice]]:

@@ -29,6 +29,8 @@ _SLOTS = (
     *("grayscale", "blur", "blur_sigma", "crop_top", "crop_left"),
 )
 _CROP_TRIES = 10
+_SOLARISE_SLOT = len(_SLOTS) + 2 * _CROP_TRIES
+_NUM_SLOTS = _SOLARISE_SLOT + 1  # a new slot comes last, or every run that exists would get other views
 _JITTER_ORDERS = tuple(itertools.permutations((BRIGHTNESS, CONTRAST, SATURATION, HUE)))
 
 
@@ -48,6 +50,7 @@ class ViewParameters(NamedTuple):
         hue: float32 shift in turns, from -1/2 to 1/2; 0 leaves the image alone.
         grayscale: bool; drop colour.
         blur_sigma: float32 standard deviation, pixels; 0 leaves the image alone.
+        solarise: bool; invert the pixels that are not dark.
         noise_word: int64; the word that names the pixel noise.
     """
 
@@ -63,6 +66,7 @@ class ViewParameters(NamedTuple):
     hue: Tensor
     grayscale: Tensor
     blur_sigma: Tensor
+    solarise: Tensor
     noise_word: Tensor
 
 
@@ -90,7 +94,7 @@ def draw_parameters(
         shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
     """
     numbers = torch.arange(views.start, views.stop, device=keys.device)[:, None, None]  # (V, 1, 1)
-    slots = torch.arange(_NOISE_SLOT, len(_SLOTS) + 2 * _CROP_TRIES, device=keys.device)
+    slots = torch.arange(_NOISE_SLOT, _NUM_SLOTS, device=keys.device)
     if shared is None:
         bits = hash_words(_STREAM, seed, epoch, keys[:, None], numbers, slots)  # (V, B, slots)
         noise_word = bits[..., 0]
@@ -102,8 +106,13 @@ def draw_parameters(
     orders = torch.tensor(_JITTER_ORDERS, device=keys.device)
     jitter = draw["jitter"] < config.jitter_rate
     sigma = _between(draw["blur_sigma"], config.blur_sigma_min, config.blur_sigma_max)
+    blur_rates, solarise_rates = (
+        torch.tensor([rates[view % 2] for view in views], device=keys.device, dtype=torch.float64)[:, None]
+        for rates in (config.blur_rates, config.solarise_rates)
+    )
+    tries = uniform[..., len(_SLOTS) : _SOLARISE_SLOT]
     return ViewParameters(
-        *_draw_boxes(uniform[..., len(_SLOTS) :], draw["crop_top"], draw["crop_left"], config, height, width),
+        *_draw_boxes(tries, draw["crop_top"], draw["crop_left"], config, height, width),
         flip=draw["flip"] < config.flip_rate,
         order=orders[(draw["order"] * len(orders)).long()],
         brightness=_factors(draw["brightness"], config.brightness, jitter),
@@ -111,7 +120,8 @@ def draw_parameters(
         saturation=_factors(draw["saturation"], config.saturation, jitter),
         hue=(_between(draw["hue"], -config.hue, config.hue) * jitter).float(),
         grayscale=draw["grayscale"] < config.grayscale_rate,
-        blur_sigma=(sigma * (draw["blur"] < config.blur_rate)).float(),
+        blur_sigma=(sigma * (draw["blur"] < blur_rates)).float(),
+        solarise=uniform[..., _SOLARISE_SLOT] < solarise_rates,
         noise_word=noise_word,
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views.blur import blur
-from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter
+from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter, solarise
 from ebclab.data.views.geometry import ResizeLine, plan_line, resample
 from ebclab.data.views.noise import standard_normal
 from ebclab.data.views.parameters import ViewParameters, draw_parameters
@@ -42,6 +42,7 @@ class _Jobs(NamedTuple):
     hue_place: Tensor
     grayscale: Tensor
     blur_sigma: Tensor
+    solarise: Tensor
     noise_word: Tensor
 
     def chunks(self, size: int) -> Iterator[_Jobs]:
@@ -137,6 +138,7 @@ def _plan(images: Tensor, parameters: ViewParameters, size: int) -> _Jobs:
         *plan_jitter(flat, rgb=channels == 3),
         grayscale=flat.grayscale,
         blur_sigma=flat.blur_sigma,
+        solarise=flat.solarise,
         noise_word=flat.noise_word,
     )
 
@@ -153,8 +155,10 @@ def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing
         jitter_colour(planes, plan, shifts_hue=config.hue > 0)
     if config.grayscale_rate > 0 and planes.shape[0] == 3:
         drop_colour(planes, jobs.grayscale)
-    if config.blur_rate > 0:
+    if any(config.blur_rates):
         planes = blur(square, jobs.blur_sigma, config.blur_kernel_size).flatten(2)
+    if any(config.solarise_rates):
+        planes = solarise(planes, jobs.solarise)
     if config.noise_std > 0:
         noise = standard_normal(jobs.noise_word, planes[:, 0].numel())
         planes.add_(noise.view_as(planes.transpose(0, 1)).transpose(0, 1), alpha=config.noise_std)

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torchvision.transforms import RandomResizedCrop
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.views.parameters import BRIGHTNESS, CONTRAST, HUE, SATURATION, ViewParameters, draw_parameters
 
 MANY = 24_000
@@ -87,7 +89,8 @@ def test_a_crop_scale_of_one_takes_the_whole_image_whatever_its_shape():
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])
 def test_rates_are_met(rate):
     config = ViewsConfig(flip_rate=rate, grayscale_rate=rate, blur_rate=rate, jitter_rate=rate, brightness=0.4, hue=0.1)
-    parameters = draw(config)
+    parameters = draw(replace(config, solarise_rate=rate))
+    assert_rate(parameters.solarise, rate)
     assert_rate(parameters.flip, rate)
     assert_rate(parameters.grayscale, rate)
     assert_rate(parameters.blur_sigma > 0, rate)
@@ -95,11 +98,51 @@ def test_rates_are_met(rate):
     assert torch.equal(parameters.brightness != 1, parameters.hue != 0)  # jitter is drawn once for all four
 
 
+def test_second_views_have_rates_of_their_own():
+    """BYOL's table: blur 1.0 and 0.1, solarise 0.0 and 0.2."""
+    config = ViewsConfig(blur_rate=1.0, second_blur_rate=0.1, solarise_rate=0.0, second_solarise_rate=0.2)
+    for view, (blur, solarise) in enumerate([(1.0, 0.0), (0.1, 0.2)] * 2):
+        parameters = draw(config, views=range(view, view + 1))
+        assert_rate(parameters.blur_sigma > 0, blur)
+        assert_rate(parameters.solarise, solarise)
+    together = draw_parameters(torch.arange(9), config, 8, 8, seed=1, epoch=0, views=range(4))
+    for view in range(4):
+        alone = draw_parameters(torch.arange(9), config, 8, 8, seed=1, epoch=0, views=range(view, view + 1))
+        assert all(torch.equal(field[0], other[view]) for field, other in zip(alone, together, strict=True))
+
+
+def test_a_rate_of_0_for_second_views_is_not_no_rate():
+    config = ViewsConfig(blur_rate=1.0, second_blur_rate=0.0, solarise_rate=1.0, second_solarise_rate=0.0)
+    assert config.blur_rates == config.solarise_rates == (1.0, 0.0)
+    assert replace(config, second_blur_rate=None, second_solarise_rate=None).blur_rates == (1.0, 1.0)
+
+
+def test_every_random_number_has_the_place_that_it_always_had():
+    """Places are hashed: were one to move, runs that exist would get other views when they go on."""
+    keys, config = torch.arange(50), ViewsConfig(crop_scale_min=0.5, flip_rate=0.5, solarise_rate=0.5)
+    parameters = draw_parameters(keys, config, 100, 100, seed=7, epoch=2, views=range(1))
+
+    def number(place: int) -> torch.Tensor:
+        return unit_interval(hash_words(0x7669657773, 7, 2, keys, 0, place))
+
+    assert torch.equal(parameters.flip[0], number(0) < 0.5)
+    assert torch.equal(parameters.solarise[0], number(32) < 0.5)
+    area, ratio = (number(12) * 0.5 + 0.5) * 100**2, (number(22) * 2 * math.log(4 / 3) - math.log(4 / 3)).exp()
+    width, height = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    fits = (width <= 100) & (height <= 100)  # at the first try
+    assert fits.sum() > 20
+    assert torch.equal(parameters.width[0][fits], width[fits].long())
+    assert torch.equal(parameters.height[0][fits], height[fits].long())
+    assert torch.equal(parameters.noise_word[0], hash_words(0x7669657773, 7, 2, keys, 0, -1))
+
+
 def test_choices_are_independent_of_each_other():
-    config = ViewsConfig(flip_rate=0.5, grayscale_rate=0.5, blur_rate=0.5, jitter_rate=0.5, brightness=0.4)
+    config = ViewsConfig(
+        flip_rate=0.5, grayscale_rate=0.5, blur_rate=0.5, jitter_rate=0.5, brightness=0.4, solarise_rate=0.5
+    )
     p = draw(config)
-    flags = torch.stack([p.flip, p.grayscale, p.blur_sigma > 0, p.brightness != 1]).double() * 2 - 1
-    correlation = flags @ flags.T / MANY - torch.eye(4)
+    flags = torch.stack([p.flip, p.grayscale, p.blur_sigma > 0, p.brightness != 1, p.solarise]).double() * 2 - 1
+    correlation = flags @ flags.T / MANY - torch.eye(5)
     assert correlation.abs().max() < SIGMAS / MANY**0.5
 
 

@@ -53,7 +53,8 @@ def plain(count: int, size: int, **changes) -> ViewParameters:
     fields = {
         **{"top": whole, "left": whole, "height": whole + size, "width": whole + size, "flip": zero.bool()},
         **{"order": torch.arange(4).expand(count, 4), "brightness": one, "contrast": one, "saturation": one},
-        **{"hue": zero, "grayscale": zero.bool(), "blur_sigma": zero, "noise_word": whole},
+        **{"hue": zero, "grayscale": zero.bool(), "blur_sigma": zero, "solarise": zero.bool()},
+        **{"noise_word": whole},
     }
     for name, value in changes.items():
         fields[name] = torch.as_tensor(value, dtype=fields[name].dtype).expand_as(fields[name])
@@ -78,6 +79,24 @@ def by_torchvision(image: Tensor, p: ViewParameters, size: int, kernel_size: int
     if p.blur_sigma > 0:
         pixels = tv.gaussian_blur(pixels, [kernel_size, kernel_size], [float(p.blur_sigma)] * 2)
     return pixels
+
+
+def test_solarising_is_torchvisions_to_the_bit():
+    """Of float images and of bytes, at 128 of 255, the border itself included."""
+    images = some_images(40, 3, 16, 16)
+    images[6, :, :, ::2], images[6, :, :, 1::2] = 127, 128
+    config = ViewsConfig(solarise_rate=0.5)
+    chosen = draw_parameters(torch.arange(40), config, 16, 16, seed=0, epoch=0, views=range(2))
+    neither = apply_parameters(images, chosen, replace(config, solarise_rate=0.0), untouched(3, 16))
+    views = apply_parameters(images, chosen, config, untouched(3, 16))
+    for view, row in itertools.product(range(2), range(40)):
+        before, solarised = neither[view, row], bool(chosen.solarise[view, row])
+        expected = tv.solarize(before, 128 / 255) if solarised else before
+        assert torch.equal(views[view, row], expected)
+        of_bytes = tv.solarize(images[row], 128) if solarised else images[row]
+        assert torch.equal((views[view, row] * 255).round().to(torch.uint8), of_bytes)
+    assert chosen.solarise.any()
+    assert not chosen.solarise.all()
 
 
 def assert_like_torchvision(images: Tensor, parameters: ViewParameters, size: int, config: ViewsConfig) -> None:

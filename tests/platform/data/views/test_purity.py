@@ -26,6 +26,9 @@ CIFAR = ViewsConfig(
 CONFIGS = {
     "cifar": CIFAR,
     "all": replace(CIFAR, blur_rate=0.5, blur_kernel_size=7, noise_std=0.03),
+    "byol": replace(
+        CIFAR, blur_rate=1.0, second_blur_rate=0.1, blur_kernel_size=3, solarise_rate=0.5, second_solarise_rate=0.2
+    ),
     "noise": ViewsConfig(noise_std=0.03),
 }
 SHAPES = [(3, 32, 32, 32), (1, 28, 28, 28), (1, 8, 8, 8), (3, 17, 23, 11), (1, 9, 9, 7)]  # C, H, W, size

@@ -7,6 +7,7 @@ import pytest
 
 from ebclab.config import compose, list_recipes
 from ebclab.config.parse import catalogue
+from ebclab.optimization import peak_learning_rate
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
 from ebclab.sweeps.space.space import list_spaces, load_space
@@ -32,6 +33,22 @@ def test_every_space_searches_learning_rate_batch_size_projection_size_and_tempe
     if any(field.name == "temperature" for field in fields(catalogue()[name].Config)):
         keys.add("method.temperature")
     assert keys <= load_space(None, name).by_name.keys()
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+@pytest.mark.parametrize("method", ["simclr", "flatclr", "dcl", "ebclr"])
+def test_the_small_batches_that_flatnce_and_ebclr_are_about_can_be_searched(method, recipe):
+    space, config = load_space(None, method), compose(method, recipe)
+    start = space.point_of(own_settings(space, config))
+    for batch_size in (16, 32):
+        point = start | {"training.batch_size": batch_size}
+        assert space.point_of(space.settings(point)) == point
+        small = apply_settings(config, space.settings(point))
+        assert small.training.batch_size == batch_size
+        assert catalogue()[method].requirements(small.method, batch_size).num_views == 2
+        scaled = small.optimizer.scaling == "linear"
+        expected = config.optimizer.learning_rate * (batch_size / 256 if scaled else 1)
+        assert peak_learning_rate(small.optimizer, batch_size) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", SPACES)
