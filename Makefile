@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 QUICK_BENCHMARKS := views simclr_step startup
-LONG_BENCHMARKS := report compiled vem_bank ray_startup scaling storage_requests methods
+LONG_BENCHMARKS := report coverage compiled vem_bank ray_startup scaling storage_requests methods
 # Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults (root, on Linux, for all its rows).
 JOBS := 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10

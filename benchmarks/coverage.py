@@ -6,9 +6,9 @@ Start and rivals, C settings, R seeds, n held-out images. Setting c with seed r 
 
     logistic(m_c + d_i + u_{c,i} + s_{c,r})
 
-difficulty d_i of the image, u_{c,i} what the settings find easy or hard about it, s_{c,r} the seed's effect: all normal. A
-setting's true score is the mean over all images and seeds. The best mean of the C is the winner. Counted is, over many
-such sweeps, how often
+difficulty d_i of the image, u_{c,i} what the settings find easy or hard about it, s_{c,r} the seed's effect: all
+normal. A setting's true score is the mean over all images and seeds. The best mean of the C is the winner. Counted
+is, over many such sweeps, how often
 
     one difference    the interval of a difference between two settings, were it the only one, contains the true one
     winner's mean     the interval of the winner's mean contains its true score
@@ -270,8 +270,9 @@ def main() -> None:
     arguments = parser.parse_args()
     error = 100 * (0.05 * 0.95 / arguments.sweeps) ** 0.5
     legend = (
-        f"Per cent of {arguments.sweeps:,} simulated sweeps a row; the Monte Carlo error of 95 or of 5 is {error:.2f}. What "
-        "says 95 % should cover at least 95; `false` should be at most 5. Columns: the head of `benchmarks/coverage.py`."
+        f"Per cent of {arguments.sweeps:,} simulated sweeps a row; the Monte Carlo error of 95 or of 5 is {error:.2f}. "
+        "Intervals that say 95 % should cover at least 95, and `false` should be at most 5. What the columns are: the "
+        "head of `benchmarks/coverage.py`."
     )
     tables = [table_of(name, scenario, arguments.sweeps) for name, scenario in SCENARIOS.items()]
     command = f"`python benchmarks/coverage.py --sweeps {arguments.sweeps}`"
