@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 import ebclab
 from ebclab.config import parse_yaml
 from ebclab.errors import TrainingError
+from ebclab.evaluation.answers import table_of
 from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
@@ -84,10 +85,17 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
     assert result["winner"] == best
     told = [trial.last.objective for trial in confirmed if trial.id.startswith(f"confirm-{best['trial']}-")]
     assert best["mean"] == pytest.approx(sum(told) / 2)
-    (tested,) = [record for record in _log(folder) if record["event"] == "tested"]
-    assert tested["trial"] == best["trial"]
+    for trial in confirmed:  # one bit an image came all the way through Tune
+        assert trial.answers is not None
+        assert trial.last is not None
+        assert table_of([trial.answers]).mean() == pytest.approx(trial.last.objective)
+    start = next(entry.source for entry in result.candidates if entry.is_start(_plan(trials=9, top=2, seeds=2)))
+    wanted = list(dict.fromkeys([best["trial"], start]))  # the winner, and where the search started
+    events = [record for record in _log(folder) if record["event"] in ("test_read", "tested")]
+    assert [event["event"] for event in events] == ["test_read", *["tested"] * len(wanted)]
+    assert [event["trial"] for event in events[1:]] == wanted
     read = {path.parent.name for path in folder.glob("trials/*/evaluation.json")}
-    assert read == {f"confirm-{best['trial']}-seed{seed}" for seed in (1, 2)}
+    assert read == set(events[0]["runs"]) == {f"confirm-{one}-seed{seed}" for one in wanted for seed in (1, 2)}
     taken = parse_yaml((folder / "best.yaml").read_text(), "best.yaml")
     assert taken.optimizer.learning_rate == best["settings"]["optimizer.learning_rate"]
     assert sorted(path.name for path in (folder / "tensorboard").iterdir()) == [trial.id for trial in searched]

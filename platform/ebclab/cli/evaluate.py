@@ -90,7 +90,7 @@ def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
     for name, scores in rows.items():
         table.add_row(name, *(_summary(scores[probe]) if probe in scores else "" for probe in probes))
     Console(highlight=False).print(table)
-    typer.echo("[low, high]: 95 % interval over test images")
+    typer.echo("[low, high]: 95 % interval over test images, for this run alone")
 
 
 def _summary(score: Score) -> str:

@@ -113,7 +113,8 @@ def _confirm(plan: SweepPlan) -> str:
     if not plan.top:
         return "nothing"
     also = " and of the settings it starts from" if plan.baseline else ""
-    return f"{plan.seeds} seeds of the best {plan.top}{also}, {plan.config.training.epochs} epochs each"
+    apart = ", scored on images that no search saw" if plan.config.data.confirm_rate else ""
+    return f"{plan.seeds} seeds of the best {plan.top}{also}, {plan.config.training.epochs} epochs each{apart}"
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Accuracies with their uncertainty: an interval over test images, a spread over seeds."""
+"""Accuracies with their uncertainty: an interval over test images, a spread over seeds of the probe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Score:
 
     Attributes:
         name: Probe that measured it ("knn", "linear").
-        value: Accuracy in [0, 1]; the mean over seeds where there are several.
+        value: Accuracy in [0, 1]; the mean over the probe's seeds where there are several.
         low: Lower end of the 95 % Wilson interval over test images.
         high: Upper end of it. The interval says how far another test set of this size might lie, with the encoder as
             it is; it says nothing about pretraining again.
@@ -22,7 +22,7 @@ class Score:
         detail: The protocol in words.
         seeds: Seeds of the probe, empty when the probe has no randomness.
         per_seed: Accuracy for each of ``seeds``, in their order.
-        std: Standard deviation over seeds (n - 1 in the divisor); none when there are fewer than two.
+        std: Standard deviation over seeds of the probe (n - 1 in the divisor); none when there are fewer than two.
         answers: Which images were answered right; none in what was read back from a file.
     """
 

@@ -17,7 +17,7 @@ and the half width h of the interval is
 
     h^2 = max(t_{R-1}^2 S + t_{n-1}^2 I, t_{n-1}^2 F)
 
-The sum, with a quantile for each part, is Banerjee's (1961, Sankhya A 23): for parts that are independent and normal it
+The sum, with a quantile for each part, is Banerjee's (1960, Sankhya 22): for parts that are independent and normal it
 covers at least as often as it says, whatever their shares, because the chance of covering is concave in h^2 and each
 part covers alone. Satterthwaite's degrees of freedom, usual for such tables (Obuchowski and Rockette, 1995; Hillis,
 2007), give shorter intervals, which cover less than they say with two or three seeds. Where all seeds agree, h is the

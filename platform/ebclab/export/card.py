@@ -102,7 +102,7 @@ def _score_table(scores: Sequence[Score]) -> str:
     if not scores:
         return "None were measured."
     header = [
-        "| score | accuracy, % | 95 % interval, % | over seeds | test images | protocol |",
+        "| score | accuracy, % | 95 % interval over test images, % | probe seeds | test images | protocol |",
         "|---|---|---|---|---|---|",
     ]
     return "\n".join(header + [_score_row(score) for score in scores])

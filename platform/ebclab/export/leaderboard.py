@@ -161,9 +161,12 @@ def _why(board: Leaderboard) -> str:
 def _protocol(plan: SweepPlan) -> str:
     evaluation, data = plan.config.evaluation, plan.config.data
     knn = f", {evaluation.knn_neighbours} neighbours" if evaluation.objective == "holdout_knn" else ""
+    rate, which = data.holdout_rate, "held out by hash and never trained on"
+    if data.confirm_rate:
+        rate, which = data.confirm_rate, "kept to confirm by hash, never trained on and seen by no search"
     return (
-        f"scored after the last epoch on the {data.holdout_rate:.0%} of the training images of {data.name} that were "
-        f"held out by hash and never trained on{knn}; the test set chose nothing"
+        f"scored after the last epoch on the {rate:.0%} of the training images of {data.name} that were "
+        f"{which}{knn}; the test set chose nothing"
     )
 
 

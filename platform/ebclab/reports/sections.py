@@ -207,7 +207,8 @@ def lead(part: Section) -> str:
         e.in_words(record.plan) for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise
     ]:
         text += f" Within noise of {' and of '.join(noisy)}."
-    return f"{text} {_against_start(part)} {few_seeds(seeds)}".strip()
+    hint = f"{seeds} seeds are few: read this as a hint (why: below)." if few_seeds(seeds) and seeds > 1 else ""
+    return f"{text} {_against_start(part)} {hint}".strip()
 
 
 def _against_start(part: Section) -> str:

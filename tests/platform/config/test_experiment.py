@@ -2,6 +2,7 @@ import pytest
 
 from ebclab.config import compose, list_recipes, load_recipe, parse_experiment, parse_yaml, to_mapping, to_yaml
 from ebclab.config.yaml_text import from_yaml
+from ebclab.errors import ConfigError
 from energy_contrast.catalog import METHODS
 
 RUNS = [(method, recipe) for method in METHODS for recipe in (None, *list_recipes())]
@@ -59,3 +60,9 @@ def test_reading_settings_loads_neither_torch_nor_pydantic_before_they_are_neede
         return sorted({"torch", "pydantic", "ray"} & sys.modules.keys())
 
     assert in_new_process(imported) == []
+
+
+def test_scores_on_images_to_confirm_with_need_such_images() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.scored_on: no images are kept for it, got confirm"):
+        compose("simclr", overrides=["evaluation.scored_on=confirm"])
+    assert compose("simclr", overrides=["evaluation.scored_on=confirm", "data.confirm_rate=0.1"]).problems() == []

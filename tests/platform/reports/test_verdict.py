@@ -43,7 +43,7 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sw
         f"Winner: trial 0007, 62.0% over 3 seeds (95 %: {62 - 2 * half:.1f}% to {62 + 2 * half:.1f}%). "
         f"Within noise of trial 0006. "
         f"Better than the starting settings by +11.0 points (95 %: +{11 - half:.1f} to +{11 + half:.1f}). "
-        "3 seeds are few: were one setting ahead at every one of them, that would happen by chance in 25% of such "
+        "3 seeds are few: read this as a hint (why: below)."
     )
 
 
@@ -88,6 +88,7 @@ def test_two_seeds_that_tie_are_neither_certain_nor_an_interval_without_width(sw
     assert "+0.7 to +0.7" not in page
     assert "95.0% to 95.0%" not in page
     assert "other images in place of these 141" in page
+    assert "by chance in 50% of such sweeps (two-sided sign test; below 5 % takes 6 seeds)" in page
 
 
 def test_a_sweep_without_answers_says_that_its_intervals_are_over_seeds_only_and_has_none_for_a_tie(

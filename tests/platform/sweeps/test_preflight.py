@@ -144,3 +144,14 @@ def test_a_network_of_timm_that_does_not_take_the_images_is_named(sweep_plan: Pl
     assert problem.startswith(
         "test, encoder.name=timm/test_vit: encoder: timm/test_vit cannot be built for images of 1 x 8 x 8"
     )
+
+
+def test_images_to_confirm_with_must_be_there_and_have_labels(sweep_plan: Plans) -> None:
+    plan, images = sweep_plan(confirm_split=True), split()
+    with pytest.raises(UserError, match=r"data\.confirm_rate: confirming runs have no images .* got none of 80"):
+        require_judgeable(plan, images)
+    kept = replace(images, confirm=images.holdout)
+    require_judgeable(plan, kept)
+    unlabelled = replace(images.holdout, labels=torch.full((20,), -1))
+    with pytest.raises(UserError, match="needs labels, got 20 images without"):
+        require_judgeable(plan, replace(images, confirm=unlabelled))

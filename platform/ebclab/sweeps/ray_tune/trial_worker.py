@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
@@ -19,6 +20,7 @@ from ray import tune
 from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
+from ebclab.evaluation.answers import Answers
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import kept_weights
@@ -74,12 +76,12 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     """
     turn = Turn(**config["turn"])
     run = setup.folder.run(turn.run_name, "user" if setup.config.resources.workers else "worker")
-    state, reason, answers = "finished", "", None
+    state, reason, answers = "finished", "", ""
     try:
         setup.origin.require_same_here()
         _train(run, turn, setup)
         with suppress(RunError):  # damaged: the trial has finished all the same, and intervals are then over seeds only
-            answers = run.read_answers() if turn.confirms else None
+            answers = _told(run.read_answers() if turn.confirms else None)
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
     except VersionError as error:
@@ -94,7 +96,12 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     finally:
         if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
-    tune.report({"outcome": state, "reason": reason, "answers": answers and answers.to_mapping()})
+    tune.report({"outcome": state, "reason": reason, "answers": answers})
+
+
+def _told(answers: Answers | None) -> str:
+    """Return answers as text, since Tune takes mappings in a report apart; empty without answers."""
+    return json.dumps(answers.to_mapping()) if answers else ""
 
 
 def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:

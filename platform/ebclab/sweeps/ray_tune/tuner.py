@@ -6,6 +6,7 @@ pass everything on to the sweep scheduler.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -115,7 +116,8 @@ class _Judge(_Unsaved, FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         turn, seconds = _turn(trial), float(result["time_total_s"])
         if "outcome" in result:
-            self._scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, result["answers"])
+            answers = json.loads(result["answers"]) if result["answers"] else None
+            self._scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, answers)
             return str(TrialScheduler.STOP)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
         ends = self._scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics)

@@ -22,13 +22,18 @@ CHANGES = {
     "hue": 0.1,
     "grayscale_rate": 0.2,
     "blur_rate": 0.5,
+    "second_blur_rate": 0.3,
     "blur_sigma_min": 2.0,
+    "solarise_rate": 0.4,
+    "second_solarise_rate": 0.3,
     "noise_std": 0.1,
 }
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("certain", [(), ("flip_rate", "grayscale_rate", "blur_rate")])
+@pytest.mark.parametrize(
+    "certain", [(), ("flip_rate", "grayscale_rate", "blur_rate"), ("blur_rate", "second_blur_rate", "solarise_rate")]
+)
 def test_views_are_called_equal_exactly_when_two_of_them_are(channels: int, certain: tuple[str, ...]) -> None:
     images = torch.randint(256, (16, channels, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     preprocessing = Preprocessing(8, (0.5,) * channels, (0.5,) * channels)

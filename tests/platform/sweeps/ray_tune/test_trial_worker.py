@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from collections.abc import Callable
@@ -143,7 +144,7 @@ def test_a_confirming_turn_tells_which_held_out_images_it_is_right_about_also_wh
     for _ in range(2):
         reports.clear()
         run_turn(turn(2, confirms=True), setup)
-        answers = typed(reports[-1]["answers"], Answers)
+        answers = typed(json.loads(reports[-1]["answers"]), Answers)
         assert table_of([answers]).mean() == pytest.approx(reports[-2]["objective"])
         assert answers.num_images == len(load_images(setup.config).holdout)
 
@@ -155,7 +156,7 @@ def test_a_confirming_turn_is_scored_on_the_images_that_are_kept_for_it(
     split = load_images(config)
     kept = replace(setup, config=config, images=SharedImages.of(split))
     run_turn(turn(1, confirms=True), kept)
-    answers = typed(reports[-1]["answers"], Answers)
+    answers = typed(json.loads(reports[-1]["answers"]), Answers)
     assert split.confirm is not None
     assert answers.images == Answers.of(torch.ones(1, len(split.confirm)) > 0, split.confirm.keys).images
     assert kept.folder.run("0000").read_config().evaluation.scored_on == "confirm"
@@ -181,7 +182,7 @@ def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_
     run_turn(turn(2), setup)
     first = list(reports)
     assert [told.get("epoch") for told in first] == [1, 2, None]
-    assert first[-1] == {"outcome": "finished", "reason": "", "answers": None}
+    assert first[-1] == {"outcome": "finished", "reason": "", "answers": ""}
     reports.clear()
     run_turn(turn(2), setup)
     assert [(told.get("epoch"), told.get("objective")) for told in reports] == [
@@ -209,7 +210,7 @@ def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_th
         run_turn(turn(epochs), stored)
         assert pulls == [run.address]
         assert [told.get("epoch") for told in reports] == [*range(1, epochs + 1), None]
-        assert reports[-1] == {"outcome": "finished", "reason": "", "answers": None}
+        assert reports[-1] == {"outcome": "finished", "reason": "", "answers": ""}
         assert not run.path.exists()
         run.require_free()
     assert (tmp_path / "store/sweep/trials/0000/result.json").exists()
@@ -257,14 +258,14 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     starting = replace(setup, config=config, weights=kept)
     still = {"optimizer.learning_rate": 1e-30}
     run_turn(turn(1, **still), starting)
-    assert reports[-1] == {"outcome": "finished", "reason": "", "answers": None}
+    assert reports[-1] == {"outcome": "finished", "reason": "", "answers": ""}
     found = checkpoint.load(setup.folder.trials / "0000" / "checkpoints")
     assert found is not None
     assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
     kept.unlink()
     (setup.folder.trials / "0000" / "result.json").unlink()
     run_turn(turn(1, **still), starting)
-    assert reports[-1] == {"outcome": "finished", "reason": "", "answers": None}
+    assert reports[-1] == {"outcome": "finished", "reason": "", "answers": ""}
 
 
 def test_a_trial_without_the_weights_it_should_begin_with_fails(

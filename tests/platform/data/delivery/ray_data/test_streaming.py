@@ -15,7 +15,7 @@ from PIL import Image
 
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
-from ebclab.data.holdout import limit, split_holdout
+from ebclab.data.holdout import limit, split_holdout, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Reading
@@ -167,6 +167,19 @@ def assert_views_are_those_of_resident_delivery(
         expected = make_views(images, keys, config.views, preprocessing, seed=config.seed, epoch=epoch, shared=shared)
         assert torch.equal(batch.views, expected)
         assert torch.equal(batch.labels, train.labels[batch.index])
+
+
+@pytest.mark.parametrize("part", ["holdout", "confirm"])
+def test_a_stream_keeps_the_same_images_to_confirm_with_as_resident_delivery(
+    streaming: Any, prepared: str, part: str
+) -> None:
+    settings = ["data.holdout_rate=0.2", "data.confirm_rate=0.2", "data.train_limit=500"]
+    config = config_of(prepared, *settings, f"evaluation.scored_on={part}")
+    stream = streaming.plan_stream(config, num_views=2)
+    split = split_images(load_split(prepared, None, "train"), train_limit=500, holdout_rate=0.2, confirm_rate=0.2)
+    assert torch.equal(stream.plan.train.keys, split.train.keys)
+    assert torch.equal(stream.holdout.images, split.scored(part).images)
+    assert len(stream.holdout) > 0
 
 
 @pytest.mark.parametrize(
