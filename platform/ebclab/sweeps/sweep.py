@@ -10,6 +10,7 @@ from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
+from ebclab.errors import UserError
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
 from ebclab.storage.remote import remote_in
@@ -58,6 +59,11 @@ def sweep(
         TrainingError: No trial measured anything.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    if images is not None and plan.config.resources.workers:
+        raise UserError(
+            f"images: the workers of a trial read their own, got resources.workers={plan.config.resources.workers}; "
+            "set it to 0, or write the images into a folder and name that by data.name"
+        )
     given = None if images is None else load_images(plan.config, images)
     if given is not None:
         plan = replace(plan, config=with_own_images(plan.config, given))

@@ -1,4 +1,4 @@
-"""A sweep whose trials start from given weights: it knows them by their digest and keeps a copy."""
+"""A sweep whose trials start from given weights or have given images: it knows them by their digest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, require_same, write_plan
-from ebclab.sweeps.sweep import with_initial_weights
+from ebclab.sweeps.sweep import sweep, with_initial_weights
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
@@ -36,6 +36,15 @@ def source(tmp_path: Path, sweep_plan: Plans) -> Path:
 def test_a_sweep_without_a_start_reads_nothing(tmp_path: Path, sweep_plan: Plans) -> None:
     plan = sweep_plan()
     assert with_initial_weights(plan, SweepFolder(tmp_path / "sweep"), METHODS) == (plan, None)
+
+
+def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_read(
+    tmp_path: Path, sweep_plan: Plans
+) -> None:
+    images = torch.zeros(40, 1, 8, 8, dtype=torch.uint8)
+    with pytest.raises(UserError, match=r"images: the workers of a trial read their own, got resources\.workers=2"):
+        sweep(sweep_plan("resources.workers=2"), sweeps=tmp_path, images=images)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_new_sweep_writes_the_digest_into_its_plan_and_the_same_command_resumes_it(

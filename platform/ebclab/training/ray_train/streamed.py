@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.delivery.choose import Choice, choose_delivery
+from ebclab.data.delivery.choose import Choice, Delivery, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.digests import STREAMED
 from ebclab.data.holdout import Split
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.decode import Reading
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 def delivery_of(
     config: ExperimentConfig, method_class: type[Method], images: Split | None, device: torch.device
 ) -> Choice:
-    """Return how the images of a run reach its workers, and why.
+    """Return how the images of a run reach its workers, and why; a run that has begun keeps its delivery.
 
     Args:
         config: Resolved settings.
@@ -54,13 +55,20 @@ def delivery_of(
         return Choice("resident", "delivery resident: the images are in memory already")
     workers = config.resources.workers
     return choose_delivery(
-        config.data.delivery,
+        _recorded_delivery(config) or config.data.delivery,
         name=config.data.name,
         needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
         free_bytes=free_bytes(device),
         workers=workers,
         num_proposals=requirements_of(config, method_class).num_proposals,
     )
+
+
+def _recorded_delivery(config: ExperimentConfig) -> Delivery | None:
+    """Return the delivery with which the digest of the images was recorded, where the settings leave it open."""
+    if config.data.delivery != "auto" or not config.data.digest:
+        return None
+    return "stream" if config.data.digest.startswith(STREAMED) else "resident"
 
 
 def prepare_streamed(

@@ -63,6 +63,18 @@ def test_settings_that_do_not_allow_the_batch_are_refused_before_anything_is_bui
     ]
 
 
+@pytest.mark.parametrize(("free", "first"), [(1, "stream"), (1 << 40, "resident")])
+def test_a_run_that_has_begun_keeps_its_delivery_however_much_memory_is_free(
+    folder: str, monkeypatch: pytest.MonkeyPatch, free: int, first: str
+) -> None:
+    config = compose("simclr", overrides=[*SETTINGS, folder, "data.delivery=auto"])
+    monkeypatch.setattr("ebclab.training.ray_train.streamed.free_bytes", lambda device: free)
+    assert delivery_of(config, METHODS["simclr"], None, CPU).delivery == first
+    for digest, kept in (("stream-00ff", "stream"), ("00ff", "resident")):
+        begun = replace(config, data=replace(config.data, digest=digest))
+        assert delivery_of(begun, METHODS["simclr"], None, CPU).delivery == kept
+
+
 def stream_of(config: ExperimentConfig, num_views: int) -> Any:
     """As much of a stream as is read before its shard."""
     images = torch.zeros(12, 3, 8, 8, dtype=torch.uint8)
