@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -29,6 +30,7 @@ from ebclab.data.sources.cifar import read_cifar_batch
 from ebclab.data.sources.idx import read_idx
 from ebclab.data.sources.load import load_split
 from ebclab.errors import UserError
+from ebclab.evaluation.answers import Answers
 from ebclab.export.encoder_folder import LoadedEncoder, load_encoder
 from ebclab.export.run import _scores
 from ebclab.reports.reading import read_sweep
@@ -153,18 +155,20 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", ["config", "manifest", "result", "metrics", "evaluation", "encoder"])
+@pytest.mark.parametrize("name", ["config", "manifest", "result", "metrics", "evaluation", "answers", "encoder"])
 def test_files_of_a_run(copied: Path, name: str) -> None:
     run = RunFolder(copied / "runs" / "finished")
     trained = load_trained_encoder(run)
     manifest = sorted(run.checkpoints.glob("last-*"))[-1] / "manifest.json"
     exported = copied / "expected" / "run"
+    run.write_answers(Answers.of(torch.ones(2, 50, dtype=torch.bool), torch.arange(50)))
     cases: dict[str, tuple[Path, Damage, Callable[[], object], type]] = {
         "config": (run.config_path, of_settings, run.read_config, ExperimentConfig),
         "manifest": (manifest, of_json, lambda: load_trained_encoder(run), TrainedEncoder),
         "result": (run.result_path, of_json, lambda: RunSummary.read(run.result_path, "it"), RunSummary),
         "metrics": (run.metrics.path, of_lines, lambda: [*MetricsLog(run.metrics.path).records()], list),
         "evaluation": (run.path / "evaluation.json", of_json, lambda: _scores(run, trained), list),
+        "answers": (run.answers_path, of_json, run.read_answers, Answers),
         "encoder": (exported / "encoder.json", of_json, lambda: load_encoder(exported), LoadedEncoder),
     }
     withstands(*cases[name])

@@ -79,7 +79,7 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
     if measured.answers:
         table = table_of(list(measured.answers.values()))
         return MeanInterval(mean, std, *mean_interval(table, chance), table.shape[1])
-    if std == 0:  # no seed says how far another one might lie
+    if _tie(values):  # no seed says how far another one might lie
         return MeanInterval(mean, std, None, None, None)
     low, high = _students(values, chance)
     return MeanInterval(mean, std, max(low, 0.0) if is_rate else low, min(high, 1.0) if is_rate else high, None)
@@ -135,9 +135,14 @@ def difference(one: Measurements, other: Measurements, num_compared: int) -> Dif
         first, second = (table_of([part.answers[seed] for seed in seeds]) for part in (one, other))
         return Difference(mean, *difference_interval(first, second, chance), first.shape[1])
     gaps = [one.by_seed[seed] - other.by_seed[seed] for seed in seeds]
-    if stdev(gaps) == 0:  # a tie between seeds is no certainty
+    if _tie(gaps, scale=max(map(abs, one.by_seed.values()))):  # a tie between seeds is no certainty
         return Difference(mean, None, None, open="the same at every seed: no interval")
     return Difference(mean, *_students(gaps, chance))
+
+
+def _tie(values: Sequence[float], scale: float = 0.0) -> bool:
+    """Return whether values are equal but for rounding: theirs, or that of numbers as large as ``scale``."""
+    return max(values) - min(values) <= 1e-9 * max(scale, *map(abs, values))
 
 
 def _students(values: Sequence[float], chance: float) -> tuple[float, float]:

@@ -179,24 +179,18 @@ class SettingsTest:
         Raises:
             RunError: An event is not what this class writes.
         """
-        for event in reversed(log.events):
-            if event["event"] == "tested":
-                found = cls._read(event, log)
-                if (found.trial, found.seeds) == (entry.source, entry.seeds):
-                    return {
-                        name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
-                        for name, score in found.scores.items()
-                    }
+        for event in (event for event in reversed(log.events) if event["event"] == "tested"):
+            try:
+                found = typed(event, cls)
+            except ValueError as error:
+                way_out = "restore the file, or delete that line"
+                raise RunError(f"{log.where}: its event `tested` cannot be read, got {error}; {way_out}") from error
+            if (found.trial, found.seeds) == (entry.source, entry.seeds):
+                return {
+                    name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
+                    for name, score in found.scores.items()
+                }
         return None
-
-    @classmethod
-    def _read(cls, event: Mapping[str, Any], log: SweepLog) -> SettingsTest:
-        try:
-            return typed(event, cls)
-        except ValueError as error:
-            raise RunError(
-                f"{log.where}: its event `tested` cannot be read, got {error}; restore the file, or delete that line"
-            ) from error
 
     def write(self, log: SweepLog) -> None:
         """Append the event to the sweep's log."""
@@ -216,12 +210,16 @@ def readings_of_test_set(log: SweepLog) -> list[list[str]]:
     listed: set[str] = set()
     for event in log.events:
         if event["event"] == "test_read":
-            readings.append([str(name) for name in event.get("runs", [])])
+            readings.append(_texts(event.get("runs")))
             listed.update(readings[-1])
         elif event["event"] == "tested":
-            runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in event.get("seeds", [])]
+            runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in _texts(event.get("seeds"))]
             readings += [runs] if listed.isdisjoint(runs) else []
     return readings
+
+
+def _texts(value: object) -> list[str]:
+    return [str(entry) for entry in value] if isinstance(value, list) else []
 
 
 def gain_on_test_set(

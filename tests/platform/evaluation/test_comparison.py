@@ -93,6 +93,14 @@ def test_two_seeds_that_tie_are_not_beyond_noise() -> None:
     assert tie.verdict == "the same at every seed: no interval"
 
 
+def test_a_tie_but_for_rounding_is_a_tie() -> None:
+    one, other = over_seeds(0.3, 0.8), over_seeds(0.2, 0.7)
+    gaps = {one.by_seed[seed] - other.by_seed[seed] for seed in (1, 2)}
+    assert len(gaps) > 1
+    assert difference(one, other, 2).verdict == "the same at every seed: no interval"
+    assert mean_and_interval(over_seeds(0.1 + 0.2, 0.3), 1, is_rate=True).low is None
+
+
 def test_without_answers_runs_with_the_same_seed_are_compared() -> None:
     one, other = [0.71, 0.74, 0.73, 0.78], [0.70, 0.71, 0.74, 0.71]
     expected = stats.ttest_rel(one, other).confidence_interval(0.95)
