@@ -81,7 +81,7 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         setup.origin.require_same_here()
         _train(run, turn, setup)
         with suppress(RunError):  # damaged: the trial has finished all the same, and intervals are then over seeds only
-            answers = _told(run.read_answers() if turn.confirms else None)
+            answers = _told(_answers(run, setup) if turn.confirms else None)
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
     except VersionError as error:
@@ -97,6 +97,11 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason, "answers": answers})
+
+
+def _answers(run: RunFolder, setup: TrialSetup) -> Answers | None:
+    """Return the answers of a finished run, which its workers may have written into the store from other machines."""
+    return (run.pull() if setup.config.resources.workers else run).read_answers()
 
 
 def _told(answers: Answers | None) -> str:

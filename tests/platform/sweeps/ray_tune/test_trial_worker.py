@@ -216,6 +216,26 @@ def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_th
     assert (tmp_path / "store/sweep/trials/0000/result.json").exists()
 
 
+def test_answers_that_a_worker_elsewhere_wrote_into_the_store_are_told(
+    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers.of(torch.tensor([[True, False, True]]), torch.arange(3))
+
+    def train_elsewhere(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
+        run.path.mkdir(parents=True)
+        there = setup.folder.run(turn.run_name, "worker")
+        there.path.mkdir(parents=True)
+        there.write_answers(answers)
+        there.send("answers.json")
+
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setattr(worker, "_train", train_elsewhere)
+    config = replace(setup.config, resources=replace(setup.config.resources, workers=2))
+    there = SweepFolder.at(f"file://{tmp_path}/store/sweep")
+    run_turn(turn(1, confirms=True), replace(setup, folder=there, config=config))
+    assert typed(json.loads(reports[-1]["answers"]), Answers) == answers
+
+
 def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, reports: list[dict[str, Any]]) -> None:
     run_turn(turn(1, **{"training.batch_size": 4096}), setup)
     (told,) = reports
