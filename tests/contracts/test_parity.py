@@ -40,6 +40,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
     "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
+    "simsiam, as released with EBCLR": ("simsiam", {"projection_scale": True}),
+    "byol, as released with EBCLR": (
+        "byol",
+        {"directions": "mean", "target_start": "own", "momentum": 0.9, "momentum_schedule": "constant"},
+    ),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
     "moco, queue below the batch": ("moco", {"queue_size": 12, "batch_norm_groups": 2, "momentum": 0.5}),
     "moco, global batch norm": ("moco", {"batch_norm_groups": 1, "queue_size": 64}),
