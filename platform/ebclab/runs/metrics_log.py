@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -62,10 +62,14 @@ class MetricsLog:
         """
         return max((record["step"] for record in self._read()[0] if record["kind"] != "event"), default=None)
 
-    def forget_after(self, step: int) -> int:
-        """Drop the measurements after ``step``, which a resume makes again; events stay.
+    def forget_after(self, step: int, is_undone: Callable[[Mapping[str, Any]], bool] = lambda event: False) -> int:
+        """Drop the measurements after ``step``, which a resume makes again, and undone events; the others stay.
 
         Lines that cannot be read are dropped with a warning.
+
+        Args:
+            step: The step that the run goes back to.
+            is_undone: Whether an event tells of something that the run has not done, as its checkpoint says.
 
         Returns:
             The number of dropped records.
@@ -74,7 +78,11 @@ class MetricsLog:
             RunError: The file cannot be read.
         """
         before, bad = self._read()
-        kept = [record for record in before if record["step"] <= step or record["kind"] == "event"]
+        kept = [
+            record
+            for record in before
+            if (not is_undone(record) if record["kind"] == "event" else record["step"] <= step)
+        ]
         atomic.write_text(self.path, "".join(json.dumps(record) + os.linesep for record in kept))
         self._warn_of(bad)  # after the log was written: while a run trains, its warnings are events of the log
         return len(before) - len(kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -91,7 +92,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
-    dropped = run.metrics.forget_after(resumed.step)
+    dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
     way_out = "delete the file, and the run goes on without comparing machines"
     before = read_json_object(path, run.address_of(path), way_out=way_out) if path.exists() else {}
     changed = environment.differences(before, facts)
@@ -103,6 +104,13 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     recorder.display.note(f"resuming at step {resumed.step} of {training.num_steps}")
     for line in changed:
         _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)
+
+
+def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:
+    """Return whether an event is a decision on the run's health that its record does not know: it is made again."""
+    if health is None or event.get("event") != "health":
+        return False
+    return {key: value for key, value in event.items() if key not in ("kind", "event")} not in health["events"]
 
 
 def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:
