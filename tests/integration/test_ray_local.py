@@ -163,3 +163,37 @@ def test_another_user_finds_neither_token_nor_sessions_and_his_job_is_refused(in
     assert _as_nobody(lambda: os.listdir(session)) == "PermissionError"
     assert _as_nobody((session / "sockets" / "mine").touch) == "PermissionError"
     assert _as_nobody(lambda: _post(instance, "")) == "401"
+
+
+ENDED = """
+import os, sys
+from pathlib import Path
+from ebclab.cluster.switches import set_ray_switches
+set_ray_switches()
+from ebclab.cluster.join import cluster_session
+from ebclab.cluster.local_instance import folder_of_sessions
+from ebclab.training.display import SilentDisplay
+import ray
+sessions = folder_of_sessions()
+(sessions / "session_of_another").mkdir(parents=True)
+for fails in (False, True):
+    try:
+        with cluster_session("local", SilentDisplay()):
+            assert ray.get(ray.remote(lambda: 1).remote()) == 1
+            assert len(list(sessions.glob("session_2*"))) == 1
+            if fails:
+                raise KeyError("the work")
+    except KeyError:
+        pass
+print(*sorted(path.name for path in sessions.iterdir() if path.name.startswith("session")))
+"""
+
+
+def test_an_instance_leaves_no_session_and_removes_none_of_another_process(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short:  # a socket's path has at most 107 bytes
+        environment = {**os.environ, "RAY_TMPDIR": short, "HOME": str(tmp_path), "RAY_ADDRESS": ""}
+        done = subprocess.run(
+            [sys.executable, "-c", ENDED], env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["session_of_another"]

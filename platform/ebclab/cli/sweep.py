@@ -89,8 +89,11 @@ class SweepOptions:
             UserError: Settings, space or rules are wrong, or a file cannot be read.
         """
         from ebclab.config import compose, to_mapping
+        from ebclab.config.names import require_folder_name
         from ebclab.sweeps.make_plan import make_plan
 
+        if self.name is not None:
+            require_folder_name(self.name)
         named = {
             "data.name": self.dataset,
             "data.root": self.data_root,
@@ -103,7 +106,13 @@ class SweepOptions:
         else:
             config = compose(self.method, config=to_mapping(saved.config), overrides=overrides)
             choices = _choices_of(saved) | self._choices()
-        return make_plan(with_named_cluster(config, overrides, self.config or "the sweep's sweep.yaml"), **choices)
+        plan = make_plan(with_named_cluster(config, overrides, self.config or "the sweep's sweep.yaml"), **choices)
+        if self.interval is not None and plan.rules.scheduler != "pbt":
+            raise UserError(
+                f"--interval: only a population exchanges, got {self.interval} with --scheduler "
+                f"{plan.rules.scheduler}; leave it out, or add --scheduler pbt"
+            )
+        return plan
 
     def limits(self) -> Limits:
         """Return what the trials may use.
@@ -157,6 +166,11 @@ def sweep(given: SweepOptions) -> None:
 
     plan, limits = given.plan(), given.limits()
     if given.show:
+        if given.warm_start:
+            from ebclab.sweeps.warm_start import earlier_results
+            from energy_contrast.catalog import METHODS
+
+            earlier_results(given.warm_start, plan, METHODS)  # refuses what the sweep itself would refuse
         return print_forecast(plan, limits, given.price_per_hour)
     from ebclab.sweeps.sweep import sweep as run_sweep
 

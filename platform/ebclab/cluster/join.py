@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 
 from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, who_answers
-from ebclab.cluster.local_instance import folder_of_sessions, make_token_private, on_loopback
+from ebclab.cluster.local_instance import folder_of_sessions, make_token_private, on_loopback, session_removed
 from ebclab.cluster.switches import environment_of_nodes
 from ebclab.errors import TrainingError, UserError
 
@@ -39,7 +39,8 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
             yield head
         finally:
             if not was_joined:
-                ray.shutdown()
+                with session_removed() if address == "local" else nullcontext():
+                    ray.shutdown()
 
 
 def _join(address: str) -> None:

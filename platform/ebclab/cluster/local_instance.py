@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ray._common.utils import get_default_system_temp_dir
-from ray._private import ray_constants
+from ray._private import ray_constants, worker
 
 from ebclab.cluster.token import sends_token, token_source
 from ebclab.errors import UserError
@@ -63,6 +64,24 @@ def folder_of_sessions() -> Path:
     around = Path(get_default_system_temp_dir()) / f"ebclab-{os.geteuid()}"  # type: ignore[no-untyped-call]
     with _own_folder(around, "set RAY_TMPDIR to a folder of yours"):
         return around / "ray"
+
+
+@contextmanager
+def session_removed() -> Iterator[None]:
+    """Remove the folder of the instance that this process has started once the block is left, which ends the instance.
+
+    Folders of other sessions stay: their processes may be alive. A process that is killed leaves its own.
+    """
+    node = worker._global_node
+    folder = Path(node.get_session_dir_path()) if node is not None and node.is_head() else None
+    try:
+        yield
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            latest = folder.with_name("session_latest")
+            if latest.is_symlink() and os.readlink(latest) in (str(folder), folder.name):
+                latest.unlink(missing_ok=True)
 
 
 def make_token_private(environment: Mapping[str, str]) -> None:

@@ -36,6 +36,15 @@ def expanded(path: str) -> Path:
     return Path(os.path.expanduser(path))
 
 
+def slashes_problem(address: str) -> str | None:
+    """Return why a store cannot have an address with an empty name in it; None when there is none, or it is a path."""
+    scheme, separator, rest = address.partition("://")
+    path, mark, options = rest.partition("?")
+    if not separator or "//" not in path.strip("/"):
+        return None
+    return f"two slashes side by side, got {address}; write {scheme}://{re.sub('/+', '/', path)}{mark}{options}"
+
+
 def folder_problem(path: str) -> str | None:
     """Return why ``path`` cannot be the folder that holds datasets; None when it is a path on a disk.
 

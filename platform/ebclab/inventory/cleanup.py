@@ -15,12 +15,13 @@ from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.lock import is_running, kept_free
-from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.folder import TRIALS, SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
 
-_GOES = ("last-*", "best-*", ".last-*", ".best-*", ".kept-*")  # not kept-*: the user asked for those
+_SPENT = ("last-*", "best-*")  # not kept-*: the user asked for those
+_LEFT = (".last-*", ".best-*", ".kept-*")
 _GENERATION = re.compile("[1-9][0-9]{0,8}")
 _log = logging.getLogger("ebclab.sweeps")
 
@@ -80,6 +81,7 @@ def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
 def _waste_of(owner: Path) -> list[Waste]:
     """Return what can be deleted from a run or sweep in which no process works."""
     wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_own_folder(owner / ".ray", owner) else []
+    wasted += _left_of_checkpoints(owner)
     if not SweepFolder(owner).plan.is_file():
         return wasted
     try:
@@ -89,13 +91,25 @@ def _waste_of(owner: Path) -> list[Waste]:
         return wasted
     for run in spent:
         if _is_own_folder(run.checkpoints, owner) and not is_running(run.path):
-            folders = sorted(path for pattern in _GOES for path in run.checkpoints.glob(pattern))
+            folders = sorted(path for pattern in _SPENT for path in run.checkpoints.glob(pattern))
             wasted += [
                 Waste(path, owner, "checkpoints of search trials that are over")
                 for path in folders
                 if _is_own_folder(path, owner)
             ]
     return wasted
+
+
+def _left_of_checkpoints(owner: Path) -> list[Waste]:
+    """Return the hidden folders that killed saves and removals left in a run, or in the trials of a sweep."""
+    runs = [RunFolder(owner), *map(RunFolder, sorted((owner / TRIALS).glob("*")))]
+    return [
+        Waste(path, owner, "what killed saves left of checkpoints")
+        for run in runs
+        if _is_own_folder(run.checkpoints, owner) and not (run.path != owner and is_running(run.path))
+        for path in sorted(path for pattern in _LEFT for path in run.checkpoints.glob(pattern))
+        if _is_own_folder(path, owner)
+    ]
 
 
 def _spent_runs(folder: SweepFolder) -> list[RunFolder]:

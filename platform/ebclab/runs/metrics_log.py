@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from itertools import chain
@@ -19,7 +19,7 @@ from ebclab.errors import RunError
 from ebclab.regular_file import open_regular
 from ebclab.runs.last_lines import beginning, line_numbers, lines_from_end
 from ebclab.storage import atomic
-from ebclab.storage.reading import LARGEST_LOG, json_value, lines_left_out
+from ebclab.storage.reading import LARGEST_LOG, foreign_json_value, lines_left_out
 
 _MEASUREMENT = re.compile(rb'\{"kind": "(train|epoch)", "step": (\d{1,18}),')
 
@@ -86,12 +86,16 @@ class MetricsLog:
             found = (record_of(line) for _, line in lines_from_end(file, having=b'"ranks"'))
             return next((record["ranks"] for record in found if record and "ranks" in record), None)
 
-    def forget_after(self, step: int) -> int:
-        """Drop the measurements after ``step``, which a resume makes again; events stay.
+    def forget_after(self, step: int, is_undone: Callable[[Mapping[str, Any]], bool] = lambda event: False) -> int:
+        """Drop the measurements after ``step``, which a resume makes again, and undone events; the others stay.
 
         Steps never fall from one measurement to the next, because this is called whenever a run goes back. So only the
         lines after the last one to keep are read, and a log with nothing to drop stays as it is. Lines among them that
         cannot be read are dropped too, with a warning; earlier ones stay, and ``records`` tells of them.
+
+        Args:
+            step: The step that the run goes back to.
+            is_undone: Whether an event tells of something that the run has not done, as its checkpoint says.
 
         Returns:
             The number of dropped records.
@@ -108,7 +112,10 @@ class MetricsLog:
                 if record is None:
                     bad += [start] * (end < size)
                 elif record["kind"] == "event":
-                    events.append(line + b"\n")
+                    if is_undone(record):
+                        dropped += 1
+                    else:
+                        events.append(line + b"\n")
                 elif record["step"] > step:
                     dropped += 1
                 else:
@@ -138,7 +145,7 @@ class MetricsLog:
 def record_of(line: bytes) -> dict[str, Any] | None:
     """Return the record in a line of the log; None when the line has not what every record of its kind has."""
     try:
-        value = json_value(line)
+        value = foreign_json_value(line)
     except ValueError:
         return None
     if not isinstance(value, dict):

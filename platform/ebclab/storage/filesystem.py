@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from ebclab.config.addresses import credentials_problem, expanded, is_address
+from ebclab.config.addresses import credentials_problem, expanded, is_address, slashes_problem
 from ebclab.errors import DataError
 
 _COPIED_BYTES = 8 << 20  # at once
@@ -36,7 +36,7 @@ class Location:
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
-        if problem := credentials_problem(path):
+        if problem := credentials_problem(path) or slashes_problem(path):
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from ebclab.config.addresses import credentials_problem, expanded, is_address
+from ebclab.config.addresses import credentials_problem, expanded, is_address, slashes_problem
 from ebclab.errors import UserError
 
 COPIES = "EBCLAB_COPIES"
@@ -74,12 +74,14 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
     """Return the remote folder at ``address``, or None when that is a local path.
 
     Raises:
-        UserError: The address names no bucket, or holds credentials.
+        UserError: The address names no bucket, holds credentials, or two slashes side by side.
     """
     text = str(address)
     if not is_address(text):
         return None
     if problem := credentials_problem(text):
+        raise UserError(f"storage: {problem}")
+    if problem := slashes_problem(text):
         raise UserError(f"storage: {problem}")
     base, mark, options = text.partition("?")
     scheme, separator, path = base.partition("://")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -97,7 +98,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
-    dropped = run.metrics.forget_after(resumed.step)
+    dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
     way_out = "delete the file, and the run goes on without comparing machines"
     before = read_json_object(path, run.address_of(path), way_out=way_out) if path.exists() else {}
     changed = environment.differences(before, facts)
@@ -115,11 +116,19 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
 def _log_extensions(recorder: Recorder) -> None:
     """Log and show the extensions of the run that its log does not have yet."""
     config, log = recorder.config, recorder.run.metrics
-    known = sum(record.get("event") == "extended" for record in log.records())
-    for extension in extensions(config.optimizer, config.training, recorder.training.data.num_batches)[known:]:
-        facts = asdict(extension)
-        log.append("event", facts.pop("step"), event="extended", **facts, text=extension.in_words())
-        recorder.display.note(extension.in_words())
+    if made := extensions(config.optimizer, config.training, recorder.training.data.num_batches):
+        known = sum(record.get("event") == "extended" for record in log.records())
+        for extension in made[known:]:
+            facts = asdict(extension)
+            log.append("event", facts.pop("step"), event="extended", **facts, text=extension.in_words())
+            recorder.display.note(extension.in_words())
+
+
+def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:
+    """Return whether an event is a decision on the run's health that its record does not know: it is made again."""
+    if health is None or event.get("event") != "health":
+        return False
+    return {key: value for key, value in event.items() if key not in ("kind", "event")} not in health["events"]
 
 
 def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:

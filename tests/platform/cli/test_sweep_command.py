@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -158,3 +160,23 @@ def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.
         "trial 0001",
         "the starting settings",
     ]
+
+
+@pytest.mark.parametrize("show", [(), ("--show",)], ids=["run", "show"])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--warm-start", "/nope"), "error: /nope: no sweep here, sweep.yaml is missing; `ebclab sweep` makes sweeps"),
+        (("--name", "../x"), "error: --name: not the name of a folder, got '../x'; leave out /, \\, ? and a dot"),
+        (("--name", "../x", "--resume"), "error: --name: not the name of a folder, got '../x'; leave out /, \\, ?"),
+        (("--interval", "2"), "error: --interval: only a population exchanges, got 2 with --scheduler asha; leave it"),
+        (("--interval", "2", "--scheduler", "none"), "error: --interval: only a population exchanges, got 2 with "),
+    ],
+)
+def test_show_refuses_what_the_sweep_refuses(
+    ebclab: Callable[..., Any], tmp_path: Path, show: tuple[str, ...], options: tuple[str, ...], sentence: str
+) -> None:
+    outcome = ebclab("sweep", "simclr", "--trials", "2", *options, *show)
+    assert outcome.code == 2
+    assert outcome.err.startswith(sentence)
+    assert list(tmp_path.iterdir()) == []

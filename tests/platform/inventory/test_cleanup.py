@@ -271,3 +271,23 @@ def test_the_named_folder_itself_may_be_a_link(hunt: Sweep, tmp_path: Path) -> N
     os.rename(tmp_path / "sweeps", tmp_path / "disk")
     (tmp_path / "sweeps").symlink_to(tmp_path / "disk")
     assert found(tmp_path) == SPENT | {"sweeps/hunt/.ray"}
+
+
+def test_what_killed_saves_left_goes_and_nothing_beside_it(tmp_path: Path, hunt: Sweep) -> None:
+    run, trial = tmp_path / "runs" / "alone", hunt.folder.trials / "0001"  # a winner, whose checkpoints stay
+    hidden = (".last-0000000006.0a1b2c3d", ".best-0000000004.0a1b2c3d", ".kept-0000000004.0a1b2c3d")
+    for folder in (run, trial):
+        checkpoints(folder, *hidden)
+    checkpoints(run, "last-0000000006", "best-0000000004", "kept-0000000004")
+    (run / "config.yaml").write_text("{}")
+    with worked_in(trial):
+        found = find_waste(tmp_path / "runs", tmp_path / "none")
+        assert {waste.path.name for waste in found if waste.owner == run} == set(hidden)
+        assert not any(trial in waste.path.parents for waste in find_waste(tmp_path / "none", tmp_path / "sweeps"))
+    with worked_in(run):
+        assert find_waste(tmp_path / "runs", tmp_path / "none") == []
+    remove(find_waste(tmp_path / "runs", tmp_path / "sweeps"))
+    left = {path.name for path in (run / "checkpoints").iterdir()}
+    assert left == {"last-0000000006", "best-0000000004", "kept-0000000004"}
+    left = {path.name for path in (trial / "checkpoints").iterdir()}
+    assert left == {"last-0000000004", "best-0000000002", "kept-0000000002"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ebclab.errors import UserError
+from ebclab.storage.filesystem import Location
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store, fetched
 from ebclab.storage.remote import COPIES, RemoteFolder, cache_folder, remote_at, remote_in
@@ -128,3 +130,21 @@ def test_a_bucket_is_no_file_and_nobody_is_asked(address: str, monkeypatch: pyte
     monkeypatch.setattr("ebclab.storage.object_store.Location", lambda *place: pytest.fail(f"{place} was opened"))
     with pytest.raises(UserError, match=re.escape(f"{address}: a whole bucket, not a file; name a file in it")):
         fetched(address)
+
+
+@pytest.mark.parametrize("open_it", [remote_at, Location])
+@pytest.mark.parametrize("address", ["s3://b//runs", "s3://b/runs//one", "s3://b/a///b?scheme=http"])
+def test_two_slashes_side_by_side_are_refused_before_a_store_is_asked(
+    address: str, open_it: Callable[[str], object]
+) -> None:
+    with pytest.raises(UserError, match="two slashes side by side") as error:
+        open_it(address)
+    assert str(error.value).endswith(
+        f"write s3://{address.removeprefix('s3://').replace('///', '/').replace('//', '/')}"
+    )
+
+
+@pytest.mark.parametrize("address", ["s3://b/runs/", "s3://b/runs//", "s3://b/x?endpoint_override=http://h:1", "a//b"])
+def test_slashes_at_the_end_of_an_address_and_in_a_path_are_not(address: str) -> None:
+    remote = remote_at(address)
+    assert remote is None or "//" not in remote.inside

@@ -12,9 +12,11 @@ from kill_points import LOSSES, Loss, killed_everywhere
 from store_requests import killed_before_change
 from torch import nn
 
-from ebclab.config import compose
+from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.resume import claim, find
@@ -33,6 +35,7 @@ from energy_contrast.samplers import Sampler
 from energy_contrast.sampling_method import SamplingMethod
 
 CONFIG = compose("ebclr", overrides=["training.epochs=2", "training.log_every=1"])
+LONGER = compose("ebclr", overrides=["training.epochs=4", "training.log_every=1", "training.keep_every=2"])
 NO_IMAGES = ImageSet("none", torch.zeros(0, 1, 1, 1), torch.zeros(0), torch.zeros(0), (), (0.0,), (1.0,))
 FACTS = {
     **{"in_channels": 1, "image_size": 1, "mean": [0.0], "std": [1.0]},
@@ -100,6 +103,9 @@ class Silent:
     def add_scalar(self, *_: object) -> None:
         pass
 
+    def flush(self) -> None:
+        pass
+
 
 @pytest.fixture(autouse=True)
 def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,27 +113,27 @@ def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank, "describe_environment", lambda *_: {"ranks": 1})
 
 
-def launch(folder: Path) -> None:
+def launch(folder: Path, config: ExperimentConfig = CONFIG) -> None:
     """Start or continue the run on a disk."""
-    pretrain(RunFolder(folder / "runs" / "tiny"))
+    pretrain(RunFolder(folder / "runs" / "tiny"), config)
 
 
-def pretrain(run: RunFolder) -> None:
+def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     """Start or continue the run as ``pretrain`` does, from looking at its folder to its result."""
     run.require_free()
     run.pull(NEEDED)
-    if find(run, CONFIG, resume=False) == "finished":
+    if find(run, config, resume=False) == "finished":
         return
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         method = Tiny()
     optimizer = torch.optim.SGD(method.parameters(), lr=0.1, momentum=0.9)
     generator = torch.Generator().manual_seed(1)
-    training = Training(method, optimizer, generator, TwoBatches(), lambda step: 0.1 / (1 + step), CONFIG.training)
+    training = Training(method, optimizer, generator, TwoBatches(), lambda step: 0.1 / (1 + step), config.training)
     draw: Any = None  # the method starts from nothing
     prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
-    spec = RunSpec(run, CONFIG, Tiny, None, ())
-    with claim(run, CONFIG) as syncer:
+    spec = RunSpec(run, config, Tiny, None, ())
+    with claim(run, config) as syncer:
         train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)
 
 
@@ -147,6 +153,7 @@ def end_of(run: RunFolder) -> dict[str, Any]:
         "generator": last.state["generator"].tolist(),
         "drawn": last.memories["draws"]["last"].tolist(),
         "measured": [(record["step"], record["energy"]) for record in measured],
+        "health": [(told["step"], told["action"]) for told in run.metrics.records() if told.get("event") == "health"],
         "result": plain | {"metrics": (plain["metrics"] or {}).get("energy")},
     }
 
@@ -161,6 +168,7 @@ def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_p
     expected = end_of(RunFolder(tmp_path / "whole" / "runs" / "tiny"))
     (went_back,) = expected["result"]["health"]
     assert (went_back["action"], went_back["step"], went_back["to_step"]) == ("roll_back", 3, 2)
+    assert expected["health"] == [(3, "roll_back")]
     assert [step for step, _ in expected["measured"]] == [1, 2, 3, 4]
     points, had_one = 0, False
     for folder in killed_everywhere(tmp_path, lambda folder: None, launch, loss):
@@ -211,3 +219,43 @@ def test_a_run_in_a_store_that_went_back_ends_in_the_same_bits_wherever_it_was_k
         left = {path.name for path in run.checkpoints.iterdir()}
         assert left - {"last-0000000000", "last-0000000002"} == {"last-0000000002.001", "last-0000000004"}, made
     assert len(points) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_longer_run_with_best_and_kept_checkpoints_does_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(config: Any, prepared: Prepared, device: Any) -> Any:
+        """Score the weights by a number that rises and falls from epoch to epoch."""
+        weight = prepared.training.method.encoder.weight
+        answers = Answers.of(torch.tensor([[True, False]]), torch.arange(2))
+        return lambda: HoldoutScores({"holdout_knn": torch.sin(100 * weight.detach().sum()).item()}, answers)
+
+    monkeypatch.setattr(rank, "_monitor", scores)
+    (tmp_path / "whole").mkdir()
+    launch(tmp_path / "whole", LONGER)
+    expected, names = end_of(RunFolder(tmp_path / "whole/runs/tiny")), _checkpoints(tmp_path / "whole")
+    assert [event["action"] for event in expected["result"]["health"]] == ["roll_back"]
+    best = expected["result"]["best"]
+    assert 2 < best["step"] < 8  # it was replaced at least once, and not by the end
+    assert {"kept-0000000004", "kept-0000000008", f"best-{best['step']:010d}"} < names
+    points = 0
+    for folder in killed_everywhere(tmp_path, lambda folder: None, lambda folder: launch(folder, LONGER)):
+        points += 1
+        launch(folder, LONGER)
+        assert end_of(RunFolder(folder / "runs/tiny")) == expected, points
+        assert _checkpoints(folder) == names, points
+        for kind in ("best", "kept"):
+            ours, its = (checkpoint.load(each / "runs/tiny/checkpoints", kind) for each in (folder, tmp_path / "whole"))
+            assert ours is not None
+            assert its is not None
+            assert torch.equal(ours.model["encoder.weight"], its.model["encoder.weight"]), points
+        assert (folder / "runs/tiny/answers.json").read_bytes() == (
+            tmp_path / "whole/runs/tiny/answers.json"
+        ).read_bytes()
+    assert points > 200
+
+
+def _checkpoints(folder: Path) -> set[str]:
+    """Return the names of the checkpoints that nothing replaces: the older of the last two may be another launch's."""
+    paths = (folder / "runs" / "tiny" / "checkpoints").iterdir()
+    return {path.name for path in paths if not path.name.startswith("last-") or path.name.endswith("8")}
