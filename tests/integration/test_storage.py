@@ -116,7 +116,7 @@ def test_settings_can_be_taken_from_there_and_a_run_continued_by_its_name_alone(
 ) -> None:
     assert main(_command("s3://sets/named", 1)) == 0
     machine()
-    resume = ["pretrain", "simclr", "--name", "run", "--runs", "s3://sets/named", "--epochs", "2", "--resume"]
+    resume = ["pretrain", "simclr", "--name", "run", "--runs", "s3://sets/named", "--extend", "2"]
     assert main(resume) == 0
     config = ["--config", "s3://sets/named/run/config.yaml"]
     capsys.readouterr()

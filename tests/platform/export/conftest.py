@@ -50,7 +50,10 @@ class FinishedSweep:
         facts = {"in_channels": 1, "image_size": 8, "mean": [0.3], "std": [0.2], "epochs_done": 1, "scores": {}}
         encoder = untrained_encoder(config, 1, 8)
         torch.manual_seed(sum(name.encode()))
-        model = {f"encoder.{key}": torch.rand_like(tensor.float()) for key, tensor in encoder.state_dict().items()}
+        model = {
+            f"encoder.{key}": torch.rand_like(tensor.float()).to(tensor.dtype)
+            for key, tensor in encoder.state_dict().items()
+        }
         checkpoint.save(run.checkpoints, "last", checkpoint.Checkpoint(2, facts, model, {}, {}))
 
     def weights(self, name: str) -> dict[str, torch.Tensor]:

@@ -250,8 +250,9 @@ def test_a_listing_reads_no_lease_that_is_old(remote: RemoteFolder, there: Path)
     asked: list[str] = []
     for age, host, reads in ((LIFETIME + 1, "", 0), (LIFETIME - 10, "elsewhere", 1)):
         sign(there, "elsewhere", 1, age)
-        listed = Store(remote).names()[NAME]
+        listed = Store(remote).names()[NAME].changed
         asked.clear()
         with before_requests(asked.append):
-            assert held_by(remote, listed) == host
+            assert listed is not None
+            assert held_by(remote, listed.timestamp()) == host
         assert asked.count(f"read {NAME}") == reads

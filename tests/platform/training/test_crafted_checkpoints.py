@@ -206,7 +206,7 @@ def _one_sentence(error: pytest.ExceptionInfo[UserError], run: Path) -> None:
 def test_a_run_does_not_go_on_from_what_somebody_made_up(run: Path, case: str) -> None:
     (OF_THE_MODEL | OF_THE_REST)[case](_last(run))
     with pytest.raises(RunError) as error:
-        pretrain(compose("ebclr", overrides=[*TINY, "training.epochs=3"]), runs=run.parent, name=run.name)
+        pretrain(compose("ebclr", overrides=TINY), runs=run.parent, name=run.name, extend=3)
     _one_sentence(error, run)
 
 
@@ -228,7 +228,7 @@ def test_a_file_that_the_manifest_does_not_list_is_not_read(run: Path) -> None:
 
 def test_what_was_only_signed_anew_goes_on(run: Path) -> None:
     sign(_last(run))
-    done = pretrain(compose("ebclr", overrides=[*TINY, "training.epochs=3"]), runs=run.parent, name=run.name)
+    done = pretrain(compose("ebclr", overrides=TINY), runs=run.parent, name=run.name, extend=3)
     assert done.summary.epochs == 3
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ebclab.config import compose, list_recipes
 from ebclab.config.parse import catalogue
-from ebclab.optimization import peak_learning_rate
+from ebclab.optimization.schedules import peak_learning_rate
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
 from ebclab.sweeps.space.space import list_spaces, load_space
