@@ -37,8 +37,10 @@ def in_place(folder: Path) -> Iterator[Callable[[], None]]:
     before = threading.excepthook
 
     def of_a_thread(thread: threading.ExceptHookArgs) -> None:
-        """Leave it to the run to tell what TensorBoard's thread met first: its file is gone."""
-        if not isinstance(thread.exc_value, FileNotFoundError) or folder.exists():
+        """Leave it to the run to tell what TensorBoard's thread met first; the next record raises that error again."""
+        error = thread.exc_value
+        file = os.fsdecode(error.filename or "") if isinstance(error, FileNotFoundError) else ""
+        if not file.startswith(f"{folder}{os.sep}"):
             before(thread)
 
     threading.excepthook = of_a_thread
