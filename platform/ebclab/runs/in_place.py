@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.errors import TrainingError
+from ebclab.storage.open_folder import OpenFolder
 
 
 @contextmanager
@@ -21,14 +22,10 @@ def in_place(folder: Path) -> Iterator[Callable[[], None]]:
     Raises:
         TrainingError: The folder is gone, or another one lies there.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other folder gets its number
+    own = OpenFolder.at(folder)
 
     def require() -> None:
-        try:
-            is_same = os.path.samestat(os.fstat(descriptor), os.stat(folder))
-        except OSError:
-            is_same = False
-        if not is_same:
+        if own is None or not own.is_at(folder):
             raise TrainingError(
                 f"{folder}: the folder was removed, renamed or replaced while this run trained in it, and the run has "
                 "stopped; put it back, and the same command goes on from its last checkpoint"
@@ -51,4 +48,3 @@ def in_place(folder: Path) -> Iterator[Callable[[], None]]:
         raise
     finally:
         threading.excepthook = before
-        os.close(descriptor)

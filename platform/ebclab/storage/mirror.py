@@ -20,6 +20,7 @@ from pathlib import Path
 from ebclab.errors import RunError
 from ebclab.storage.lease import Fence
 from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.open_folder import OpenFolder
 from ebclab.storage.reading import json_value
 from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
@@ -58,6 +59,7 @@ class Mirror:
         self.store = store or Store(remote, may_change=fence.check_again if fence else None)
         self._without = tuple(f"{name}/" for name in without)
         self._sent: dict[str, _Stamp] = {}  # name: stamp of the local file that the store has
+        self._copy: OpenFolder | None = None  # the local copy as it was when it was last equal to the store
         self._parts: dict[str, list[Part]] = {}  # name: parts of a growing file in the store
         self._lock = threading.Lock()
 
@@ -76,21 +78,23 @@ class Mirror:
             self._delete_others(set(plain), whole)
             at_once(self._bring, plain)
             at_once(lambda folder: self._fetch(folder, stored), sorted(checkpoints))
-            self._sent = self._stamps()
+            self._note_copy()
             return bool(stored)
 
     def adopt(self) -> None:
         """Take the local copy, which this process has just pulled, for equal to the store."""
         with self._lock:
-            self._sent = self._stamps()
+            self._note_copy()
 
     def push(self) -> int:
         """Upload what has changed in the local copy and delete what is gone from it; return the number of uploads.
 
         Raises:
             LostLeaseError: Another process has taken the folder over.
+            RunError: The local copy was removed or replaced since it was pulled.
         """
         with self._lock:
+            self._require_same_copy()
             local = self._stamps()
             changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
             gone = [name for name in self._sent if name not in local]
@@ -109,6 +113,24 @@ class Mirror:
     def unsent(self) -> list[str]:
         """Return the names of local files that the store does not have as they are now, also during a push."""
         return [name for name, stamp in self._stamps().items() if self._sent.get(name) != stamp]
+
+    def _note_copy(self) -> None:
+        """Take the local copy as it is now for equal to the store."""
+        self._sent, self._copy = self._stamps(), OpenFolder.at(self.remote.cache)
+
+    def _require_same_copy(self) -> None:
+        """Refuse a copy that somebody has removed or replaced: its missing files would be deleted in the store too.
+
+        Raises:
+            RunError: It is another folder, or none.
+        """
+        if self._copy is None:
+            self._copy = OpenFolder.at(self.remote.cache)
+        elif not self._copy.is_at(self.remote.cache):
+            raise RunError(
+                f"{self.remote.cache}: this machine's copy of {self.remote.address} was removed or replaced while it "
+                "was worked in; nothing was deleted in the store, and the same command goes on from what is there"
+            )
 
     def _bring(self, name: str) -> None:
         self._parts[name] = bring(self.store, name, self.remote.cache / name)

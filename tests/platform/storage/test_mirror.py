@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
+from ebclab.errors import RunError
 from ebclab.storage import atomic
 from ebclab.storage.mirror import Mirror, whole_checkpoints
 from ebclab.storage.object_store import Store
@@ -156,6 +157,24 @@ def test_what_is_deleted_in_the_copy_is_deleted_in_the_store(remote: RemoteFolde
         "checkpoints/last-0000000008/model.safetensors",
         "checkpoints/last-0000000008/manifest.json",
     }
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("begins", ["pull", "push"])
+def test_a_copy_that_somebody_removes_deletes_nothing_in_the_store(
+    begins: str, is_made_anew: bool, remote: RemoteFolder, there: Path
+) -> None:
+    fill(remote.cache, "config.yaml", "metrics.jsonl")
+    make_checkpoint(remote.cache, "last-0000000004")
+    Mirror(remote).push()
+    before, mirror = files(there), Mirror(remote)
+    mirror.pull(("last",)) if begins == "pull" else mirror.push()
+    shutil.rmtree(remote.cache)
+    if is_made_anew:
+        fill(remote.cache, "metrics.jsonl.new")
+    with pytest.raises(RunError, match="was removed or replaced while it was worked in; nothing was deleted"):
+        mirror.push()
+    assert files(there) == before
 
 
 def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(remote: RemoteFolder, there: Path) -> None:
