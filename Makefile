@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 QUICK_BENCHMARKS := views simclr_step startup
 LONG_BENCHMARKS := report load compiled vem_bank ray_startup scaling storage_requests methods
-# Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults (root, on Linux, for all its rows).
+# Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -286,3 +287,14 @@ def test_a_file_of_other_processes_is_downloaded_when_the_work_ends(stored: Fold
     with stored.downloading("log"):
         write(there, log="of a worker", result="found")
     assert visible(stored.path) == {"log": "of a worker", "result": "found"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_is_given_back(
+    local: Folder, number: int
+) -> None:
+    with pytest.raises(RunError, match=r"one: the disk is full, got no room for x; free some space"), local.claim():
+        raise OSError(number, os.strerror(number), "x")
+    assert not is_running(local.path)
+    with pytest.raises(PermissionError), local.claim():
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "x")
