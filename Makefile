@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 QUICK_BENCHMARKS := views simclr_step startup
 LONG_BENCHMARKS := report coverage load compiled vem_bank ray_startup scaling storage_requests methods
-# Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults (root, on Linux, for all its rows).
+# Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# in tiers whose tests wait more than they work: for Ray, for timeouts
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10

@@ -14,9 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-SHARED = "page"  # no script: what the pages of all scripts have
-SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem != SHARED)
-BY_HAND = {"gpu", "delivery", "sweep_start", "workers", "faults"}
+SHARED = {"page", "breaking_inputs", "breaking_runs"}  # no scripts: parts of them
+SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in SHARED)
+BY_HAND = {"gpu", "delivery", "sweep_start", "workers", "faults", "breaking"}
 """Scripts that need a GPU, downloaded data or root; a comment in the Makefile says so."""
 
 
@@ -29,13 +29,13 @@ def test_a_script_starts_and_describes_itself(
     before = set(sys.modules)
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(BENCHMARKS / f"{name}.py"), run_name="__main__")
-    for module in {SHARED, *SCRIPTS} & (sys.modules.keys() - before):
+    for module in {*SHARED, *SCRIPTS} & (sys.modules.keys() - before):
         del sys.modules[module]
     assert ended.value.code == 0
     assert f"usage: {name}.py" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [*SCRIPTS, *sorted(SHARED)])
 def test_what_a_script_imports_from_the_packages_exists(name: str) -> None:
     tree = ast.parse((BENCHMARKS / f"{name}.py").read_text(encoding="utf-8"))
     wanted = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
-    """Make ``folder`` if need be, and hold its lock.
+    """Make ``folder`` if need be, and hold its lock; a disk that is full meanwhile is a sentence.
 
     Args:
         folder: The folder of a run or a sweep.
@@ -23,7 +24,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
         option: Option of the command line that chooses another parent folder.
 
     Raises:
-        RunError: The folder cannot be written, or another process holds the lock.
+        RunError: The folder cannot be written, another process holds the lock, or the disk is full.
     """
     try:
         atomic.make_folder(folder)
@@ -37,7 +38,15 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RunError(f"{folder}: another process {busy}; wait for it or stop it") from error
-        yield
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise RunError(
+                f"{folder}: the disk is full, got no room for {error.filename or 'a file'}; "
+                "free some space and run the same command again"
+            ) from error
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
+from ebclab.open_folder import OpenFolder
 from ebclab.storage.lease import Fence
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.open_folder import OpenFolder
 from ebclab.storage.reading import json_value
 from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import has_batch_norm, require_groups
 
+_NO_ROOM = re.compile("can't allocate memory|out of memory|overflow")
+_TRIED = re.compile(r"tried to allocate (\d+) bytes")
 _BYTES_OF_A_PIXEL = 4  # views are float32
 
 
@@ -149,6 +152,21 @@ def method_problems() -> Iterator[None]:
         raise ConfigError([f"method.{error}"]) from error
 
 
+@contextmanager
+def room_problems() -> Iterator[None]:
+    """Turn a refusal of memory for a network into a ConfigError; of the CPU's, torch raises a plain RuntimeError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _NO_ROOM.search(str(error)):
+            raise
+        asked = _TRIED.search(str(error))
+        got = f"a part of {readable(int(asked[1]))}" if asked else "too large a part"
+        raise ConfigError(
+            [f"encoder, method: the memory has no room for the network, got {got}; make sizes and layers smaller"]
+        ) from error
+
+
 def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Requirements:
     """Return what the method of a run needs for training, without building it.
 
@@ -194,15 +212,16 @@ def build_method(
         weights: What the encoder starts from; None means random weights.
 
     Raises:
-        ConfigError: The encoder, its weights and the method's settings do not fit together.
+        ConfigError: The encoder, its weights and the method's settings do not fit together, or the memory has no room.
     """
-    with seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
+    with room_problems(), seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         if weights is not None:
             start_from(encoder, config.encoder, weights, in_channels, image_size)
         with method_problems():
             method = method_class(config.method, encoder)
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
-    method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
+    with room_problems():
+        method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
     if config.training.compile:
         method.compile_parts()
     return method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -395,3 +396,14 @@ with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as sync
     assert time.monotonic() - began < 20  # two seconds for each of two threads, and the machine's load
     assert "stopped before everything was in the store, 2 files are not: log, plan" in said
     assert process.returncode != 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_is_given_back(
+    local: Folder, number: int
+) -> None:
+    with pytest.raises(RunError, match=r"one: the disk is full, got no room for x; free some space"), local.claim():
+        raise OSError(number, os.strerror(number), "x")
+    assert not is_running(local.path)
+    with pytest.raises(PermissionError), local.claim():
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "x")

@@ -62,3 +62,15 @@ def test_batch_norm_under_energies_is_a_problem_only_where_images_must_be_alone(
     assert problem("simclr") is problem("vem-langevin") is problem("ebclr", "encoder.batch_norm=none") is None
     assert "ebclr: an image's energy depends on its neighbours" in (problem("ebclr") or "")
     assert "neighbours" in (problem("vem-image", "method.key_encoder=shared") or "")
+
+
+@pytest.mark.parametrize(
+    ("size", "got"), [(10**12, "a part of 256.0 TB"), (10**17, "too large a part")], ids=["no room", "no such number"]
+)
+def test_a_network_for_which_the_memory_has_no_room_is_a_sentence(size: int, got: str) -> None:
+    """10^12 outputs of 64 inputs are 256 * 10^12 bytes, more than a process can address; of 10^17, more than 2^63."""
+    config = compose("simclr", overrides=["encoder.name=small", f"method.projection_size={size}"])
+    with pytest.raises(ConfigError) as refused:
+        setup.build_method(config, Simclr, 3, torch.device("cpu"))
+    (line,) = refused.value.problems
+    assert line == f"encoder, method: the memory has no room for the network, got {got}; make sizes and layers smaller"

@@ -1,0 +1,254 @@
+"""Breaks runs, sweeps and files in every way we know, and counts what survives.
+
+    python benchmarks/breaking.py [--only KIND] [--kills N] [--damages N] [--quick]
+
+Rows named by a test are that test, driven by pytest with this file as its plugin, which counts what the test tries: a
+kill point or a damaged file, not a test. The other rows start real processes. As root, on Linux, all of them run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from page import write_page
+
+ROOT = Path(__file__).parents[1]
+COUNTS, DAMAGES = "EBCLAB_BREAKING_COUNTS", "EBCLAB_BREAKING_DAMAGES"  # variables for the plugin
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    kind: str
+    what: str
+    tried: int
+    failed: int
+    note: str = ""
+
+
+class Tests(NamedTuple):
+    """Tests of one row: which ones, and whether they count what they try."""
+
+    what: str
+    places: tuple[str, ...]
+    words: str = ""
+
+
+KILLS = (
+    Tests("a run: start, checkpoints, going back, finish", ("tests/platform/training/test_killed_runs.py",)),
+    Tests("saving last, best and kept checkpoints", ("tests/platform/runs/test_checkpoint_kills.py",)),
+    Tests("an export, new or replaced", ("tests/platform/export/test_encoder_folder.py",), "replaced or whole_or"),
+    Tests("`runs clean`", ("tests/platform/inventory/test_cleanup.py",), "killed_removal"),
+    Tests("the log of a sweep", ("tests/platform/sweeps/test_log.py",), "no_event_is_lost"),
+)
+FUZZ = (Tests("files of every kind, damaged at random", ("tests/platform/test_damaged_files.py",)),)
+STORE = (Tests("two writers, a stalled writer, wrong clocks", ("tests/platform/storage/test_lease*.py",)),)
+OTHERS = (Tests("files, sessions, ports, a job with the token and without", ("tests/integration/test_ray_local.py",)),)
+
+
+# What pytest calls, when this file is its plugin
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Have every kill point and every damaged file written down, and damage each file as often as was asked."""
+    import kill_points
+
+    for module in {item.module for item in items}:
+        if hasattr(module, "killed_everywhere"):
+            module.killed_everywhere = _counted(kill_points.killed_everywhere)
+        if hasattr(module, "seconds_at_most"):
+            module.DAMAGES = int(os.environ[DAMAGES])
+            module.seconds_at_most = _called(module.seconds_at_most)
+
+
+def _counted(own: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def everywhere(*given: Any, **options: Any) -> Iterator[Any]:
+        for folder in own(*given, **options):
+            _note()
+            yield folder
+
+    return everywhere
+
+
+def _called(own: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*given: Any) -> Any:
+        _note()
+        return own(*given)
+
+    return call
+
+
+def _note() -> None:
+    with open(os.environ[COUNTS], "ab", buffering=0) as file:
+        file.write(b".")
+
+
+def driven(kind: str, rows: tuple[Tests, ...], damages: int, *, by_test: bool) -> Iterator[Row]:
+    """Yield a row for each group of tests; where they count nothing themselves, tests are counted."""
+    for row in rows:
+        with tempfile.TemporaryDirectory() as folder:
+            counts = Path(folder) / "counts"
+            counts.touch()
+            places = [path for place in row.places for path in sorted(ROOT.glob(place))]
+            paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+            environment = {**os.environ, COUNTS: str(counts), DAMAGES: f"{damages}", "PYTHONPATH": paths}
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "breaking",
+                "-p",
+                "no:xdist",
+                "-p",
+                "no:cacheprovider",
+            ]
+            command += ["--timeout=0", f"--junitxml={folder}/outcomes.xml", "-k", row.words, *map(str, places)]
+            ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+            passed, failed, skipped = _outcomes(Path(folder) / "outcomes.xml", ended)
+            tried = passed + failed if by_test else counts.stat().st_size
+            note = f"tests; {skipped} skipped" if by_test and skipped else "tests" if by_test else ""
+            if failed:
+                note = f"{note} {' '.join(ended.stdout.splitlines()[-failed - 1 :])[:200]}".strip()
+            yield Row(kind, row.what, tried, failed, note)
+
+
+def _outcomes(path: Path, ended: subprocess.CompletedProcess[str]) -> tuple[int, int, int]:
+    """Return how many tests passed, failed and were skipped."""
+    from xml.etree import ElementTree
+
+    if not path.exists():
+        raise RuntimeError(f"pytest: exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}")
+    suite = next(ElementTree.parse(path).getroot().iter("testsuite"))
+    number, failures, errors, skipped = (
+        int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return number - failures - errors - skipped, failures + errors, skipped
+
+
+# Real processes
+
+
+def kill_points(asked: argparse.Namespace) -> Iterator[Row]:
+    """Kill, and cut the power, before every file operation."""
+    yield from driven("a kill or a power cut before each file operation", KILLS, asked.damages, by_test=False)
+
+
+def random_kills(asked: argparse.Namespace) -> Iterator[Row]:
+    """Kill real runs at random moments."""
+    from breaking_runs import killed_at_random
+
+    for method in ("simclr",) if asked.quick else ("simclr", "moco", "ebclr", "vem-svgd"):
+        tried, failed = killed_at_random(method, asked.kills)
+        yield Row("SIGKILL at random moments", f"{method}: same bits as undisturbed", tried, failed)
+
+
+def signals(asked: argparse.Namespace) -> Iterator[Row]:
+    """Send a real run each signal that people and machines send."""
+    from breaking_runs import signalled
+
+    for name, failed in signalled():
+        yield Row("a signal at a random moment", f"{name}: ends or goes on, then the same bits", 1, failed)
+
+
+def damaged(asked: argparse.Namespace) -> Iterator[Row]:
+    """Damage files."""
+    yield from driven(
+        f"a value or a sentence within 5 s and 1 GB, {asked.damages} a file", FUZZ, asked.damages, by_test=False
+    )
+
+
+def other_user(asked: argparse.Namespace) -> Iterator[Row]:
+    """Try to get in as another user."""
+    if os.getuid() != 0:
+        yield Row("another local user", OTHERS[0].what, 0, 0, "needs root")
+        return
+    yield from driven("another local user", OTHERS, asked.damages, by_test=True)
+
+
+def store(asked: argparse.Namespace) -> Iterator[Row]:
+    """Let two processes write to one place in a store."""
+    yield from driven("two writers on a store", STORE, asked.damages, by_test=True)
+
+
+def disks(asked: argparse.Namespace) -> Iterator[Row]:
+    """Fill disks."""
+    from breaking_runs import DISKS, full_disk
+
+    for name, options in DISKS[:1] if asked.quick else DISKS:
+        failed, note = full_disk(options)
+        yield Row(
+            "a disk that fills", f"{name}: a sentence, then the same bits", int(failed is not None), failed or 0, note
+        )
+
+
+def names(asked: argparse.Namespace) -> Iterator[Row]:
+    """Start one name several times at once; write HTML into what reports show."""
+    from breaking_inputs import hostile_words
+    from breaking_runs import five_starts
+
+    yield Row("five starts of one name at once", "one trains, nothing is spoilt", 5, five_starts())
+    tried, failed = hostile_words()
+    yield Row("HTML as dataset, reason and name of a machine", "the report has no tag more", tried, failed)
+
+
+def settings(asked: argparse.Namespace) -> Iterator[Row]:
+    """Give settings out of range, and files that are bombs."""
+    from breaking_inputs import crafted
+
+    tried, wrong = crafted()
+    note = "; ".join(wrong)
+    yield Row("crafted settings", "exit code 2, a sentence, 20 s and 1 GB at most", tried, len(wrong), note)
+
+
+KINDS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
+    "points": kill_points,
+    "kills": random_kills,
+    "signals": signals,
+    "damage": damaged,
+    "user": other_user,
+    "store": store,
+    "disks": disks,
+    "names": names,
+    "settings": settings,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=[*KINDS], help="break this and print it; no page is written")
+    parser.add_argument("--kills", type=int, default=8, help="SIGKILLs of each method")
+    parser.add_argument("--damages", type=int, default=300, help="damages of each file")
+    parser.add_argument("--quick", action="store_true", help="one method, one disk")
+    asked = parser.parse_args()
+    table = ["| what happens | to what | tried | survived | failed | seconds | |", "|---|---|---|---|---|---|---|"]
+    failures = 0
+    for name in [asked.only] if asked.only else KINDS:
+        began = time.perf_counter()
+        for row in KINDS[name](asked):
+            seconds, began = time.perf_counter() - began, time.perf_counter()
+            counts = (row.tried, row.tried - row.failed, row.failed)
+            cells = [row.kind, row.what, *(f"{number:,}" for number in counts), f"{seconds:.0f}", row.note]
+            table.append(f"| {' | '.join(cells)} |")
+            print(table[-1], flush=True)
+            failures += row.failed
+    if not asked.only:
+        words = f"--kills {asked.kills} --damages {asked.damages}" + " --quick" * asked.quick
+        command = f"`python benchmarks/breaking.py {words}`"
+        write_page(
+            "breaking", "What was broken, and what survived", command, ("ebclab", "torch", "ray"), "\n".join(table)
+        )
+    sys.exit(min(failures, 1))
+
+
+if __name__ == "__main__":
+    main()
