@@ -26,7 +26,7 @@ SCIENCE_FLOORS = [
     {"catalog"},
 ]
 LAB_FLOORS = [
-    {"errors", "background", "formatting", "regular_file"},
+    {"errors", "background", "formatting", "open_folder", "regular_file"},
     {"config", "optimization", "hardware"},
     {"storage", "encoders"},
     {"data", "cluster"},
