@@ -196,7 +196,7 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
 
     def empty_turn(config: dict[str, Any], setup: Any) -> None:
         tune.report({"epoch": 1, "objective": 0.5, "metrics": {"holdout_knn": 0.5}})
-        tune.report({"outcome": "finished", "reason": ""})
+        tune.report({"outcome": "finished", "reason": "", "answers": ""})
 
     taken = ray.util.placement_group([{"CPU": 1}])  # until six trials are over, there is room for one process
     ray.get(taken.ready())
@@ -216,7 +216,10 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
     monkeypatch.setattr(RayActorManager, "add_actor", counted)
     monkeypatch.setattr("ebclab.sweeps.ray_tune.tuner.run_turn", empty_turn)
     plan = _plan("training.epochs=1", trials=12, top=0, scheduler="none", search="random")
-    result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Releasing())
+    try:
+        result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Releasing())
+    finally:
+        ray.util.remove_placement_group(taken)  # the tests that follow need its room
     assert result["trials"] == {"finished": 12}
     assert len(started) == 2
 
