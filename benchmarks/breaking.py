@@ -74,6 +74,7 @@ def _counted(own: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         for folder in own(*given, **options):
             _note()
             yield folder
+        _note(b"-")  # the last one was not killed
 
     return everywhere
 
@@ -86,9 +87,9 @@ def _called(own: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _note() -> None:
+def _note(mark: bytes = b".") -> None:
     with open(os.environ[COUNTS], "ab", buffering=0) as file:
-        file.write(b".")
+        file.write(mark)
 
 
 def driven(kind: str, rows: tuple[Tests, ...], damages: int, *, by_test: bool) -> Iterator[Row]:
@@ -115,7 +116,8 @@ def driven(kind: str, rows: tuple[Tests, ...], damages: int, *, by_test: bool) -
             command += ["--timeout=0", f"--junitxml={folder}/outcomes.xml", "-k", row.words, *map(str, places)]
             ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
             passed, failed, skipped = _outcomes(Path(folder) / "outcomes.xml", ended)
-            tried = passed + failed if by_test else counts.stat().st_size
+            marks = counts.read_bytes()
+            tried = passed + failed if by_test else marks.count(b".") - marks.count(b"-")
             note = f"tests; {skipped} skipped" if by_test and skipped else "tests" if by_test else ""
             if failed:
                 note = f"{note} {' '.join(ended.stdout.splitlines()[-failed - 1 :])[:200]}".strip()

@@ -74,7 +74,10 @@ def _tags(text: str) -> list[tuple[str, tuple[str, ...]]]:
             code = main(["report", str(folder.path), "--to", str(page)])
         if code:
             raise RuntimeError(f"no report with {text!r}")
-        return Tags(page.read_text()).found
+        shown = page.read_text()
+        if any(word not in shown for word in text.split("<")[0].split()):
+            raise RuntimeError(f"the report does not show {text!r}")
+        return Tags(shown).found
 
 
 def _nested(folder: Path) -> str:

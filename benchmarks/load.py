@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from page import write_page
-from sweep_start import generated_trial
+from sweep_start import generated_trial, timestamp
 
 TINY = ["data.train_limit=256", "training.batch_size=128", "optimizer.warmup_epochs=0", "resources.threads=1"]
 SMALL_FILE = 100_000  # bytes; larger ones are linked
@@ -122,7 +122,7 @@ def metrics(place: Path, lines: int, rounds: int) -> list[Row]:
             words = ["--set", "training.log_every=1", "--runs", str(place), "--name", f"{name}{number}", "--resume"]
             found.setdefault(name, []).append(ebclab("pretrain", "flatclr", *settings(2), *words))
     base, long = found["own"], found["long"]
-    more = [Measured(*(a - b for a, b in zip(*pair, strict=True))) for pair in zip(long, base, strict=True)]
+    more = _more(long, base)
     rows.append(Row(f"`pretrain --resume`, {len(log)} lines of metrics", base, ""))
     rows.append(Row(f"`pretrain --resume`, {lines:,} lines of metrics", long, ""))
     rows.append(Row("what these lines add", more, "2 s, 200 MB"))
@@ -139,32 +139,47 @@ def sweep(place: Path, trials: int, rounds: int) -> list[Row]:
     ebclab(*words, "source", "--trials", "2")
     folder = SweepFolder(place / "source")
     plan = folder.read_plan()
-    rows = [Row("`sweep --resume`, two trials and two new ones", _resumed(place, words, 2, rounds), "")]
+    few = _resumed(place, words, 2, rounds)
     with folder.log.open("a") as log:
         for number in range(2, trials):
             point = suggest(plan.space, "random", seed=0, number=number, trials=[], default=None)
             generated_trial(log, number, point, plan.space.settings(point))
             copied(folder.trials / "0001", folder.trials / f"{number:04d}")
     ebclab(*words, "source", "--trials", f"{trials}", "--resume")
-    rows.append(
-        Row(f"`sweep --resume`, {trials:,} trials and two new ones", _resumed(place, words, trials, rounds), "10 s")
-    )
-    return rows
+    many = _resumed(place, words, trials, rounds)
+    return [
+        Row("`sweep --resume`, two trials and two new ones, their training left out", few, ""),
+        Row(f"the same with {trials:,} trials", many, "10 s"),
+        Row("what these trials add", _more(many, few), ""),
+    ]
+
+
+def _more(some: list[Measured], others: list[Measured]) -> list[Measured]:
+    """Return the differences, round by round."""
+    return [Measured(*(a - b for a, b in zip(*pair, strict=True))) for pair in zip(some, others, strict=True)]
 
 
 def _resumed(place: Path, words: list[str], trials: int, rounds: int) -> list[Measured]:
     """Measure how copies of the sweep ``source`` go on with two more trials; the training of these is left out."""
-    from ebclab.sweeps.folder import SweepFolder
-
     found = []
     for number in range(rounds):
         name = f"{trials}-{number}"
         copied(place / "source", place / name)
         whole = ebclab(*words, name, "--trials", f"{trials + 2}", "--resume")
-        known = SweepFolder(place / name).read_log().trials
-        own = max(known[f"{new:04d}"].seconds for new in (trials, trials + 1))  # they train side by side
-        found.append(whole._replace(seconds=whole.seconds - own))
+        trained = _seconds_of_training(place / name / "trials.jsonl", {f"{new:04d}" for new in (trials, trials + 1)})
+        found.append(whole._replace(seconds=whole.seconds - trained))
     return found
+
+
+def _seconds_of_training(log: Path, trials: set[str]) -> float:
+    """Return for how long at least one of ``trials`` trained; they may do so side by side."""
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    ends = [(timestamp(e["time"]), e["seconds"]) for e in events if e["event"] == "ended" and e["trial"] in trials]
+    trained, until = 0.0, 0.0
+    for end, seconds in sorted(ends):
+        trained += end - max(end - seconds, until)
+        until = end
+    return trained
 
 
 PARTS: dict[str, Callable[[Path, int, int], list[Row]]] = {"runs": runs, "metrics": metrics, "sweep": sweep}
