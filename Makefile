@@ -8,7 +8,7 @@ QUICK_BENCHMARKS := views simclr_step startup
 LONG_BENCHMARKS := report coverage load compiled vem_bank ray_startup scaling storage_requests methods
 # Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
-WAITING_JOBS := 3# in tiers whose tests wait more than they work: for Ray, for timeouts
+WAITING_JOBS := 3# for tests that wait more than they work, until a machine is found to be dead
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
@@ -49,7 +49,7 @@ test-all: test slow-test ## All three tiers, each test once; what fails on a clu
 	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed
 
 test slow-test cluster-test: export OMP_NUM_THREADS = 1
-slow-test cluster-test: JOBS = $(WAITING_JOBS)
+cluster-test: JOBS = $(WAITING_JOBS)
 
 check: install ## Format, lint, types.
 	$(BIN)/ruff format --check .

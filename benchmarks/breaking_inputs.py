@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
@@ -75,7 +76,7 @@ def _tags(text: str) -> list[tuple[str, tuple[str, ...]]]:
         if code:
             raise RuntimeError(f"no report with {text!r}")
         shown = page.read_text()
-        if any(word not in shown for word in text.split("<")[0].split()):
+        if text not in html.unescape(shown):
             raise RuntimeError(f"the report does not show {text!r}")
         return Tags(shown).found
 
