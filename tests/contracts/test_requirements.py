@@ -26,6 +26,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "vem-image, uniform starts": ("vem-image", {"reinit_rate": 0.35, "bank_init": "uniform"}),
 }
 SMALL = {
+    "vicreg": {"projection_size": 32},
     "ebclr": {"buffer_size": 64, "num_steps": 2, "sigma_max": 0.01},
     "vem-image": {"bank_size": 64, "num_steps": 2},
 }

@@ -21,12 +21,14 @@ from energy_contrast.settings import setting
 
 @dataclass(frozen=True)
 class VicregConfig:
-    """Settings of VICReg; defaults are those of the paper for ImageNet."""
+    """Settings of VICReg; the weights are those of the paper."""
 
     invariance: float = setting(25.0, "Weight of the distance between views.", minimum=0.0, symbol="lambda")
     variance: float = setting(25.0, "Weight of dimensions that spread too little.", minimum=0.0, symbol="mu")
     covariance: float = setting(1.0, "Weight of dimensions that vary together.", minimum=0.0, symbol="nu")
-    projection_size: int = setting(8192, "Size of the vectors that are compared.", unit="dimensions", minimum=2)
+    projection_size: int = setting(
+        2048, "Size of the vectors that are compared; 8192 in the paper.", unit="dimensions", minimum=2
+    )
     projection_hidden_size: int = setting(
         0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0
     )
@@ -50,7 +52,7 @@ class Vicreg(Method):
     Source: VICReg (arXiv:2105.04906), eq. 1 to 6, algorithm 1.
     Departs from the paper: eq. 5 divides the squared distance by B and eq. 6 adds both v; algorithm 1 and the released
     code, with which lambda = mu = 25 was found, divide by B P and halve. Batch norm and statistics are of the global
-    batch. The head's last layer has a bias, which no term sees.
+    batch. The head's last layer has a bias, which no term sees. The paper's ImageNet runs have P = 8192.
     """
 
     Config = VicregConfig
