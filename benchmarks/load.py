@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from page import write_page
-from sweep_start import generated_trial, timestamp
+from sweep_start import generated_trial
 
 TINY = ["data.train_limit=256", "training.batch_size=128", "optimizer.warmup_epochs=0", "resources.threads=1"]
 SMALL_FILE = 100_000  # bytes; larger ones are linked
@@ -166,18 +166,18 @@ def _resumed(place: Path, words: list[str], trials: int, rounds: int) -> list[Me
         name = f"{trials}-{number}"
         copied(place / "source", place / name)
         whole = ebclab(*words, name, "--trials", f"{trials + 2}", "--resume")
-        trained = _seconds_of_training(place / name / "trials.jsonl", {f"{new:04d}" for new in (trials, trials + 1)})
+        trained = _seconds_of_training([place / name / "trials" / f"{new:04d}" for new in (trials, trials + 1)])
         found.append(whole._replace(seconds=whole.seconds - trained))
     return found
 
 
-def _seconds_of_training(log: Path, trials: set[str]) -> float:
-    """Return for how long at least one of ``trials`` trained; they may do so side by side."""
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    ends = [(timestamp(e["time"]), e["seconds"]) for e in events if e["event"] == "ended" and e["trial"] in trials]
+def _seconds_of_training(runs: list[Path]) -> float:
+    """Return for how long at least one of ``runs`` trained; they may do so side by side."""
+    logs = [run / "metrics.jsonl" for run in runs]
+    ends = [(log.stat().st_mtime, json.loads(log.read_text().splitlines()[-1])) for log in logs]
     trained, until = 0.0, 0.0
-    for end, seconds in sorted(ends):
-        trained += end - max(end - seconds, until)
+    for end, last in sorted(ends, key=lambda pair: pair[0]):
+        trained += end - max(end - last.get("seconds", 0.0), until)
         until = end
     return trained
 
