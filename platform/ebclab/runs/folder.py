@@ -17,7 +17,7 @@ from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
-from ebclab.storage.checksum import require_checksum, with_checksum
+from ebclab.storage.checksum import with_checksum
 from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.reading import read_json
@@ -93,7 +93,6 @@ class RunFolder(Workspace):
         where, way_out = self.address_of(self.answers_path), "delete the file; intervals are then over seeds only"
         content = read_json(self.answers_path, where, way_out=way_out)
         try:
-            require_checksum(content)
             return typed(content, Answers)
         except ValueError as error:
             raise RunError(f"{where}: cannot be read, got {error}; {way_out}") from error
