@@ -14,7 +14,7 @@ from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
-from ebclab.training.fitting import fitting, load_model, misfit
+from ebclab.training.fitting import fitting, misfit
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import Prepared, method_problems, neighbours_problem
@@ -66,7 +66,7 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
         RunError: The checkpoint does not fit.
     """
     checked = fitting(saved, training, where)
-    load_model(training.method, checked, where)
+    training.method.load_state_dict(checked.model)
     for name, memory in training.method.memories.items():
         try:
             memory.load_state_dict(checked.memories[name])
