@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.losses import decoupled, info_nce, von_mises_fisher_weights
+from energy_contrast.losses import decoupled, von_mises_fisher_weights
 from energy_contrast.method import StepOutput
 from energy_contrast.settings import setting
 
@@ -54,7 +53,5 @@ class Dcl(Simclr):
         if self.config.weighting == "von-mises-fisher":
             weights = von_mises_fisher_weights(positive, sigma=self.config.weighting_sigma)
         loss = decoupled(positive, negatives, temperature=temperature, weights=weights)
-        with torch.no_grad():
-            readable = info_nce(positive, negatives, temperature=temperature)
-        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
+        metrics = self.measure_simclr(projection, positive, negatives)
         return StepOutput(loss, metrics | {"decoupled": loss.detach()})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.losses import hyperspherical_energy, info_nce, kernel_contrastive
+from energy_contrast.losses import hyperspherical_energy, kernel_contrastive
 from energy_contrast.method import StepOutput
 from energy_contrast.settings import setting
 
@@ -51,13 +51,10 @@ class Dhel(Simclr):
         count = len(positive) // 2
         others = negatives.view(2, count, 2, count - 1)  # view of the anchor, anchor, view of the other, other
         within = torch.stack([others[0, :, 0], others[1, :, 1]])  # (2, B, B - 1)
-        temperature = self.config.temperature
         if self.config.objective == "kernel":
             sharpness, repulsion = self.config.kernel_sharpness, self.config.kernel_repulsion
             loss = kernel_contrastive(positive[:count], within, sharpness=sharpness, repulsion=repulsion)
         else:
-            loss = hyperspherical_energy(positive[:count], within, temperature=temperature)
-        with torch.no_grad():
-            readable = info_nce(positive, negatives, temperature=temperature)
-        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
+            loss = hyperspherical_energy(positive[:count], within, temperature=self.config.temperature)
+        metrics = self.measure_simclr(projection, positive, negatives)
         return StepOutput(loss, metrics | {"energy": loss.detach()})

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
 from energy_contrast.ess_control import EssController, scheduled_target
-from energy_contrast.losses import flat_nce, info_nce
+from energy_contrast.losses import flat_nce
 from energy_contrast.method import Progress, StepOutput
 from energy_contrast.settings import setting
 
@@ -94,9 +93,7 @@ class Flatclr(Simclr):
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
         temperature = self.temperature
         loss = flat_nce(positive, negatives, temperature=temperature, include_positive=self.config.include_positive)
-        with torch.no_grad():
-            readable = info_nce(positive, negatives, temperature=temperature)
-        metrics = self.measure(readable, projection, positive, negatives, temperature=temperature)
+        metrics = self.measure_simclr(projection, positive, negatives)
         if self.config.ess_target > 0:
             self.controller.observe(negatives)
             metrics |= {

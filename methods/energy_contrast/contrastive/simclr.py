@@ -78,6 +78,12 @@ class Simclr(Method):
             # 4. the loss, averaged over the 2B anchors
             return self.contrast(projection, positive, negatives)
 
+    def measure_simclr(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
+        """Return SimCLR's metrics for a method whose loss is another one; no gradient is taken of them."""
+        with torch.no_grad():
+            readable = info_nce(positive, negatives, temperature=self.temperature)
+        return self.measure(readable, projection, positive, negatives, temperature=self.temperature)
+
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
         loss = info_nce(positive, negatives, temperature=self.temperature)
