@@ -126,10 +126,10 @@ def lead_rank(
             health=record,
             began=began,
             resumed=resumed,
+            require_in_place=require_in_place,
         )
         if not spec.config.data.digest:
             record_images(spec.run, spec.config, prepared.digest)
-        recorder.require_in_place = require_in_place
         ranks, threads = training.ranks.world_size, assignment.threads
         write_start(recorder, resumed, describe_environment(assignment.device, threads, ranks, spec.command))
         rollback = _rollback(spec, prepared, record, recorder)

@@ -43,11 +43,11 @@ class Recorder:
         health: The run's health so far; None where nobody watches it.
         began: ``time.monotonic()`` at the start of this launch.
         resumed: The checkpoint from which this launch goes on; None for a new run.
+        require_in_place: Called before something is written; raises when the run folder is no longer there.
         best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first.
         last_metrics: Metrics of the newest log step.
         last_scores: Scores of the newest epoch that was scored.
         seconds_before: Training time of earlier launches, seconds.
-        require_in_place: Called before something is written; raises when the run folder is no longer there.
     """
 
     run: RunFolder
@@ -63,11 +63,11 @@ class Recorder:
     health: HealthRecord | None
     began: float
     resumed: InitVar[checkpoint.Checkpoint | None]
+    require_in_place: Callable[[], None] = _nothing
     best: dict[str, Any] = field(init=False, default_factory=dict)
     last_metrics: dict[str, float] | None = field(init=False, default=None)
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
     seconds_before: float = field(init=False, default=0.0)
-    require_in_place: Callable[[], None] = field(init=False, default_factory=lambda: _nothing)
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
         if resumed is not None:
