@@ -31,7 +31,7 @@ from sweep_start import generated_trial
 REQUESTS = "EBCLAB_BENCHMARK_REQUESTS"  # variable with the file that requests are counted in
 CALLS = ("names", "stored", "read", "download", "upload", "write", "delete")
 LEASE_CALLS = ("read", "write", "changed", "now", "delete")
-TRIED = "lease tried"  # whether the store takes conditional writes: once a process, and not on a disk
+TRIED = "lease tried"  # whether obstore reaches the store, which takes conditional writes: once a process, not on a disk
 RUNS, SWEEPS, LOGS = (2, 12), (4, 16), (100, 1000)  # epochs, trials of two epochs, trials of twenty
 
 
@@ -174,8 +174,14 @@ def wire() -> dict[str, dict[str, int]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
         path.write_bytes(b"x" * 1000)
-        store = Store(RemoteFolder(f"s3://sets/a?endpoint_override={host}:{port}&scheme=http", "s"))
+        remote = RemoteFolder(f"s3://sets/a?endpoint_override={host}:{port}&scheme=http", "s")
+        store = Store(remote)
         store.write("first", b"x")
+        seen.clear()
+        file = conditional_file(remote, ".held.json")
+        assert file is not None
+        time.sleep(0.3)
+        tried = dict(Counter(verbs.findall("\n".join(seen))))
         given = {"names": (), "stored": ("first",), "read": ("first",), "download": ("first", path)}
         given |= {"upload": (path, "u"), "write": ("w", b"x"), "delete": ("w",)}
         for name in CALLS:
@@ -188,14 +194,12 @@ def wire() -> dict[str, dict[str, int]]:
         store.read("none")
     time.sleep(0.3)
     found["read of what is not there"] = dict(Counter(verbs.findall("\n".join(seen))))
-    remote = RemoteFolder(f"s3://sets/a?endpoint_override={host}:{port}&scheme=http", "s")
-    for name in (TRIED, *(f"lease {name}" for name in LEASE_CALLS)):
+    found[TRIED] = tried
+    for name in (f"lease {name}" for name in LEASE_CALLS):
         seen.clear()
-        file = conditional_file(remote, ".held.json")
-        assert file is not None
         if name == "lease write":
             file.write(b"{}", over=None)
-        elif name != TRIED:
+        else:
             getattr(file, name.split()[1])()
         time.sleep(0.3)
         found[name] = dict(Counter(verbs.findall("\n".join(seen))))

@@ -1,10 +1,23 @@
-"""One interface to local folders and object stores: list files, read one, write one."""
+"""One interface to local folders and object stores: list files, read one, write one.
+
+pyarrow has no conditional writes, and a file that it deletes in S3 leaves an empty object for its folder. For these two
+there is obstore, with the settings that pyarrow has, in a bucket of which it was tried that it is the same.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shutil
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs
 
 import pyarrow as pa
 from pyarrow import fs
@@ -12,9 +25,24 @@ from pyarrow import fs
 from ebclab.config.addresses import credentials_problem, expanded, is_address, slashes_problem
 from ebclab.errors import DataError
 
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
 _COPIED_BYTES = 8 << 20  # at once
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
 """Marks an OSError of pyarrow as an object store's."""
+
+_OWN_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""Variables with credentials that obstore finds by itself; it does not read profiles, which boto3 does."""
+
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+T = TypeVar("T")
 
 
 class Location:
@@ -30,6 +58,7 @@ class Location:
 
     Attributes:
         path: The address without its options, or the absolute local path.
+        address: The same with its options.
 
     Raises:
         DataError: The address is of no kind that can be opened, or holds credentials.
@@ -40,13 +69,13 @@ class Location:
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)
-        address = str(expanded(path).absolute()) if self.is_local else path.rstrip("/")
+        self.address = address = str(expanded(path).absolute()) if self.is_local else path.rstrip("/")
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
             self.filesystem, self.inside = fs.FileSystem.from_uri(_sparing(address))
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise DataError(
-                f"{setting}: not a place that can be opened, got {path!r} ({_first_line(error)}); "
+                f"{setting}: not a place that can be opened, got {path!r} ({first_line(error)}); "
                 "write a local path, s3://bucket/folder or gs://bucket/folder"
             ) from error
 
@@ -155,11 +184,11 @@ class Location:
 
     def _unreadable(self, error: Exception, name: str = "") -> DataError:
         where = f"{self.path}/{name}" if name else self.path
-        return DataError(f"{where}: cannot be read, got {_first_line(error)}; check {self._what_to_check}")
+        return DataError(f"{where}: cannot be read, got {first_line(error)}; check {self._what_to_check}")
 
     def _unwritable(self, error: Exception) -> DataError:
         return DataError(
-            f"{self._setting}: cannot write {self.path}, got {_first_line(error)}; check {self._what_to_check}"
+            f"{self._setting}: cannot write {self.path}, got {first_line(error)}; check {self._what_to_check}"
         )
 
     @property
@@ -178,5 +207,122 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its type's name where it has none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What obstore needs to reach the bucket that pyarrow has open.
+
+    Attributes:
+        kind: "s3" or "gcs", as pyarrow says.
+        name: The bucket.
+        settings: Settings of obstore by name.
+        endpoint: URL of a store other than Amazon's or Google's; empty for theirs.
+    """
+
+    kind: str
+    name: str
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+    endpoint: str = ""
+
+
+_REACHED: dict[Bucket, tuple[ObjectStore | None, str]] = {}
+"""Buckets that this process has tried to reach through obstore, as ``through_obstore`` returns them."""
+
+
+def bucket_of(location: Location) -> Bucket:
+    """Return what obstore needs to reach the bucket in which a folder lies, by the rules of pyarrow.
+
+    Args:
+        location: The folder, as pyarrow has it open.
+    """
+    kind, name = location.filesystem.type_name, location.inside.partition("/")[0]
+    options = {option: values[-1] for option, values in parse_qs(location.address.partition("?")[2]).items()}
+    endpoint = options.get("endpoint_override", "")
+    if kind == "s3" and not endpoint:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
+    settings = {}
+    if kind == "s3":
+        settings["region"] = location.filesystem.region
+        settings |= {key.lower(): os.environ[key] for key in _KEYS if os.environ.get(key)}
+    elif location.address.startswith("gs://anonymous@"):
+        settings["skip_signature"] = "true"
+    return Bucket(kind, name, tuple(settings.items()), endpoint)
+
+
+def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None, str]:
+    """Return the bucket of a place as obstore reaches it; once a process it is tried with a file of its own.
+
+    Args:
+        location: The place.
+        folder: Path in the bucket of the folder that the file is written into.
+
+    Returns:
+        The bucket, and nothing; or None, and why obstore cannot be used: it finds no credentials, or pyarrow does not
+        see what it wrote.
+    """
+    bucket = bucket_of(location)
+    if bucket not in _REACHED:
+        own = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
+        try:
+            store = _open(bucket)
+            in_our_errors(lambda: store.put(own, b""))
+            try:
+                is_seen = location.filesystem.get_file_info(f"{bucket.name}/{own}").type == fs.FileType.File
+            finally:
+                with suppress(OSError):
+                    in_our_errors(lambda: store.delete(own))
+            _REACHED[bucket] = (store, "") if is_seen else (None, "another bucket than that of the run")
+        except Exception as error:  # of obstore's or boto3's, about settings and profiles, or of the store
+            _REACHED[bucket] = (None, first_line(error))
+    return _REACHED[bucket]
+
+
+def in_our_errors(request: Callable[[], T]) -> T:
+    """Do a request of obstore; its errors become those that ``with_retries`` knows."""
+    from obstore import exceptions
+
+    try:
+        return request()
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise OSError(f"PERMISSION_DENIED: {first_line(error)}") from error
+    except exceptions.BaseError as error:
+        raise OSError(first_line(error)) from error
+
+
+def _open(bucket: Bucket) -> ObjectStore:
+    """Open a bucket; a request waits 10 s for its answer and is not repeated here.
+
+    Raises:
+        Exception: obstore cannot be used with such a store, or boto3 finds no credentials.
+    """
+    from obstore.store import GCSStore, S3Store
+
+    client: Any = {"allow_http": bucket.endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "10s"}
+    once: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=10)}
+    settings: Any = dict(bucket.settings)
+    if bucket.kind == "s3":
+        own = {"endpoint": bucket.endpoint, "aws_endpoint_url_s3": bucket.endpoint} if bucket.endpoint else {}
+        settings |= {"disable_bulk_delete": True} | own
+        provider: Any = _profiles()
+        return S3Store(
+            bucket.name, config=settings, client_options=client, retry_config=once, credential_provider=provider
+        )
+    if bucket.kind == "gcs":
+        settings |= {"base_url": bucket.endpoint} if bucket.endpoint else {}
+        return GCSStore(bucket.name, config=settings, client_options=client, retry_config=once)
+    raise ValueError(f"a store of the kind {bucket.kind!r}")
+
+
+def _profiles() -> Any:
+    """Return what finds credentials as Amazon's tools do, profiles among them; None where obstore finds them itself."""
+    if any(os.environ.get(name) for name in _OWN_CREDENTIALS) or importlib.util.find_spec("boto3") is None:
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return Boto3CredentialProvider()

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyarrow import NativeFile, fs
 
 from ebclab.errors import DataError, RunError, UserError
-from ebclab.storage.filesystem import Location
+from ebclab.storage.filesystem import Location, in_our_errors, through_obstore
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 _COPIED_BYTES = 8 << 20  # at once
 
@@ -152,16 +156,29 @@ class Store:
         with_retries(write, self._where(name), seconds=self._seconds)
 
     def delete(self, name: str) -> None:
-        """Delete the file ``name``, if there is one."""
+        """Delete the file ``name``, if there is one; pyarrow would write an empty object for its folder in S3."""
 
         def delete() -> None:
+            bucket, inner = self._bucket(), self._inner(name)
             self._require_mine()
-            self._place.filesystem.delete_file(self._inner(name))
+            if bucket is None:
+                self._place.filesystem.delete_file(inner)
+            else:
+                in_our_errors(lambda: bucket.delete(inner.partition("/")[2]))
 
         try:
             with_retries(delete, self._where(name), seconds=self._seconds)
         except FileNotFoundError:
             return
+
+    def _bucket(self) -> ObjectStore | None:
+        """Return the bucket as obstore reaches it; None where pyarrow deletes as well, or obstore does not reach it."""
+        if self._place.filesystem.type_name != "s3":
+            return None
+        bucket, reason = through_obstore(self._place, self._inner("").partition("/")[2])
+        if bucket is None:
+            _tell_once(self._place.path, reason)
+        return bucket
 
     def _require_mine(self) -> None:
         if self._may_change is not None:
@@ -178,6 +195,16 @@ class Store:
 
     def _where(self, name: str) -> str:
         return (self._remote / name).address if name and not name.startswith(".") else self._remote.address
+
+
+@lru_cache
+def _tell_once(place: str, reason: str) -> None:
+    _log.warning(
+        "%s: obstore cannot delete here, got %s; pyarrow does, and leaves an empty object whose name ends in / in each "
+        "folder that it deletes from",
+        place,
+        reason,
+    )
 
 
 def _is_path_below(name: str) -> bool:

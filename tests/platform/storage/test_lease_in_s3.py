@@ -16,7 +16,7 @@ from pyarrow import fs
 from s3_server import Behaviour, OneByOne, s3_server
 
 from ebclab.errors import LostLeaseError, RunError
-from ebclab.storage import lease
+from ebclab.storage import filesystem, lease
 from ebclab.storage.lease import NAME, Lease, held_by, leased
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
@@ -49,7 +49,7 @@ def running() -> Iterator[tuple[str, OneByOne]]:
 @pytest.fixture
 def server(running: tuple[str, OneByOne], monkeypatch: pytest.MonkeyPatch) -> OneByOne:
     """The server, of which this process does not know yet what it takes."""
-    monkeypatch.setattr(conditional, "_TRIED", {})
+    forget_the_bucket(monkeypatch)
     server = running[1]
     server.behaviour, server.hidden = "heeds", ()
     server.requests.clear()
@@ -77,6 +77,12 @@ def objects(remote: RemoteFolder) -> dict[str, bytes]:
 def sign(remote: RemoteFolder) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(Store(remote).read(NAME))
     return found
+
+
+def forget_the_bucket(patch: pytest.MonkeyPatch) -> None:
+    """Let this process know nothing of what the store takes."""
+    patch.setattr(conditional, "_TRIED", {})
+    patch.setattr(filesystem, "_REACHED", {})
 
 
 def forget_the_living(patch: pytest.MonkeyPatch) -> None:
@@ -270,7 +276,7 @@ def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
     with leased(folder("one"), "is training"):
         pass
     tried = len([path for _, path, _ in server.requests if "/.try-" in path])
-    assert tried == 6  # two writes, two that are refused, whether pyarrow sees it, a deletion
+    assert tried == 8  # a write, whether pyarrow sees it; two writes, two that are refused; a deletion of each
     with leased(folder("two"), "is training"):
         pass
     assert len([path for _, path, _ in server.requests if "/.try-" in path]) == tried
@@ -302,8 +308,7 @@ def test_the_settings_of_pyarrow_are_those_of_obstore(
     keys = {"aws_access_key_id": "o", "aws_secret_access_key": "o", "aws_session_token": "t"}
 
     def found(root: str) -> tuple[str, str, str, dict[str, str]]:
-        remote = RemoteFolder(root, "run")
-        bucket = conditional.bucket_of(remote, Store(remote).location)
+        bucket = filesystem.bucket_of(Store(RemoteFolder(root, "run")).location)
         assert "aws_secret_access_key" not in repr(bucket)
         return bucket.kind, bucket.name, bucket.endpoint, dict(bucket.settings)
 
@@ -331,7 +336,7 @@ def test_keys_of_a_profile_are_found(
         pass
     assert caplog.messages == []
     assert server.users == {"of-the-lab"}
-    monkeypatch.setattr(conditional, "_TRIED", {})
+    forget_the_bucket(monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with leased(folder("run"), "is training"):
         pass
@@ -350,7 +355,7 @@ def test_the_lease_lies_in_the_bucket_of_the_run_whatever_variables_say(
     with leased(folder("one"), "is training"):
         assert sign(folder("one"))["epoch"] == 1
     assert caplog.messages == []
-    monkeypatch.setattr(conditional, "_TRIED", {})
+    forget_the_bucket(monkeypatch)
     server.hidden = (".try-",)  # as where obstore and pyarrow reach two stores
     with leased(folder("two"), "is training"):
         assert sign(folder("two"))["epoch"] == 1
