@@ -31,7 +31,9 @@ from sweep_start import generated_trial
 REQUESTS = "EBCLAB_BENCHMARK_REQUESTS"  # variable with the file that requests are counted in
 CALLS = ("names", "stored", "read", "download", "upload", "write", "delete")
 LEASE_CALLS = ("read", "write", "changed", "now", "delete")
-TRIED = "lease tried"  # whether obstore reaches the store, which takes conditional writes: once a process, not on a disk
+TRIED = (
+    "lease tried"  # whether obstore reaches the store, which takes conditional writes: once a process, not on a disk
+)
 RUNS, SWEEPS, LOGS = (2, 12), (4, 16), (100, 1000)  # epochs, trials of two epochs, trials of twenty
 
 

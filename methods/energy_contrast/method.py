@@ -147,6 +147,13 @@ class Method(nn.Module, ABC):
         """
         return 0
 
+    def require_images_of(self, shape: tuple[int, int, int]) -> None:
+        """Refuse ``memories``, loaded from a checkpoint, that hold other images than views of ``shape`` (C, H, W).
+
+        Raises:
+            ValueError: If they do, or hold none.
+        """
+
     def start(self, draw: Draw) -> None:
         """Prepare state from training data, once per new run and never on resume.
 

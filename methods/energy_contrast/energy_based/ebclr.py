@@ -171,6 +171,10 @@ class Ebclr(SamplingMethod):
         super().compile_parts(**options)
         self._energy.compile(**options)
 
+    def require_images_of(self, shape: tuple[int, int, int]) -> None:
+        """Refuse a buffer of other images."""
+        self.buffer.require_images_of(shape)
+
     def start(self, draw: Draw) -> None:
         """Fill the buffer with views of training images, or uniform pixels, that count as old."""
         generator = torch.Generator().manual_seed(self._fill_seed)

@@ -95,6 +95,10 @@ class VemImage(Vem):
             )
         return needed
 
+    def require_images_of(self, shape: tuple[int, int, int]) -> None:
+        """Refuse a bank of other images."""
+        self.bank.require_images_of(shape)
+
     def start(self, draw: Draw) -> None:
         """Fill the bank with views of training images, or uniform pixels."""
         generator = torch.Generator().manual_seed(self._fill_seed)

@@ -145,6 +145,21 @@ class ReplayBuffer:
         low, high = bounds.tolist()
         self.bounds = (low, high)
 
+    def require_images_of(self, shape: Sequence[int]) -> None:
+        """Refuse a buffer that a saved state has left without images, or with images of another shape.
+
+        Args:
+            shape: (C, H, W) of the images that will be stored.
+
+        Raises:
+            ValueError: If it has none, or others.
+        """
+        if not self.allocated:
+            raise ValueError("a replay buffer without images")
+        if tuple(self.pixels.shape[1:]) != tuple(shape):
+            got, expected = ("x".join(map(str, each)) for each in (self.pixels.shape[1:], shape))
+            raise ValueError(f"a replay buffer with images of {got} in place of {expected}")
+
     def _stored_dtype(self, dtype: torch.dtype) -> torch.dtype:
         return torch.promote_types(dtype, torch.float32) if self.dtype == "float32" else DTYPES[self.dtype]
 

@@ -91,6 +91,7 @@ class Training:
         ranks: The processes that train together, each with its share of every batch.
         shared: ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself.
         step: Optimizer steps done.
+        view_shape: (C, H, W) of the views; None where nobody knows.
         images_per_second: Training images per second between log steps of this launch.
     """
 
@@ -103,6 +104,7 @@ class Training:
     ranks: Ranks = field(default_factory=Ranks)
     shared: nn.Module | None = None
     step: int = 0
+    view_shape: tuple[int, int, int] | None = None
     images_per_second: RateMeter = field(default_factory=RateMeter)
 
     @property

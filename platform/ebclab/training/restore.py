@@ -72,6 +72,11 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
             memory.load_state_dict(checked.memories[name])
         except ValueError as error:
             raise misfit([f"a memory {name} that cannot be loaded ({error})"], checked, where) from error
+    if training.view_shape is not None:
+        try:
+            training.method.require_images_of(training.view_shape)
+        except ValueError as error:
+            raise misfit([str(error)], checked, where) from error
     training.load_state(checked.state or {}, step)
     return checked
 

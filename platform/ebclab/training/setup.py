@@ -108,7 +108,7 @@ def prepare(
     )
     scored = split.scored(config.evaluation.scored_on)
     facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored))
-    training = build_training(config, method, data, device, ranks)
+    training = build_training(config, method, data, (channels, size, size), device, ranks)
     return Prepared(training, data.draw, split.train, scored, preprocessing, facts, split.content)
 
 
@@ -295,9 +295,14 @@ def memory_of(method: Method, in_channels: int, image_size: int) -> int:
 
 
 def build_training(
-    config: ExperimentConfig, method: Method, data: BatchSource, device: torch.device, ranks: Ranks
+    config: ExperimentConfig,
+    method: Method,
+    data: BatchSource,
+    view_shape: tuple[int, int, int],
+    device: torch.device,
+    ranks: Ranks,
 ) -> Training:
-    """Return the loop's state at step 0: method, optimizer, learning rate, batches.
+    """Return the loop's state at step 0: method, optimizer, learning rate, batches of views (C, H, W).
 
     Raises:
         ConfigError: The batch norms of the method cannot cut a global batch into their groups.
@@ -312,4 +317,5 @@ def build_training(
         learning_rate=learning_rates(config.optimizer, config.training, data.num_batches),
         config=config.training,
         ranks=ranks,
+        view_shape=view_shape,
     )

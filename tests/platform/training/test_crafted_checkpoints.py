@@ -24,6 +24,9 @@ from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.checksum import with_checksum
 from ebclab.training.chain_picture import picture_chains
 from ebclab.training.pretrain import pretrain
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import PixelRange
+from energy_contrast.networks import build_encoder
 
 TINY = [
     *("data.train_limit=64", "training.batch_size=32", "training.epochs=2", "resources.threads=1"),
@@ -192,6 +195,14 @@ OF_THE_REST = {
     "memory: complex images": of_tensors(
         MEMORY, lambda tensors: tensors.update(pixels=tensors["pixels"].to(torch.complex64))
     ),
+    "memory: smaller images": of_tensors(MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(64, 1, 4, 4))),
+    "memory: wider images": of_tensors(MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(64, 1, 8, 9))),
+    "memory: images of three channels": of_tensors(
+        MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(64, 3, 8, 8))
+    ),
+    "memory: no images": of_tensors(
+        MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(0), counts=torch.zeros(0, dtype=torch.int32))
+    ),
     "memory: no bounds": of_tensors(MEMORY, lambda tensors: tensors.update(bounds=torch.zeros(2, dtype=torch.float64))),
 }
 
@@ -217,6 +228,19 @@ def test_nobody_uses_an_encoder_that_somebody_made_up(run: Path, case: str, read
     with pytest.raises(RunError) as error:
         read(run)
     _one_sentence(error, run)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_refuses_memories_of_other_images_than_its_views(name: str) -> None:
+    small = {"ebclr": {"buffer_size": 8}, "vem-image": {"bank_size": 8}}.get(name, {})
+    method = METHODS[name](METHODS[name].Config(**small), build_encoder("small", in_channels=1, width=4))
+    method.pixel_range = PixelRange((-1.0,), (1.0,))
+    method.start(lambda count, generator: torch.rand(count, 1, 8, 8, generator=generator))
+    method.require_images_of((1, 8, 8))
+    assert bool(method.memories) == (method.memory_bytes((1, 8, 8)) > 0)
+    if method.memories:  # one that holds no images will need a line of its own here
+        with pytest.raises(ValueError, match="with images of 1x8x8 in place of 3x8x8"):
+            method.require_images_of((3, 8, 8))
 
 
 def test_a_file_that_the_manifest_does_not_list_is_not_read(run: Path) -> None:

@@ -127,7 +127,7 @@ def prepare_streamed(
         channels_last=channels_last,
     )
     facts = describe_data(stream.bank, settings.preprocessing, plan.digest, len(plan.train), len(stream.holdout))
-    training = build_training(config, method, data, device, ranks)
+    training = build_training(config, method, data, (channels, size, size), device, ranks)
     preprocessing, digest = settings.preprocessing, stream.digest
     return Prepared(training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, digest, replayable=False)
 
