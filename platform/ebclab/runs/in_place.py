@@ -1,4 +1,4 @@
-"""Notices that the folder of a run was removed, renamed or replaced while a process works in it."""
+"""Notices that a run's folder, or that of its checkpoints, was removed, renamed or replaced while it trains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ebclab.open_folder import OpenFolder
 
 
 @contextmanager
-def in_place(folder: Path) -> Iterator[Callable[[], None]]:
-    """Yield a function that raises once ``folder`` is no longer the folder that it is now.
+def in_place(*folders: Path) -> Iterator[Callable[[], None]]:
+    """Yield a function that raises once one of ``folders`` is no longer the folder that it is now.
 
     To be called before something is written: a missing folder would be made anew, and another one spoilt. An error of
     the disk within the block is told in the same way when this is why.
@@ -22,14 +22,15 @@ def in_place(folder: Path) -> Iterator[Callable[[], None]]:
     Raises:
         TrainingError: The folder is gone, or another one lies there.
     """
-    own = OpenFolder.at(folder)
+    own = {folder: OpenFolder.at(folder) for folder in folders}
 
     def require() -> None:
-        if own is None or not own.is_at(folder):
-            raise TrainingError(
-                f"{folder}: the folder was removed, renamed or replaced while this run trained in it, and the run has "
-                "stopped; put it back, and the same command goes on from its last checkpoint"
-            )
+        for folder, opened in own.items():
+            if opened is None or not opened.is_at(folder):
+                raise TrainingError(
+                    f"{folder}: the folder was removed, renamed or replaced while this run trained in it, and the run "
+                    "has stopped; put it back, and the same command goes on from its last checkpoint"
+                )
 
     before = threading.excepthook
 
@@ -37,7 +38,7 @@ def in_place(folder: Path) -> Iterator[Callable[[], None]]:
         """Leave it to the run to tell what TensorBoard's thread met first; the next record raises that error again."""
         error = thread.exc_value
         file = os.fsdecode(error.filename or "") if isinstance(error, FileNotFoundError) else ""
-        if not file.startswith(f"{folder}{os.sep}"):
+        if not any(file.startswith(f"{folder}{os.sep}") for folder in folders):
             before(thread)
 
     threading.excepthook = of_a_thread

@@ -80,10 +80,20 @@ def find(
     if result is not None and result.epochs >= config.training.epochs:
         return "finished"
     started = checkpoint.latest_path(run.checkpoints) is not None
-    if resume and not started:
+    if not started and result is not None:
         raise RunError(
-            f"{run.address}: nothing to resume, the run has no checkpoint yet; leave --resume out to start it"
+            f"{run.address}: nothing to go on from, the finished run has no checkpoint in "
+            f"{run.address_of(run.checkpoints)} any more; put the folder back, or replace the run by --overwrite"
         )
+    if not started and resume:
+        reached = run.metrics.newest_measured()
+        found = "the run has no checkpoint yet; leave --resume out to start it"
+        if reached is not None:
+            found = (
+                f"no checkpoint in {run.address_of(run.checkpoints)}, though its log reaches step {reached}; "
+                "put the folder back, or leave --resume out to begin anew"
+            )
+        raise RunError(f"{run.address}: nothing to resume, {found}")
     return "unfinished" if started else "new"
 
 

@@ -98,6 +98,9 @@ class Mirror:
             local = self._stamps()
             changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
             gone = [name for name in self._sent if name not in local]
+            for folder in {(self.remote.cache / folder).parent for folder in map(_checkpoint_of, gone) if folder}:
+                if not folder.is_dir():  # nobody but somebody else removes the folder of all checkpoints
+                    raise self._removed(folder)
             if self.fence is not None:
                 self.fence.check(ask=bool(changed or gone))
             rewritten = {f"{folder}/{MANIFEST}" for folder in map(_checkpoint_of, changed) if folder}
@@ -127,10 +130,13 @@ class Mirror:
         if self._copy is None:
             self._copy = OpenFolder.at(self.remote.cache)
         elif not self._copy.is_at(self.remote.cache):
-            raise RunError(
-                f"{self.remote.cache}: this machine's copy of {self.remote.address} was removed or replaced while it "
-                "was worked in; nothing was deleted in the store, and the same command goes on from what is there"
-            )
+            raise self._removed(self.remote.cache)
+
+    def _removed(self, folder: Path) -> RunError:
+        return RunError(
+            f"{folder}: this machine's copy of {self.remote.address} was removed or replaced while it was worked in; "
+            "nothing was deleted in the store, and the same command goes on from what is there"
+        )
 
     def _bring(self, name: str) -> None:
         self._parts[name] = bring(self.store, name, self.remote.cache / name)

@@ -25,6 +25,7 @@ from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import BestScore, RunSummary, Throughput
+from ebclab.storage import atomic
 from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
@@ -108,7 +109,12 @@ def lead_rank(
 ) -> RunSummary:
     """Do what ``train_rank`` does, as rank 0, which writes the run folder."""
     training, began = prepared.training, time.monotonic()
-    with in_place(spec.run.path) as require_in_place, SummaryWriter(str(spec.run.path / "tensorboard")) as writer:
+    run = spec.run
+    atomic.make_folder(run.checkpoints)  # a worker's copy of a run in a store may have none
+    with (
+        in_place(run.path, run.checkpoints) as require_in_place,
+        SummaryWriter(str(run.path / "tensorboard")) as writer,
+    ):
         _show_memory(prepared, display)
         resumed = continue_or_start(spec.run, prepared)
         record = _health_record(spec, prepared, resumed)

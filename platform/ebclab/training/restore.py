@@ -93,9 +93,12 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     path = run.path / "environment.json"
     launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
     if resumed is None:
-        run.metrics.forget_after(0)
+        reached = run.metrics.newest_measured()
+        lost = {"reached": reached, "dropped_records": run.metrics.forget_after(0)} if reached is not None else {}
         atomic.write_json(path, facts)
-        run.metrics.append("event", 0, event="started", **launch)
+        run.metrics.append("event", 0, event="started", **lost, **launch)
+        if lost:
+            recorder.display.note(f"begins anew: it has no checkpoint, and its log reached step {reached}")
         _log_extensions(recorder)
         if problem := neighbours_problem(recorder.config, training.method):
             run.metrics.append("event", 0, event="warning", text=problem)

@@ -177,6 +177,21 @@ def test_a_copy_that_somebody_removes_deletes_nothing_in_the_store(
     assert files(there) == before
 
 
+def test_checkpoints_that_somebody_removes_from_a_copy_stay_in_the_store(remote: RemoteFolder, there: Path) -> None:
+    fill(remote.cache, "config.yaml", "metrics.jsonl")
+    make_checkpoint(remote.cache, "last-0000000004")
+    mirror = Mirror(remote)
+    mirror.push()
+    before = files(there)
+    shutil.rmtree(remote.cache / "checkpoints")
+    (remote.cache / "metrics.jsonl").write_text("longer")
+    with pytest.raises(
+        RunError, match=r"copies/.*/run/checkpoints: this machine's copy of .*/run was removed or replaced"
+    ):
+        mirror.push()
+    assert files(there) == before
+
+
 def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(remote: RemoteFolder, there: Path) -> None:
     for name in ("last-0000000004", "last-0000000008", "last-0000000012"):
         make_checkpoint(there, name)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ebclab.config import compose
-from ebclab.errors import TrainingError
+from ebclab.errors import RunError, TrainingError
+from ebclab.runs.folder import RunFolder
 from ebclab.training import recorder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import pretrain
@@ -89,3 +90,79 @@ def test_a_folder_that_goes_while_scores_are_measured(tmp_path: Path, monkeypatc
     with pytest.raises(TrainingError, match="the folder was removed"):
         pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run")
     assert not run.exists()
+
+
+def _checkpoints_removed(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+
+
+def _checkpoints_renamed(run: Path) -> None:
+    (run / "checkpoints").rename(run / "kept for later")
+
+
+def _checkpoints_replaced(run: Path) -> None:
+    _checkpoints_renamed(run)
+    shutil.copytree(run / "kept for later", run / "checkpoints")
+
+
+@pytest.mark.parametrize("gone", [_checkpoints_removed, _checkpoints_renamed, _checkpoints_replaced])
+def test_a_run_whose_checkpoints_alone_go_stops_and_writes_nothing_more(
+    tmp_path: Path, gone: Callable[[Path], None]
+) -> None:
+    run, seen = tmp_path / "runs" / "run", dict[Path, bytes]()
+
+    def act() -> None:
+        gone(run)
+        seen.update(_files(run))
+
+    longer = compose("simclr", overrides=[*TINY, "training.epochs=3"])
+    with pytest.raises(TrainingError, match="the folder was removed, renamed or replaced") as error:
+        pretrain(longer, runs=run.parent, name="run", display=Once(3, act))
+    assert str(error.value).startswith(f"{run / 'checkpoints'}: ")
+    assert _files(run) == seen
+    assert (run / "checkpoints").exists() == (gone is _checkpoints_replaced)
+
+
+class Notes(SilentDisplay):
+    """Keeps what a run says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_run_without_the_checkpoints_it_had_begins_anew_and_says_so(tmp_path: Path) -> None:
+    run, config = tmp_path / "runs" / "run", compose("simclr", overrides=[*TINY, "training.epochs=2"])
+    pretrain(config, runs=run.parent, name="run")
+    undisturbed = (run / "metrics.jsonl").read_text()
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(
+        RunError,
+        match=r"^.*/run: nothing to resume, no checkpoint in .*/run/checkpoints, though its log "
+        "reaches step 2; put the folder back, or leave --resume out to begin anew$",
+    ):
+        pretrain(config, runs=run.parent, name="run", resume=True)
+    assert (run / "metrics.jsonl").read_text() == undisturbed
+    display = Notes()
+    assert pretrain(config, runs=run.parent, name="run", display=display).summary.steps == 2
+    assert "begins anew: it has no checkpoint, and its log reached step 2" in display.notes
+    records = list(RunFolder.at(run).metrics.records())
+    assert [record.get("reached") for record in records if record.get("event") == "started"] == [None, 2]
+    assert [record["step"] for record in records if record["kind"] == "train"] == [1, 2]
+
+
+def test_a_finished_run_without_checkpoints_is_not_extended(tmp_path: Path) -> None:
+    run, config = tmp_path / "runs" / "run", compose("simclr", overrides=[*TINY, "training.epochs=1"])
+    pretrain(config, runs=run.parent, name="run")
+    shutil.rmtree(run / "checkpoints")
+    before = _files(run)
+    with pytest.raises(
+        RunError,
+        match=r"^.*/run: nothing to go on from, the finished run has no checkpoint in "
+        r".*/run/checkpoints any more; put the folder back, or replace the run by --overwrite$",
+    ):
+        pretrain(config, runs=run.parent, name="run", extend=2)
+    assert _files(run) == before
