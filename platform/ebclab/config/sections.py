@@ -221,6 +221,11 @@ class TrainingConfig:
         minimum=1,
     )
 
+    copied_weights: str = setting(
+        "",
+        "Whose weights a member of a population (--scheduler pbt) went on with, after which epoch. Sweeps write it.",
+    )
+
     @property
     def ends(self) -> tuple[int, ...]:
         """Epochs at which a schedule ends: one for each extension, then the run's own end."""

@@ -119,6 +119,10 @@ def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
         lines.append(f"trained on {result.train_images:,} images, {result.holdout_images:,} held out")
     if start := trained.config.init.weights:
         lines.append(f"the encoder started from {start} (SHA-256 of the weights {trained.config.init.digest})")
+    if copied := trained.config.training.copied_weights:
+        lines.append(
+            f"a member of a population: it went on with the weights of {copied}, so settings do not make it again"
+        )
     lines.append(f"{trained.epochs_done} epochs, {trained.step:,} optimizer steps, seed {trained.config.seed}")
     if result is not None:
         lines += [extension.in_words() for extension in result.extensions]

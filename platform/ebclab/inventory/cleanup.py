@@ -12,10 +12,10 @@ from pathlib import Path
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.files import room_freed
 from ebclab.inventory.listing import run_paths, sweep_paths
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import TRIALS, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.lock import is_running, kept_free
-from ebclab.sweeps.folder import TRIALS, SweepFolder
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial

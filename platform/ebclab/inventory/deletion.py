@@ -13,7 +13,7 @@ from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.files import room
 from ebclab.inventory.listing import run_paths, sweep_paths
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import TRIALS, RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions
 from ebclab.storage.lease import NAME as LEASE
@@ -22,7 +22,7 @@ from ebclab.storage.lock import LOCK, is_running, locked
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import remote_at, remote_in
-from ebclab.sweeps.folder import TRIALS, SweepFolder
+from ebclab.sweeps.folder import SweepFolder
 
 _KINDS: dict[str, tuple[type[RunFolder] | type[SweepFolder], str]] = {
     "run": (RunFolder, "config.yaml"),

@@ -21,12 +21,16 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.reading import read_json
+from ebclab.storage.remote import remote_at
 from ebclab.storage.typed_json import typed
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
 
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Kinds of checkpoints that a run needs to go on."""
+
+TRIALS, SWEEP_PLAN = "trials", "sweep.yaml"
+"""Folder of the trials' runs in a sweep's folder, and the file beside it that makes it a sweep."""
 
 ERROR = "error.txt"
 """File in the run folder of a failed trial that holds the traceback."""
@@ -111,6 +115,16 @@ class RunFolder(Workspace):
     def save_now(self) -> FileRequest:
         """The request to save before the end of the epoch and go on."""
         return FileRequest(self.signal(".save"))
+
+    def sweep(self) -> str:
+        """Return path or address of the sweep of which this run is a trial; empty for a run by itself."""
+        base, mark, options = self.address.partition("?")
+        sweep, _, inside = base.rpartition("/")[0].rpartition("/")
+        if inside != TRIALS or sweep.endswith("/") or not sweep:
+            return ""
+        remote = remote_at(f"{sweep}{mark}{options}") if self.remote else None
+        found = Store(remote).stored(SWEEP_PLAN) is not None if remote else Path(sweep, SWEEP_PLAN).is_file()
+        return f"{sweep}{mark}{options}" if found else ""
 
     def has_begun(self) -> bool:
         """Return whether the run's log exists, in the store or on the disk."""

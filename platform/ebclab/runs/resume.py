@@ -65,6 +65,7 @@ def find(
             raise RunError(f"{run.address}: nothing to resume, no run of this name; leave --resume out to start one")
         if _holds_something(run):
             raise RunError(f"{run.address}: the folder holds something that is no run; choose another --name")
+        _require_own_weights(run, config)
         return "new"
     before = run.read_config(methods)
     changed = contradictions(_with_epochs_of(before, config) if extend else before, config)
@@ -94,7 +95,18 @@ def find(
                 "put the folder back, or leave --resume out to begin anew"
             )
         raise RunError(f"{run.address}: nothing to resume, {found}")
+    if not started:
+        _require_own_weights(run, config)
     return "unfinished" if started else "new"
+
+
+def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
+    """Refuse to start from settings that do not make the run they were recorded in."""
+    if copied := config.training.copied_weights:
+        raise RunError(
+            f"{run.address}: settings of a member of a population, which went on with the weights of {copied}, so that "
+            "they alone do not make its numbers; leave training.copied_weights out to train with them from the start"
+        )
 
 
 def _holds_something(run: RunFolder) -> bool:
@@ -196,12 +208,17 @@ def extended(
         epochs: The new total. The one that the run has already changes nothing.
 
     Raises:
-        RunError: There is no run.
+        RunError: There is no run, or it is a trial of a sweep.
         UserError: The run would shrink.
     """
     if before is None:
         raise RunError(
             f"{run.address}: nothing to extend, no run of this name; write --epochs {epochs} instead of --extend"
+        )
+    if sweep := run.sweep():
+        raise RunError(
+            f"{run.address}: a trial of the sweep {sweep}, whose log says how long it trains; train its settings as a "
+            f"run of its own, under another --runs, with --epochs {epochs}"
         )
     had, given = before.training.ends, config.training.ends
     if given != had[: len(given)]:

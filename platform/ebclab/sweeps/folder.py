@@ -13,7 +13,7 @@ from typing import Self
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError, UserError
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import SWEEP_PLAN, TRIALS, RunFolder
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import RemoteFolder, Role
 from ebclab.storage.sync import Syncer
@@ -22,8 +22,6 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method
-
-TRIALS = "trials"
 
 
 class SweepFolder(Workspace):
@@ -91,7 +89,7 @@ class SweepFolder(Workspace):
     @property
     def plan(self) -> Path:
         """The plan of the sweep."""
-        return self.path / "sweep.yaml"
+        return self.path / SWEEP_PLAN
 
     @property
     def log(self) -> Path:

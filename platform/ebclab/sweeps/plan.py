@@ -103,9 +103,12 @@ class SweepPlan:
                 f"--epochs: a search must not train longer than the runs that confirm it, got {self.epochs} > "
                 f"{self.config.training.epochs}; set training.epochs={self.epochs} too"
             )
-        if self.config.training.extended:
-            given = list(self.config.training.extended)
-            lines.append(f"training.extended: is for runs, not for sweeps, got {given}; leave it out")
+        recorded = to_mapping(self.config)["training"]
+        lines += [
+            f"training.{name}: is for runs, not for sweeps, got {recorded[name]}; leave it out"
+            for name in ("extended", "copied_weights")
+            if recorded[name]
+        ]
         if self.config.data.holdout_rate == 0:
             lines.append(
                 "data.holdout_rate: a sweep chooses by held-out images, got 0; use 0.1, and the test set stays unseen"

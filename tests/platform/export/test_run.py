@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from ebclab.config import to_yaml
 from ebclab.evaluation.intervals import make_score
 from ebclab.export.run import export_run
+from ebclab.runs.folder import RunFolder
 
 from .conftest import FinishedSweep
 
@@ -28,3 +30,16 @@ def test_scores_of_another_checkpoint_stay_off_the_card(
     folder, notes = export_run(run, tmp_path / "out")
     assert ("75.0" in (folder / "README.md").read_text()) == is_shown
     assert any(note.startswith("no scores") for note in notes) != is_shown
+
+
+def test_the_card_of_a_populations_member_says_whose_weights_it_went_on_with(
+    tmp_path: Path, sweep_of: Callable[..., FinishedSweep]
+) -> None:
+    sweep = sweep_of()
+    sweep.add("0000", 0.5)
+    run = RunFolder(sweep.folder.trials / "0000")
+    config = run.read_config()
+    training = replace(config.training, copied_weights="hunt/0001 after epoch 2")
+    run.config_path.write_text(to_yaml(replace(config, training=training)))
+    folder, _ = export_run(run.path, tmp_path / "out")
+    assert "it went on with the weights of hunt/0001 after epoch 2, so" in (folder / "README.md").read_text()

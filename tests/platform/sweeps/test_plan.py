@@ -74,11 +74,13 @@ def test_a_search_trains_no_longer_than_what_confirms_it(sweep_plan: Plans) -> N
     assert replace(longer, top=0).problems() == []
 
 
-def test_a_sweep_has_no_extension(sweep_plan: Plans) -> None:
+def test_a_sweep_has_no_extension_and_copies_no_weights(sweep_plan: Plans) -> None:
     plan = sweep_plan()
-    training = replace(plan.config.training, extended=(1,))
-    (found,) = replace(plan, config=replace(plan.config, training=training)).problems()
-    assert found == "training.extended: is for runs, not for sweeps, got [1]; leave it out"
+    training = replace(plan.config.training, extended=(1,), copied_weights="hunt/0001 after epoch 2")
+    assert replace(plan, config=replace(plan.config, training=training)).problems() == [
+        "training.extended: is for runs, not for sweeps, got [1]; leave it out",
+        "training.copied_weights: is for runs, not for sweeps, got hunt/0001 after epoch 2; leave it out",
+    ]
 
 
 def test_a_sweep_needs_held_out_images(sweep_plan: Plans) -> None:

@@ -19,6 +19,7 @@ from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.optimization.schedules import extensions, learning_rates
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.storage.remote import COPIES
 from ebclab.training.display import SilentDisplay
 
 FOLDER = "data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"
@@ -190,3 +191,21 @@ def test_the_log_says_once_for_each_extension_what_happened_to_the_rate(tmp_path
     assert yaml.safe_load((one / "config.yaml").read_text())["training"]["extended"] == [1]
     measured = {r["step"]: r["learning_rate"] for r in RunFolder(one).metrics.records() if r["kind"] == "train"}
     assert (events[0]["rate_before"], events[0]["rate_after"]) == pytest.approx((measured[2], measured[3]), rel=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_trial_of_a_sweep_is_not_extended(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    trials = tmp_path / "hunt" / "trials"
+    _pretrain(trials, "0001", _config(1))
+    (tmp_path / "hunt" / "sweep.yaml").touch()
+    before = {path: path.read_bytes() for path in (trials / "0001").rglob("*") if path.is_file()}
+    place = f"{scheme}{tmp_path}/hunt"
+    refused = (
+        f"^{place}/trials/0001: a trial of the sweep {place}, whose log says how long it trains; train its settings "
+    )
+    with pytest.raises(RunError, match=f"{refused}as a run of its own, under another --runs, with --epochs 2$"):
+        ebclab.pretrain(_config(1), runs=f"{place}/trials", name="0001", extend=2)
+    assert {path: path.read_bytes() for path in (trials / "0001").rglob("*") if path.is_file()} == before
+    (tmp_path / "hunt" / "sweep.yaml").unlink()  # a folder that is only called so
+    assert ebclab.pretrain(_config(1), runs=f"{place}/trials", name="0001", extend=2).summary.epochs == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def clone_run(
     run.clear_store()
     run.checkpoints.mkdir(parents=True)
     config = trial_config(plan.config, settings, seed=trial.seed, epochs=trial.epochs)
+    donated = _epochs_done(source)
+    copied = f"{folder.path.name}/{donor.run_name} after epoch {epoch if donated is None else donated}"
+    config = replace(config, training=replace(config.training, copied_weights=copied))
     atomic.write_text(run.config_path, to_yaml(config))
     with atomic.new_folder(run.checkpoints / source.name) as aside:
         for file in source.iterdir():

@@ -115,8 +115,7 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())
         syncer = _claim_patiently(stack, run)  # pulls the run: no other process writes into it from here on
-        if run.config_path.exists():
-            config = with_images_of(config, run.read_config(setup.methods))
+        config = as_recorded(config, run, setup.methods)
         state = find(run, config, setup.methods, resume=False)
         if state == "finished":
             report.replay()
@@ -139,6 +138,23 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         spec = replace(spec, images=images)
         prepared = prepare(config, device, images, spec.method_class, weights=weights)
         train_rank(spec, prepared, place, report, run.stop, syncer)
+
+
+def as_recorded(
+    config: ExperimentConfig, run: RunFolder, methods: Mapping[str, type[Method]] | None = None
+) -> ExperimentConfig:
+    """Return a trial's settings with what its run folder alone records: its images, and whose weights it copied.
+
+    Args:
+        config: Settings of the trial, as the sweep knows them.
+        run: Its run.
+        methods: Methods by name; None means the catalogue.
+    """
+    if not run.config_path.exists():
+        return config
+    before = run.read_config(methods)
+    training = replace(config.training, copied_weights=before.training.copied_weights)
+    return with_images_of(replace(config, training=training), before)
 
 
 def _at_hand(weights: Path, folder: SweepFolder) -> Path:

@@ -21,6 +21,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.policies.population import explore
 from ebclab.sweeps.ray_tune.clone import clone_run
+from ebclab.sweeps.ray_tune.trial_worker import as_recorded
 from ebclab.sweeps.trial import Epoch, Trial
 
 POINT = {"optimizer.learning_rate": 0.01, "method.temperature": 0.5}
@@ -68,16 +69,40 @@ def test_the_clone_has_the_donors_newest_checkpoint_and_settings_near_the_donors
     assert [path.name for path in run.checkpoints.iterdir()] == ["last-0000000002"]
 
 
-def test_the_loop_takes_the_clone_for_an_unfinished_run_with_the_trials_own_settings(
+def test_the_loop_takes_the_clone_for_an_unfinished_run_with_the_trials_own_settings_and_where_its_weights_are_from(
     plan: SweepPlan, tmp_path: Path
 ) -> None:
     bad, good = trial("bad", OTHER), trial("good", POINT)
-    save(tmp_path / "trials", plan, good, 2)
-    _, settings = clone_run(SweepFolder(tmp_path), plan, bad, good)
+    save(tmp_path / "hunt" / "trials", plan, good, 2)
+    _, settings = clone_run(SweepFolder(tmp_path / "hunt"), plan, bad, good)
     config = trial_config(plan.config, settings, seed=bad.seed, epochs=bad.epochs)
-    run = RunFolder(tmp_path / "trials" / "bad-g1")
-    assert find(run, config, resume=True) == "unfinished"
-    assert run.read_config() == config
+    run = RunFolder(tmp_path / "hunt" / "trials" / "bad-g1")
+    recorded = run.read_config()
+    assert recorded.training.copied_weights == "hunt/good after epoch 2"
+    assert as_recorded(config, run) == recorded
+    assert find(run, recorded, resume=True) == "unfinished"
+
+
+def test_settings_of_a_clone_are_not_taken_for_those_of_a_run_from_the_start(plan: SweepPlan, tmp_path: Path) -> None:
+    bad, good = trial("bad", OTHER), trial("good", POINT)
+    save(tmp_path / "hunt" / "trials", plan, good, 2)
+    _, settings = clone_run(SweepFolder(tmp_path / "hunt"), plan, bad, good)
+    clone, plain = RunFolder(tmp_path / "hunt" / "trials" / "bad-g1"), RunFolder(tmp_path / "plain")
+    refused = (
+        "settings of a member of a population, which went on with the weights of hunt/good after epoch 2, so that "
+    )
+    with pytest.raises(RunError, match=f"^{plain.path}: {refused}"):
+        find(plain, clone.read_config(), resume=False)
+    assert not plain.path.exists()
+    config = trial_config(plan.config, settings, seed=bad.seed, epochs=bad.epochs)
+    assert find(plain, config, resume=False) == "new"
+    plain.path.mkdir()
+    plain.config_path.write_text(to_yaml(config))
+    with pytest.raises(RunError, match=r"copied_weights:  in the run, hunt/good after epoch 2 now"):
+        find(plain, clone.read_config(), resume=False)
+    shutil.rmtree(clone.checkpoints)
+    with pytest.raises(RunError, match=refused):
+        find(clone, clone.read_config(), resume=False)
 
 
 def test_the_files_are_the_donors_own_and_live_on_when_the_donor_deletes_its_names(
