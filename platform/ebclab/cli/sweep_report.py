@@ -31,7 +31,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
 
     split = load_images(plan.config)
     require_judgeable(plan, split)
-    require_trainable(plan, split, METHODS)
+    warnings = require_trainable(plan, split, METHODS)
     set_ray_switches()
     from ebclab.cluster.join import cluster_session
     from ebclab.sweeps.ray_tune.launch import resources_of
@@ -55,6 +55,8 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         "longest time": f"{clock(bound.seconds)}, {bound.trial_hours:,.2f} trial-hours{cost}; less with early stopping",
     }
     _print_facts(facts)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
 
 
 def print_result(result: SweepResult, plan: SweepPlan) -> None:

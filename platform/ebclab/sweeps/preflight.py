@@ -15,7 +15,7 @@ from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
-from ebclab.training.setup import build_method, require_different_views
+from ebclab.training.setup import build_method, neighbours_problem, require_different_views
 from energy_contrast.method import Method
 from energy_contrast.networks.batch_norm import require_groups
 
@@ -48,8 +48,8 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
 
 def require_trainable(
     plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]], weights: InitialWeights | None = None
-) -> None:
-    """Refuse a space or a budget with which no trial could be trained.
+) -> list[str]:
+    """Refuse a space or a budget with which no trial could be trained; return what to warn of.
 
     Each setting is tried at both ends of its range, with all others at the run's own values: the method is built, and
     its batches must fit the images, the groups of batch norm and the method's memories. The initial weights must fit
@@ -61,18 +61,22 @@ def require_trainable(
     method_class = methods[plan.config.method_name]
     own: list[str] = []  # problems of the run's own settings; said once, not for every end
     problems: dict[str, None] = {}  # ordered, each line once
+    warnings: list[str] = []
     for settings in _one_at_a_time(plan):
         named = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the run's own settings"
         try:
             for epochs in {plan.epochs, plan.config.training.epochs}:
                 config = trial_config(plan.config, settings, seed=plan.config.seed, epochs=epochs)
-            _require_batches(config, method_class, split, weights)
+            warning = _require_batches(config, method_class, split, weights)
+            if warning and warning not in warnings:
+                warnings.append(f"{plan.space.where}, {named}: {warning}" if settings else warning)
         except (ConfigError, ValueError) as error:
             lines = error.problems if isinstance(error, ConfigError) else [str(error)]
             problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in lines if line not in own)
             own = own if settings else lines
     if problems:
         raise ConfigError(list(problems))
+    return warnings
 
 
 def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
@@ -88,8 +92,8 @@ def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
 
 def _require_batches(
     config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
-) -> None:
-    """Build the method and check its batches, without any images."""
+) -> str | None:
+    """Build the method and check its batches, without any images; return what to warn of."""
     batch_size, images = config.training.batch_size, len(split.train)
     if batch_size > images:
         raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")
@@ -100,3 +104,4 @@ def _require_batches(
         raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
     workers = max(1, config.resources.workers)
     require_groups(method, batch_size, workers)
+    return neighbours_problem(config, method)

@@ -80,11 +80,14 @@ def sweep(
     earlier = earlier_results(warm_start, plan, methods) if warm_start else []
     split = given or load_images(plan.config)
     require_judgeable(plan, split)
-    require_trainable(plan, split, methods, weights)
+    warnings = require_trainable(plan, split, methods, weights)
     set_ray_switches()
     from ebclab.sweeps.ray_tune.launch import launch_sweep
 
     shown = display or choose_sweep_display()
+    if not folder.log.exists():
+        for warning in warnings:
+            shown.note(f"warning: {warning}")
     before = SweepFolder.at(warm_start).address if warm_start else None
     return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights))
 

@@ -17,7 +17,7 @@ from ebclab.storage.reading import read_json_object
 from ebclab.training.fitting import fitting, misfit
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
-from ebclab.training.setup import Prepared, method_problems, neighbours_problem
+from ebclab.training.setup import Prepared, method_problems, neighbours_problem, unscored_problem
 
 _log = logging.getLogger("ebclab.training")
 
@@ -100,9 +100,11 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         if lost:
             recorder.display.note(f"begins anew: it has no checkpoint, and its log reached step {reached}")
         _log_extensions(recorder)
-        if problem := neighbours_problem(recorder.config, training.method):
-            run.metrics.append("event", 0, event="warning", text=problem)
-            recorder.display.note(f"warning: {problem}")
+        config = recorder.config
+        for problem in (neighbours_problem(config, training.method), unscored_problem(config, recorder.facts)):
+            if problem:
+                run.metrics.append("event", 0, event="warning", text=problem)
+                recorder.display.note(f"warning: {problem}")
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -190,6 +190,23 @@ def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
         f"{config.method_name}: an image's energy depends on its neighbours in the batch, because the encoder has "
         "batch norm, so that chains follow gradients which are not their own; set encoder.batch_norm=none, or take an "
         "encoder without it"
+    )
+
+
+def unscored_problem(config: ExperimentConfig, facts: Mapping[str, Any]) -> str | None:
+    """Return a sentence when a run is to be scored on a share of so few images that the share holds none, else None.
+
+    Args:
+        config: Resolved settings.
+        facts: What ``describe_data`` returned.
+    """
+    confirms = config.evaluation.scored_on == "confirm"
+    name, rate = ("confirm_rate", config.data.confirm_rate) if confirms else ("holdout_rate", config.data.holdout_rate)
+    if facts["holdout_images"] or rate == 0 or config.evaluation.knn_every == 0:
+        return None
+    return (
+        f"data.{name}: none of the {facts['train_images']:,} images is held out, got {rate:g}; there will be no scores "
+        "and no best checkpoint; hold a larger share out, or none (0)"
     )
 
 

@@ -155,3 +155,26 @@ def test_images_to_confirm_with_must_be_there_and_have_labels(sweep_plan: Plans)
     unlabelled = replace(images.holdout, labels=torch.full((20,), -1))
     with pytest.raises(UserError, match="needs labels, got 20 images without"):
         require_judgeable(plan, replace(images, confirm=unlabelled))
+
+
+NEIGHBOURS = "ebclr: an image's energy depends on its neighbours in the batch"
+
+
+def test_chains_through_batch_norm_are_a_warning_of_the_plan(sweep_plan: Plans) -> None:
+    def warnings(*overrides: str, space: Any = None) -> list[str]:
+        small = ["encoder.width=4", "data.train_limit=128", "training.batch_size=32", "method.buffer_size=64"]
+        config = compose("ebclr", overrides=[*small, *overrides])
+        plan = make_plan(config, space=parse_space({"parameters": space or SEARCHED}, "test"), trials=2, top=1)
+        return require_trainable(plan, split(), METHODS)
+
+    (said,) = warnings()
+    assert said.startswith(NEIGHBOURS)
+    assert warnings("encoder.batch_norm=none") == []
+    (said,) = warnings(
+        "encoder.batch_norm=none", space=SEARCHED | {"encoder.batch_norm": {"choice": ["none", "global"]}}
+    )
+    assert said.startswith(f"test, encoder.batch_norm=global: {NEIGHBOURS}")
+    assert require_trainable(sweep_plan(), split(), METHODS) == []
+
+
+SEARCHED = {"method.temperature": {"uniform": [0.05, 0.5]}}

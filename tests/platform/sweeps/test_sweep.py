@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from ebclab.cli.sweep_report import print_forecast
+from ebclab.cluster import join
+from ebclab.config import compose
 from ebclab.config.encoder import InitConfig
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, require_same, write_plan
+from ebclab.sweeps.ray_tune import launch
+from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.sweep import sweep, with_initial_weights
 from energy_contrast.catalog import METHODS
 
@@ -78,3 +86,40 @@ def test_a_resumed_sweep_takes_its_own_copy_when_the_source_has_gone(
     folder.initial_weights.unlink()
     with pytest.raises(UserError, match="neither an exported encoder nor a run"):
         with_initial_weights(asked, folder, METHODS)
+
+
+class Notes(SilentSweepDisplay):
+    """Keeps what a sweep says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["encoder.width=4", "data.train_limit=128", "training.batch_size=32", "method.buffer_size=64"]
+    space = parse_space({"parameters": {"method.temperature": {"uniform": [0.05, 0.5]}}}, "test")
+    plan = make_plan(compose("ebclr", overrides=small), space=space, trials=2, top=1)
+    monkeypatch.setattr(launch, "launch_sweep", lambda given: write_log(given.folder))
+    said, display = "an image's energy depends on its neighbours", Notes()
+
+    def write_log(folder: SweepFolder) -> None:
+        folder.path.mkdir()
+        write_plan(folder.plan, plan)
+        folder.log.touch()
+
+    sweep(plan, sweeps=tmp_path, name="hunt", display=display)
+    (note,) = display.notes
+    assert note.startswith(f"warning: ebclr: {said}")
+    monkeypatch.setattr(launch, "launch_sweep", lambda given: None)
+    sweep(plan, sweeps=tmp_path, name="hunt", display=display)
+    assert len(display.notes) == 1
+    monkeypatch.setattr(join, "cluster_session", lambda *given: nullcontext())
+    monkeypatch.setattr(join, "cluster_size", lambda: (2.0, 0.0))
+    monkeypatch.setattr(launch, "cluster_size", lambda: (2.0, 0.0))
+    print_forecast(plan, launch.Limits(), None)
+    assert capsys.readouterr().out.count(said) == 1

@@ -288,3 +288,31 @@ def test_workers_get_the_token_under_which_the_launch_holds_the_run(
     config = compose("simclr", overrides=["data.train_limit=64", "training.batch_size=32", "resources.workers=2"])
     with pytest.raises(StoppedError):
         ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=SilentDisplay())
+
+
+@pytest.mark.parametrize(
+    ("given", "warns"),
+    [
+        (["data.holdout_rate=0.0001"], True),
+        (["data.holdout_rate=0.0001", "evaluation.knn_every=0"], False),  # nobody asked for scores
+        (["data.holdout_rate=0"], False),
+        (["data.holdout_rate=0.2"], False),
+    ],
+)
+def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, given: list[str], warns: bool) -> None:
+    class Notes(SilentDisplay):
+        def note(self, text: str) -> None:
+            told.append(text)
+
+    told: list[str] = []
+    tiny = ["data.train_limit=64", "training.batch_size=32", "training.epochs=1", "encoder.width=4"]
+    config = compose("simclr", overrides=[*tiny, "resources.threads=1", *given])
+    done = ebclab.pretrain(config, runs=tmp_path, name="run", display=Notes())
+    said = (
+        "data.holdout_rate: none of the 64 images is held out, got 0.0001; there will be no scores and no best "
+        "checkpoint; hold a larger share out, or none (0)"
+    )
+    assert [note for note in told if "held out" in note] == [f"warning: {said}"] * warns
+    logged = [record["text"] for record in MetricsLog(done.path / "metrics.jsonl").records() if "text" in record]
+    assert logged == [said] * warns
+    assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])
