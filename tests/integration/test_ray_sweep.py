@@ -233,9 +233,10 @@ def test_a_population_goes_on_from_its_best_and_every_member_reaches_the_end(clu
     assert cloned
     for record in cloned:
         run = tmp_path / "pbt" / "trials" / f"{record['trial']}-g{record['generation']}"
-        assert yaml.safe_load((run / "config.yaml").read_text())["method"]["temperature"] == pytest.approx(
-            record["settings"]["method.temperature"]
-        )
+        settings = yaml.safe_load((run / "config.yaml").read_text())
+        assert settings["method"]["temperature"] == pytest.approx(record["settings"]["method.temperature"])
+        copied = settings["training"]["copied_weights"]  # also after its turn wrote the settings again
+        assert copied == f"pbt/{record['donor']} after epoch {record['epoch']}"
         begun = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         resumed = [entry for entry in begun if entry.get("event") == "resumed"]
         assert resumed[0]["step"] == record["epoch"] * len(range(0, 320 - 32, 32))  # the donor's weights, not new ones

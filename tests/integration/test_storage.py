@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import boto3
 import pytest
 from pyarrow import fs
 
@@ -38,6 +39,13 @@ def _names(address: str) -> set[str]:
     remote = remote_at(address)
     assert remote is not None
     return set(Store(remote).names())
+
+
+def _objects(store: Any, beginning: str) -> set[str]:
+    """Return the names of all objects in the bucket that begin so, as Amazon's own client lists them."""
+    own: dict[str, Any] = {"aws_access_key_id": store.key, "aws_secret_access_key": store.secret}
+    client = boto3.client("s3", endpoint_url=store.url, region_name="us-east-1", **own)
+    return {each["Key"] for each in client.list_objects_v2(Bucket="sets", Prefix=beginning).get("Contents", [])}
 
 
 def _weights(address: str) -> bytes:
@@ -109,6 +117,9 @@ def test_every_verb_reads_and_writes_there_each_on_a_machine_of_its_own(
         "last-0000000027",
         "last-0000000036",
     }
+    assert _objects(store, "verbs/") == {f"verbs/run/{name}" for name in names}  # and no empty ones of folders
+    assert main(["runs", "delete", "run", "--runs", runs, "--yes"]) == 0
+    assert _objects(store, "verbs") == set()
 
 
 def test_settings_can_be_taken_from_there_and_a_run_continued_by_its_name_alone(
