@@ -159,8 +159,9 @@ class Store:
         """Delete the file ``name``, if there is one; pyarrow would write an empty object for its folder in S3."""
 
         def delete() -> None:
-            bucket, inner = self._bucket(), self._inner(name)
             self._require_mine()
+            bucket, inner = self._bucket(), self._inner(name)
+            self._require_mine()  # again: trying the bucket, once a process, may have taken seconds
             if bucket is None:
                 self._place.filesystem.delete_file(inner)
             else:
