@@ -89,10 +89,14 @@ class Card:
     environment: Mapping[str, Any]
     results: tuple[GroupResult, ...] = ()
 
+    def numbers(self, group: str) -> tuple[Number, ...]:
+        """Return the numbers that a group found; none where it was not measured."""
+        return next((each.findings.numbers for each in self.results if each.group == group), ())
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the card as plain values, without pictures, plots and what single images contribute."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "results"}
-        return {"format": FORMAT, **facts, "groups": [_plain(each, whole=False) for each in self.results]}
+        return {**facts, "groups": [_plain(each, whole=False) for each in self.results]}
 
 
 @dataclass(frozen=True)
@@ -174,17 +178,6 @@ class CardFolder:
         numbers = tuple(replace(each, contributions=contributions.get(each.name)) for each in found.numbers)
         findings = Findings(numbers, found.tables, found.plots, pictures, found.remarks)
         return GroupResult(group, key, findings, stored.seconds)
-
-    def write_card(self, card: Card, *, markdown: str, page: str) -> None:
-        """Write the card as JSON, Markdown and HTML.
-
-        Raises:
-            OSError: The disk refuses.
-        """
-        atomic.make_folder(self.path)
-        atomic.write_json(self.path / "card.json", with_checksum(card.to_mapping()))
-        atomic.write_text(self.path / "card.md", markdown)
-        atomic.write_text(self.path / "card.html", page)
 
     def _group(self, group: str, ending: str) -> Path:
         return self.path / "groups" / f"{_checked(group)}{ending}"

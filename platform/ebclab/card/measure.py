@@ -17,6 +17,7 @@ from ebclab.card.measuring import Measuring, Need
 from ebclab.card.results import Findings
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UserError
+from ebclab.evaluation.evaluate import PROBES
 
 _log = logging.getLogger("ebclab.evaluation")
 _NOTHING = Findings(())
@@ -31,22 +32,27 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
     Raises:
         UserError: Names that are none, each with the nearest one.
     """
-    wrong = [name for name in only if name not in GROUPS and name != "all"]
-    if wrong:
-        lines = [f"--only: no such group, got {name!r}; {did_you_mean(name, [*GROUPS, 'all'])}" for name in wrong]
-        raise UserError("\n".join(lines))
+    if wrong := [name for name in only if name not in (*GROUPS, "all", *PROBES)]:
+        known = [*GROUPS, "all", *PROBES]
+        raise UserError(
+            "\n".join(f"--only: no such group, got {name!r}; {did_you_mean(name, known)}" for name in wrong)
+        )
+    if probes := [name for name in only if name in PROBES]:
+        raise UserError(f"--only: name groups of the card or single probes, got both, {', '.join(probes)} among groups")
     if not only:
         return [name for name, entry in GROUPS.items() if entry.info.is_quick]
     return [name for name in GROUPS if name in only or "all" in only]
 
 
-def measure_card(measuring: Measuring, groups: Sequence[str], folder: CardFolder, environment: dict[str, Any]) -> Card:
+def measure_card(
+    measuring: Measuring, groups: Sequence[str], folder: CardFolder | None, environment: dict[str, Any]
+) -> Card:
     """Return the card of one encoder; what was measured before on the same encoder and images is not measured again.
 
     Args:
         measuring: The encoder, the images and what was asked for.
         groups: Names of groups.
-        folder: Where results are kept, each as soon as it is there.
+        folder: Where results are kept, each as soon as it is there; None keeps nothing.
         environment: Versions, machine and device; another version of ebclab measures anew.
 
     Raises:
@@ -55,10 +61,10 @@ def measure_card(measuring: Measuring, groups: Sequence[str], folder: CardFolder
     results = []
     for name in groups:
         key = _key(name, measuring, str(environment["ebclab"]))
-        result = folder.read(name, key)
+        result = folder.read(name, key) if folder else None
         if result is None:
             result = _measured(name, key, measuring)
-            if not result.problem:
+            if folder and not result.problem:
                 folder.write(result)
         results.append(result)
     subject, data = measuring.subject, measuring.measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -43,6 +43,7 @@ class Number:
         images: Short hash of the keys of the images, in their order; empty without ``contributions``.
         contributions: (n,) float64, what each image adds: their mean is ``value``. Encoders are compared by them, image
             by image. None where the number is no mean over images, to first order.
+        is_rate: Every contribution is a share of right answers, in [0, 1].
     """
 
     name: str
@@ -59,6 +60,9 @@ class Number:
     std: float | None = None
     images: str = ""
     contributions: Tensor | None = field(default=None, compare=False, repr=False)
+    is_rate: bool = False
+
+    __pydantic_config__: ClassVar[dict[str, bool]] = {"arbitrary_types_allowed": True}  # contributions are kept apart
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ def accuracy(
         std=std,
         images=images_key(keys),
         contributions=right.double().mean(dim=0).cpu(),
+        is_rate=True,
     )
 
 

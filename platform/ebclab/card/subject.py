@@ -37,8 +37,9 @@ class Subject:
         settings: Digest of the run's settings without its seed: runs that share it differ in the seed alone. Empty for
             what is no run.
         seed: The run's seed; None for what is no run.
-        trained: The run's encoder as read from its folder; None for what is no run.
-        run: The run's folder; None for what is no run.
+        trained: What was read from the run's folder, also of references beside a run; None elsewhere.
+        run: The run's folder; None for what is no run, and for references.
+        checkpoint: The kind of checkpoint, of a run.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Subject:
     seed: int | None = None
     trained: TrainedEncoder | None = None
     run: RunFolder | None = None
+    checkpoint: str = "last"
 
 
 def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subject:
@@ -90,7 +92,7 @@ def references(subject: Subject) -> list[Subject]:
                 origin="the same network before its first step",
                 digest=_digest(encoder, subject.preprocessing),
                 settings=f"untrained {subject.settings}",
-                trained=None,
+                run=None,
             ),
         )
     return beside
@@ -115,6 +117,7 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
         seed=config.seed,
         trained=trained,
         run=run,
+        checkpoint=kind,
     )
 
 
@@ -162,14 +165,16 @@ def _pixels(subject: Subject) -> Subject:
     seen = subject.preprocessing
     channels = subject.in_channels
     plain = Preprocessing(seen.image_size, (0.0,) * channels, (1.0,) * channels, seen.read_size)
-    return Subject(
+    return replace(
+        subject,
         label="raw pixels",
-        address=subject.address,
         encoder=_Pixels().eval(),
         preprocessing=plain,
-        in_channels=channels,
         origin=f"pixels in [0, 1] at {seen.image_size} x {seen.image_size}",
         digest=_digest(_Pixels(), plain),
+        settings="",
+        seed=None,
+        run=None,
     )
 
 

@@ -128,7 +128,23 @@ def evaluate_run(
         )
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
-    file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
+    write_evaluation(run, evaluation, config.data.name)
+    return evaluation
+
+
+def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -> None:
+    """Write ``evaluation.json``, or ``evaluation-<dataset>.json`` for another dataset, into the run folder.
+
+    Args:
+        run: The run.
+        evaluation: What was measured.
+        own_dataset: What the run was trained on.
+
+    Raises:
+        UnsavedError: It cannot be written; its ``result`` is the evaluation.
+    """
+    name = evaluation.dataset
+    file = "evaluation.json" if name == own_dataset else f"evaluation-{short_name(name)}.json"
     try:
         atomic.write_json(run.path / file, evaluation.to_mapping())
         run.send(file)
@@ -138,7 +154,6 @@ def evaluate_run(
             f"{run.address_of(run.path / file)}: the scores were measured and cannot be written, got {reason}",
             evaluation,
         ) from error
-    return evaluation
 
 
 def checkpoint_name(name: str) -> checkpoint.Kind:

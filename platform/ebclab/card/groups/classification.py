@@ -5,11 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, accuracy
-from ebclab.evaluation.knn import knn_predictions
-from ebclab.evaluation.linear import linear_answers
+from ebclab.card.results import Findings, Number, Table, accuracy, images_key
+from ebclab.evaluation.answers import table_of
+from ebclab.evaluation.evaluate import PROBES, FeatureSplit
+from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.linear_head import PENALTIES, fit_head
-from ebclab.evaluation.protocols import LBFGS, PROTOCOLS, LbfgsProtocol, look_up
+from ebclab.evaluation.protocols import LBFGS
 
 INFO = GroupInfo(
     name="classification",
@@ -24,7 +25,14 @@ def measure(measuring: Measuring) -> Findings:
     """Return accuracies on the test set of classifiers that were trained on the whole training set."""
     data = measuring.measured
     x, test_x = measuring.features(data.train), measuring.features(data.test)
-    numbers = [_knn(measuring, x, test_x), _linear(measuring, x, test_x)]
+    split = FeatureSplit(x, data.train.labels, test_x, data.test.labels, data.test.keys, data.num_classes)
+    settings = replace(measuring.options.settings, linear_seeds=measuring.options.seeds)
+    numbers = [
+        _number(
+            PROBES[name](split, settings, measuring.subject.seed or 0, measuring.on_progress), title, data.test.keys
+        )
+        for name, title in (("knn", "kNN"), ("linear", "linear probe"))
+    ]
     chosen = measuring.classifier.chosen
     head = fit_head(LBFGS, x, data.train.labels, data.num_classes, chosen.l2)
     logits = head.logits(test_x.double())
@@ -38,50 +46,25 @@ def measure(measuring: Measuring) -> Findings:
     return Findings(tuple(numbers), tables=(_penalties(measuring),))
 
 
-def _knn(measuring: Measuring, x: Tensor, test_x: Tensor) -> Number:
-    data, settings = measuring.measured, measuring.options.settings
-    predictions = knn_predictions(
-        x,
-        data.train.labels,
-        test_x,
-        neighbours=settings.knn_neighbours,
-        temperature=settings.knn_temperature,
-        num_classes=data.num_classes,
-        on_progress=measuring.on_progress,
-    )
-    return accuracy(
-        "knn",
-        "kNN",
-        (predictions == data.test.labels)[None],
-        data.test.keys,
-        protocol=f"{settings.knn_neighbours} neighbours by cosine similarity, votes exp(similarity / "
-        f"{settings.knn_temperature:g})",
-    )
-
-
-def _linear(measuring: Measuring, x: Tensor, test_x: Tensor) -> Number:
-    data, settings = measuring.measured, measuring.options.settings
-    protocol = look_up("evaluation.linear_protocol", "protocol", settings.linear_protocol, PROTOCOLS)
-    right = linear_answers(
-        protocol.name,
-        x,
-        data.train.labels,
-        test_x,
-        data.test.labels,
-        num_classes=data.num_classes,
-        seeds=measuring.seeds,
-        l2=settings.linear_l2,
-        on_progress=measuring.on_progress,
-    )
-    exact = isinstance(protocol, LbfgsProtocol)
-    words = f"{protocol.name}: {protocol.doc}" + (f", l2 {settings.linear_l2:g}" if exact else "")
-    return accuracy(
-        "linear",
-        "linear probe",
-        right.cpu(),
-        data.test.keys,
-        protocol=words,
-        seeds=() if exact else measuring.seeds,
+def _number(score: Score, title: str, keys: Tensor) -> Number:
+    """Return the score of a probe as a number of the card."""
+    if score.answers is None:
+        raise ValueError("a score without answers was read from a file, not measured")
+    return Number(
+        name=score.name,
+        title=title,
+        value=score.value,
+        protocol=score.detail,
+        num_images=score.num_images,
+        better="higher",
+        low=score.low,
+        high=score.high,
+        seeds=score.seeds,
+        per_seed=score.per_seed,
+        std=score.std,
+        images=images_key(keys),
+        contributions=torch.from_numpy(table_of([score.answers])[0]),
+        is_rate=True,
     )
 
 
