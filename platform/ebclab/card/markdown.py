@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
-from ebclab.card.side_by_side import Column, Row, columns_of, rows_of
+from ebclab.card.side_by_side import EncoderColumn, NumberRow, columns_of, rows_of
 from ebclab.card.wording import direction, problems, shown_cell, summary, title_of, verdict, what_intervals_say
 from ebclab.export.card import escape_markdown
 
@@ -35,7 +35,7 @@ def render_markdown(cards: Sequence[Card]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _encoders(columns: Sequence[Column]) -> str:
+def _encoders(columns: Sequence[EncoderColumn]) -> str:
     return "\n".join(
         f"* **{escape_markdown(column.label)}**: {escape_markdown(card.origin)} ({escape_markdown(card.address)})"
         for column in columns
@@ -43,7 +43,7 @@ def _encoders(columns: Sequence[Column]) -> str:
     )
 
 
-def _numbers(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+def _numbers(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
     """Return the numbers of a group: a line each, a column for each encoder, differences and the protocol behind."""
     heads = ["", *(escape_markdown(column.label) for column in columns)]
     several = len(columns) > 1

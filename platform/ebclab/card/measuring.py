@@ -59,6 +59,12 @@ class GroupInfo:
     needs: tuple[Need, ...] = ()
     is_quick: bool = True
 
+    def in_words(self) -> str:
+        """Return one line about it: what it is, what it needs, and whether it must be asked for."""
+        words: dict[Need, str] = {"labels": "labels", "outside": "--ood", "other dataset": "a second --dataset"}
+        needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
+        return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
+
 
 class Classifier(NamedTuple):
     """A linear classifier on features of training images, and how its penalty was found.

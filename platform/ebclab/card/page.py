@@ -14,7 +14,7 @@ from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
 from ebclab.card.measuring import GroupInfo
 from ebclab.card.results import Findings, Picture
-from ebclab.card.side_by_side import Column, Row, columns_of, rows_of
+from ebclab.card.side_by_side import EncoderColumn, NumberRow, columns_of, rows_of
 from ebclab.reports.html import page_script, page_style, plotly_script, templates
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
 
@@ -58,7 +58,7 @@ def render_page(cards: Sequence[Card]) -> str:
     )
 
 
-def _glance(columns: Sequence[Column], rows: Sequence[Row]) -> Plot | None:
+def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot | None:
     """Return all shares that have an interval in one plot; None where there is none."""
     kept = [
         row for row in rows if row.number.unit == "share" and any(cell and cell.low is not None for cell in row.cells)

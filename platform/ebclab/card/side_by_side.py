@@ -26,11 +26,11 @@ from ebclab.evaluation.seeds_and_images import (
 )
 
 _HALF_AN_IMAGE = 0.5**0.5
-"""What half an image adds to a sum of squares: encoders that agree on all images are not certain to (Agresti and Min)."""
+"""Its square is half an image: who agrees on all of these images need not on others (Agresti and Min, 2005)."""
 
 
 @dataclass(frozen=True)
-class Column:
+class EncoderColumn:
     """Encoders of one kind: a single one, or runs whose settings differ in the seed alone.
 
     Attributes:
@@ -75,7 +75,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class NumberRow:
     """A number of all columns.
 
     Attributes:
@@ -89,7 +89,7 @@ class Row:
     cells: tuple[Cell | None, ...]
 
 
-def columns_of(cards: Sequence[Card]) -> list[Column]:
+def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
     """Return cards as columns, in the order given; runs that differ in the seed alone share one."""
     together: dict[str, list[Card]] = {}
     for place, card in enumerate(cards):
@@ -97,12 +97,12 @@ def columns_of(cards: Sequence[Card]) -> list[Column]:
     groups = [sorted(each, key=lambda card: card.seed or 0) for each in together.values()]
     labels = [each[0].label for each in groups]
     return [
-        Column(label if labels.count(label) == 1 else f"{label} ({_tail(each[0])})", tuple(each))
+        EncoderColumn(label if labels.count(label) == 1 else f"{label} ({_tail(each[0])})", tuple(each))
         for label, each in zip(labels, groups, strict=True)
     ]
 
 
-def rows_of(columns: Sequence[Column]) -> list[Row]:
+def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
     """Return every number that one of the columns has, group by group."""
     found: dict[tuple[str, str], Number] = {}
     for column in columns:
@@ -112,14 +112,14 @@ def rows_of(columns: Sequence[Column]) -> list[Row]:
                     found.setdefault((result.group, number.name), number)
     order = list(dict.fromkeys(group for group, _ in found))
     return [
-        Row(group, number, _cells(columns, group, name))
+        NumberRow(group, number, _cells(columns, group, name))
         for wanted in order
         for (group, name), number in found.items()
         if group == wanted
     ]
 
 
-def _cells(columns: Sequence[Column], group: str, name: str) -> tuple[Cell | None, ...]:
+def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cell | None, ...]:
     """Return a number of all columns; differences are to the first of them."""
     measured = [_Measured(column.numbers(group, name), column.seeds) for column in columns]
     first = measured[0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
 from ebclab.card.results import Unit
-from ebclab.card.side_by_side import Cell, Column, Row
+from ebclab.card.side_by_side import Cell, EncoderColumn, NumberRow
 
 
 def shown(value: float, unit: Unit) -> str:
@@ -37,7 +37,7 @@ def brief_cell(cell: Cell | None, unit: Unit) -> str:
     return f"{shown(cell.mean, unit)} {star}"
 
 
-def verdict(row: Row, cell: Cell | None) -> str:
+def verdict(row: NumberRow, cell: Cell | None) -> str:
     """Return how a cell compares with the first column's: the difference, its interval, and what can be said of it."""
     if cell is None or cell.against_first is None:
         return ""
@@ -47,20 +47,20 @@ def verdict(row: Row, cell: Cell | None) -> str:
     return f"{mean} {interval}, {gap.verdict}" if interval else f"{mean}, {gap.verdict}"
 
 
-def direction(row: Row) -> str:
+def direction(row: NumberRow) -> str:
     """Return which direction of a number is good, as an arrow; empty where neither is."""
     return {"higher": "↑", "lower": "↓", "neither": ""}[row.number.better]
 
 
-def title_of(columns: Sequence[Column]) -> str:
+def title_of(columns: Sequence[EncoderColumn]) -> str:
     """Return the heading of the page."""
     names = [column.label + (f", {len(column.cards)} seeds" if len(column.cards) > 1 else "") for column in columns]
     return " · ".join(names)
 
 
-def summary(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
     """Return the answer in a sentence: the first number of each group of the first column."""
-    seen: dict[str, Row] = {}
+    seen: dict[str, NumberRow] = {}
     for row in rows:
         seen.setdefault(row.group, row)
     card = columns[0].cards[0]
@@ -72,7 +72,7 @@ def summary(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {', '.join(parts) or 'nothing'}."
 
 
-def what_intervals_say(columns: Sequence[Column]) -> str:
+def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
     """Return what the intervals of the page cover, for a person."""
     several = [column for column in columns if len(column.cards) > 1]
     single = [column for column in columns if len(column.cards) == 1]
