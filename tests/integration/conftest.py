@@ -1,4 +1,4 @@
-"""A store and ways to it, for tests on Ray and others."""
+"""A store and ways to it, for tests on Ray and others, and a browser."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from browsing import CHROMIUM
 
 ALLOW_ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
 
@@ -125,3 +126,13 @@ def door(store: S3) -> Iterator[Door]:
     door = Door(int(store.url.rpartition(":")[2]))
     yield door
     door.shut()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, driven by playwright."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'ebclab[dev]'")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import CHROMIUM, Visit
 
 from ebclab.config import compose
 from ebclab.reports.output import write_report
@@ -17,9 +16,6 @@ from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import write_plan
 from ebclab.sweeps.space.space import parse_space
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
-)
 HOSTILE = "</script><img src=http://example.org/x onerror=console.error('owned')>"
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-4, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
 PLOTS = {"curves", "confirmed", "importance", "slices", "contour", "parallel", "diagnostics", "time"}
@@ -31,16 +27,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium; install it: apt-get install -y chromium"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, driven by playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'ebclab[dev]'")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,59 +57,6 @@ def _trial(log: SweepLog, name: str, kind: str, point: dict[str, float], number:
         value, metrics = 0.4 + 0.01 * number + 0.05 * epoch, {"ess": 0.1 * epoch}
         log.append("epoch", trial=name, epoch=epoch, objective=value, seconds=epoch * (20.0 - number), metrics=metrics)
     log.append("ended", trial=name, state=state, reason=HOSTILE, seconds=4 * (20.0 - number))
-
-
-class Visit:
-    """A page that was opened: what it asked for and said, and its table.
-
-    Args:
-        browser: Chromium.
-        page: The file.
-        how: Options of the window: its size, its scheme.
-    """
-
-    def __init__(self, browser: Any, page: Path, **how: Any) -> None:
-        self.tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **how})
-        self.requests: list[str] = []
-        self.said: list[str] = []
-        self.tab.on("request", lambda request: self.requests.append(request.url))
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
-        self.tab.goto(page.as_uri())
-        self.tab.wait_for_selector("html[data-drawn]")
-
-    def sort(self, head: str) -> None:
-        self.tab.locator("table.sortable thead button", has_text=head).first.click()
-
-    def column(self, head: str) -> list[str]:
-        """What the rows that are shown hold, from the first row to the last."""
-        cells: list[str] = self.tab.evaluate(
-            """head => {
-              const table = document.querySelector("table.sortable");
-              const at = [...table.tHead.rows[0].cells].findIndex((cell) => cell.textContent.trim() === head);
-              const shown = [...table.tBodies[0].rows].filter((row) => !row.hidden);
-              return shown.map((row) => row.cells[at].dataset.value ?? row.cells[at].textContent.trim());
-            }""",
-            head,
-        )
-        return cells
-
-    def plots(self, marks: str) -> dict[str, int]:
-        """How many elements each plot has that ``marks`` selects."""
-        found: dict[str, int] = self.tab.evaluate(
-            """marks => Object.fromEntries([...document.querySelectorAll(".canvas")].map(
-              (at) => [at.id, at.querySelectorAll(marks).length]))""",
-            marks,
-        )
-        return found
-
-    def sizes(self) -> list[tuple[float, float]]:
-        """Width and height of every plot, in pixels."""
-        found = self.tab.evaluate(
-            """[...document.querySelectorAll(".canvas .main-svg:first-child")].map(
-              (at) => [at.width.baseVal.value, at.height.baseVal.value])"""
-        )
-        return [(width, height) for width, height in found]
 
 
 @pytest.mark.parametrize(("scheme", "ground"), [("light", "rgb(245, 246, 248)"), ("dark", "rgb(18, 21, 26)")])

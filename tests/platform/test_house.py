@@ -35,7 +35,7 @@ LAB_FLOORS = [
     {"training"},
     {"sweeps"},
     {"inventory", "reports", "export"},
-    {"submission"},
+    {"submission", "card"},
     {"cli"},
     {"__main__"},
 ]

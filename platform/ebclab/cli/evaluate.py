@@ -1,65 +1,187 @@
-"""``ebclab evaluate``: measures a run's encoder on the test set."""
+"""``ebclab evaluate``: measures frozen encoders and writes their evaluation card."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ebclab.cli.options import RESULTS, DataRoot
+from ebclab.cli.options import RESULTS, DataRoot, takes
 from ebclab.errors import UnsavedError, UserError
 
 if TYPE_CHECKING:
+    from ebclab.card.evaluate import Cards
     from ebclab.evaluation.intervals import Score
     from ebclab.evaluation.progress import OnProgress
     from ebclab.runs.evaluate import Evaluation
 
 
-def evaluate(
-    run: Annotated[
-        str, typer.Argument(help="Run folder, or its address: s3://bucket/runs/name.", show_default=False), RESULTS
-    ],
-    dataset: Annotated[str | None, typer.Option(help="Measure on another dataset than the run's own.")] = None,
-    data_root: DataRoot = None,
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What ``ebclab evaluate`` takes."""
+
+    encoders: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ENCODER...",
+            help="Runs (folder or s3://bucket/runs/name), exported folders, timm/NAME; the first is what the others "
+            "are compared with.",
+            show_default=False,
+        ),
+        RESULTS,
+    ]
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure on this dataset instead of the run's own; further ones are transferred to."),
+    ] = None
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ood",
+            metavar="[near=|far=]NAME",
+            help="Images to be noticed as from outside: a dataset; rotated or inverted for half of the test images.",
+        ),
+    ] = None
     only: Annotated[
-        str, typer.Option(help="Probes, separated by commas; or chains, a picture of them.")
-    ] = "knn,linear",
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Groups of the card, separated by commas, or all; `ebclab show --card` lists them. Probes alone "
+            "(knn, linear, ebclr-knn) are printed without a card; chains is a picture of them.",
+        ),
+    ] = ""
+    seeds: Annotated[int, typer.Option(help="Seeds of what is random in a protocol.")] = 3
     protocol: Annotated[
         str | None, typer.Option(help="Linear probe protocol; `ebclab show --protocols` lists them.")
-    ] = None,
-    checkpoint: Annotated[str, typer.Option(help="last, or best by held-out kNN.")] = "last",
+    ] = None
+    checkpoint: Annotated[str, typer.Option(help="last, or best by held-out kNN; of runs.")] = "last"
     references: Annotated[
         bool, typer.Option("--references", help="Also measure raw pixels and the untrained encoder.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Measure a run's frozen encoder on the test set and keep the scores beside the run."""
-    probes = tuple(part.strip() for part in only.split(","))
-    if "chains" in probes:
-        return _picture_chains(run, data_root, checkpoint, only)
+    ] = False
+    attacked: Annotated[int, typer.Option(help="Test images that attacks are tried on; 0 means all.")] = 1_000
+    data_root: DataRoot = None
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Folder of the page; beside a single run, or `cards` here, without it."),
+        RESULTS,
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+@takes(EvaluateOptions)
+def evaluate(options: EvaluateOptions) -> None:
+    """Measure frozen encoders on the test set; write card.json, card.md and card.html."""
+    from ebclab.evaluation.evaluate import PROBES
+
+    names = tuple(part.strip() for part in options.only.split(",") if part.strip())
+    if "chains" in names:
+        return _picture_chains(options)
+    if names and all(name in PROBES for name in names):
+        return _probe(options, names)
+    return _measure(options, names)
+
+
+def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
+    """Write the card and print its numbers."""
+    import json
+
+    from ebclab.card.evaluate import CardRequest, measure_cards
+
+    request = CardRequest(
+        encoders=tuple(options.encoders),
+        datasets=tuple(options.dataset or ()),
+        outside=tuple(options.ood or ()),
+        only=groups,
+        seeds=options.seeds,
+        protocol=options.protocol,
+        checkpoint=options.checkpoint,
+        references=options.references,
+        data_root=options.data_root,
+        to=options.to,
+        attacked_images=options.attacked,
+    )
+    unsaved = None
+    with _progress() as on_progress:
+        try:
+            done = measure_cards(request, on_progress)
+        except UnsavedError as error:
+            done, unsaved = cast("Cards", error.result), error
+    if options.as_json:
+        typer.echo(json.dumps(done.to_mapping(), indent=2))
+    else:
+        _print_cards(done)
+    if unsaved is not None:
+        raise unsaved
+    if not options.as_json:
+        typer.echo(f"wrote {done.page}")
+    if done.failures:
+        raise typer.Exit(1)
+
+
+def _print_cards(done: Cards) -> None:
+    """Print a table a group: a line a number, a column an encoder."""
+    from itertools import groupby
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.card.catalog import GROUPS
+    from ebclab.card.side_by_side import columns_of, rows_of
+    from ebclab.card.wording import brief_cell, direction, problems, shown_cell, what_intervals_say
+
+    columns = columns_of(done.cards)
+    several = len(columns) > 1
+    console = Console(highlight=False)
+    card = done.cards[0]
+    typer.echo(f"{card.dataset} test set, {card.num_test:,} images")
+    for group, rows in groupby(rows_of(columns), key=lambda row: row.group):
+        table = Table(
+            title=f"\n{GROUPS[group].info.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+        )
+        table.add_column("")
+        for column in columns:
+            seeds = f", {len(column.cards)} seeds" if len(column.cards) > 1 else ""
+            table.add_column(f"{column.label}{seeds}", justify="right")
+        for row in rows:
+            cells = [(brief_cell if several else shown_cell)(cell, row.number.unit) for cell in row.cells]
+            table.add_row(f"{row.number.title} {direction(row)}", *cells)
+        console.print(table)
+    for line in problems(done.cards):
+        console.print(f"not measured: {line}", markup=False)
+    if several:
+        console.print(f"*: beyond noise against {columns[0].label}; intervals are on the page", markup=False)
+    console.print(what_intervals_say(columns), markup=False)
+
+
+def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
+    """Print the scores of single probes and keep them beside the run."""
     import json
 
     from ebclab.runs.evaluate import evaluate_run
 
+    if len(options.encoders) > 1 or len(options.dataset or ()) > 1:
+        raise UserError("--only: single probes are of one run on one dataset; leave --only out for a card of several")
     unsaved = None
-    with _probe_progress() as on_progress:
+    with _progress() as on_progress:
         try:
             scores = evaluate_run(
-                run,
-                dataset=dataset,
-                data_root=data_root,
+                options.encoders[0],
+                dataset=options.dataset[0] if options.dataset else None,
+                data_root=options.data_root,
                 only=probes,
-                protocol=protocol,
-                checkpoint_kind=checkpoint,
-                references=references,
+                protocol=options.protocol,
+                checkpoint_kind=options.checkpoint,
+                references=options.references,
                 on_progress=on_progress,
             )
         except UnsavedError as error:
             scores, unsaved = cast("Evaluation", error.result), error
-    if as_json:
+    if options.as_json:
         typer.echo(json.dumps(scores.to_mapping(), indent=2))
     else:
         _print_table(scores.title, scores.rows)
@@ -67,13 +189,18 @@ def evaluate(
         raise unsaved
 
 
-def _picture_chains(run: str, data_root: str | None, checkpoint: str, only: str) -> None:
+def _picture_chains(options: EvaluateOptions) -> None:
     from ebclab.runs.evaluate import checkpoint_name
     from ebclab.training.chain_picture import picture_chains
 
-    if only.strip() != "chains":
-        raise UserError(f"--only: chains is a picture and no probe, got {only}; ask for it in a command of its own")
-    picture = picture_chains(run, data_root=data_root, checkpoint_kind=checkpoint_name(checkpoint))
+    if options.only.strip() != "chains":
+        raise UserError(
+            f"--only: chains is a picture and no probe, got {options.only}; ask for it in a command of its own"
+        )
+    if len(options.encoders) > 1:
+        raise UserError(f"--only: chains are drawn of one run, got {len(options.encoders)}; name one")
+    kind = checkpoint_name(options.checkpoint)
+    picture = picture_chains(options.encoders[0], data_root=options.data_root, checkpoint_kind=kind)
     typer.echo(f"wrote {picture}")
 
 
@@ -100,7 +227,7 @@ def _summary(score: Score) -> str:
 
 
 @contextmanager
-def _probe_progress() -> Iterator[OnProgress]:
+def _progress() -> Iterator[OnProgress]:
     """Yield a callback (done, total, what) that moves one bar a task; it does nothing when stderr is no terminal."""
     from ebclab.evaluation.progress import silent
 

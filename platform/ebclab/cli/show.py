@@ -1,4 +1,4 @@
-"""``ebclab show``: settings, methods, recipes, view recipes and probe protocols, as text."""
+"""``ebclab show``: settings, methods, recipes, view recipes, probe protocols and groups of the card, as text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def show(
     recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.")] = False,
     views: Annotated[bool, typer.Option("--views", help="List the view recipes.")] = False,
     protocols: Annotated[bool, typer.Option("--protocols", help="List the linear probe protocols.")] = False,
+    card: Annotated[bool, typer.Option("--card", help="List the groups of the evaluation card.")] = False,
 ) -> None:
     """Print settings as YAML that `--config` takes back, or list what can be named."""
     from ebclab.config import listing, to_yaml
@@ -32,6 +33,10 @@ def show(
         from ebclab.evaluation.protocols import PROTOCOLS
 
         _print_pairs({name: protocol.doc for name, protocol in PROTOCOLS.items()})
+    if card:
+        from ebclab.card.catalog import GROUPS
+
+        _print_pairs({name: group.info.in_words() for name, group in GROUPS.items()})
     if methods:
         _print_pairs(listing("methods"))
     if recipes:
@@ -41,7 +46,7 @@ def show(
     if method is not None:
         settings = composed(method, recipe, config, assignments or [])
         typer.echo(to_yaml(settings, explain=explain), nl=False)
-    elif not (methods or recipes or views or protocols):
+    elif not (methods or recipes or views or protocols or card):
         from ebclab.errors import UserError
 
         raise UserError("show: nothing to show, got no METHOD and no list; try `ebclab show --methods`")

@@ -13,7 +13,7 @@ import copy
 import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -106,12 +106,57 @@ def pretrained(name: str) -> dict[str, Tensor]:
     Raises:
         ValueError: They cannot be fetched.
     """
+    return dict(_pretrained_network(name).state_dict())
+
+
+class PretrainedEncoder(NamedTuple):
+    """A network of timm with timm's weights, as timm made it.
+
+    Attributes:
+        encoder: Maps normalised images to embeddings; in eval mode.
+        image_size: Side of its images, pixels.
+        mean: Channel means that are subtracted.
+        std: Channel standard deviations that are divided by.
+    """
+
+    encoder: nn.Module
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def pretrained_encoder(name: str) -> PretrainedEncoder:
+    """Return timm's network ``name`` with timm's weights, and how its images are normalised.
+
+    Args:
+        name: timm's name, with a tag or without.
+
+    Raises:
+        ValueError: The weights cannot be fetched, or the network gives no vector an image.
+    """
+    network = _pretrained_network(name).eval()
+    facts = network.pretrained_cfg
+    size = int(facts["input_size"][-1])  # type: ignore[index]
+    with torch.no_grad():
+        output = network(torch.zeros(1, int(facts["input_size"][0]), size, size))  # type: ignore[index]
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        raise ValueError(f"{TIMM}{name} gives no vector for each image; take another network")
+    mean, std = (tuple(map(float, facts[key])) for key in ("mean", "std"))  # type: ignore[index]
+    return PretrainedEncoder(network, size, mean, std)
+
+
+def _pretrained_network(name: str) -> nn.Module:
+    """Return timm's network with timm's weights, without its classifier.
+
+    Raises:
+        ValueError: They cannot be fetched.
+    """
     architecture = name.partition(".")[0]
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
     hub.setLevel(logging.CRITICAL)  # it tells every one of its retries; the error below says what came of them
     try:
-        network = _timm().create_model(name, pretrained=True, num_classes=0)
+        network: nn.Module = _timm().create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # whatever stands between here and the hub: no network, no space, no such file
         raise ValueError(
             f"the weights cannot be fetched, got {type(error).__name__}: {_first_line(error)}; connect this machine "
@@ -119,7 +164,7 @@ def pretrained(name: str) -> dict[str, Tensor]:
         ) from error
     finally:
         hub.setLevel(level)
-    return dict(network.state_dict())
+    return network
 
 
 def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_size: int) -> dict[str, Tensor]:

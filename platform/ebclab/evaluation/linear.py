@@ -5,9 +5,7 @@ Shapes: n training rows, D features, K classes, S seeds, B rows of a batch.
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -15,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebclab.errors import DataError
+from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol, look_up
-
-_log = logging.getLogger("ebclab.evaluation")
 
 
 def linear_answers(
@@ -65,28 +62,8 @@ def linear_answers(
 
 
 def _lbfgs_predictions(protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float) -> Tensor:
-    from sklearn.exceptions import ConvergenceWarning  # a second to import, and not every probe needs it
-    from sklearn.linear_model import LogisticRegression
-
-    train, test = (x.double().numpy() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
-    tolerance = protocol.tolerance * l2
-    model = LogisticRegression(C=1 / (len(train) * l2), tol=tolerance, max_iter=protocol.max_iterations)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(train, train_y.cpu().numpy())
-    for entry in caught:
-        if issubclass(entry.category, ConvergenceWarning):
-            _log.warning(
-                "linear probe %s: not converged after %d of at most %d iterations, its accuracy may be low; "
-                "a larger evaluation.linear_l2 (now %g) converges sooner",
-                protocol.name,
-                max(model.n_iter_),
-                protocol.max_iterations,
-                l2,
-            )
-        else:
-            warnings.warn_explicit(entry.message, entry.category, entry.filename, entry.lineno)
-    return torch.from_numpy(model.predict(test))
+    train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
+    return torch.from_numpy(solved(protocol, train, train_y, l2).predict(test.numpy()))
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,9 +71,7 @@ def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
 
     A column that is constant in training is left at its scale.
     """
-    mean = train.mean(dim=0, dtype=torch.float64)
-    std = train.double().std(dim=0, correction=0)
-    std = torch.where(std > 1e-7 * mean.abs(), std, 1.0)  # below float32's rounding of the mean: constant
+    mean, std = moments(train)
     scale, shift = (1 / std).to(train.dtype), mean.to(train.dtype)
     return (train - shift) * scale, (test - shift) * scale
 

@@ -74,15 +74,18 @@ class EpochProtocol:
 
 Protocol = LbfgsProtocol | EpochProtocol
 
+LBFGS = LbfgsProtocol(
+    name="lbfgs",
+    doc="logistic regression on standardised features, L-BFGS to convergence, no randomness",
+    source="scikit-learn's LogisticRegression with C = 1 / (n * evaluation.linear_l2)",
+    departs="",
+    tolerance=1e-3,
+    max_iterations=20_000,
+)
+"""The linear protocol that is solved to convergence."""
+
 _ALL: tuple[Protocol, ...] = (
-    LbfgsProtocol(
-        name="lbfgs",
-        doc="logistic regression on standardised features, L-BFGS to convergence, no randomness",
-        source="scikit-learn's LogisticRegression with C = 1 / (n * evaluation.linear_l2)",
-        departs="",
-        tolerance=1e-3,
-        max_iterations=20_000,
-    ),
+    LBFGS,
     EpochProtocol(
         name="ebclr-adam",
         doc="Adam 1e-3, batch 512, 200 epochs, constant rate, one fixed order",

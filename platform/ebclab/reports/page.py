@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.resources import files
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-from plotly.utils import PlotlyJSONEncoder
 
 from ebclab.evaluation.objectives import shown_interval
 from ebclab.formatting import clock
 from ebclab.reports import together
 from ebclab.reports.comparable import short_names
+from ebclab.reports.html import page_script, page_style, plotly_script, templates
 from ebclab.reports.plots import ENDS, ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.sections import Section, lead, points, points_interval, short
 from ebclab.sweeps.results import SeedScores
 from ebclab.sweeps.trial import Trial
-
-_IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
@@ -36,14 +27,8 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
         csv_name: Name of the CSV file in the same folder.
         json_name: Name of the JSON file in the same folder.
     """
-    environment = Environment(
-        loader=PackageLoader("ebclab.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"clock": clock, "short": short, "json": in_script}
+    environment = templates("ebclab.reports")
+    environment.filters |= {"clock": clock, "short": short}
     records = [part.record for part in parts]
     several = len(parts) > 1
     return environment.get_template("report.html.j2").render(
@@ -66,20 +51,10 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
         csv_name=csv_name,
         json_name=json_name,
         nonce=secrets.token_urlsafe(16),
-        style=_own("report.css"),
-        script=_own("report.js"),
-        plotly=Markup(get_plotlyjs()),
+        style=page_style(),
+        script=page_script(),
+        plotly=plotly_script(),
     )
-
-
-def in_script(value: Any) -> Markup:
-    """Return plain values as JSON for a script element; no text in it can end the element."""
-    return Markup(json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":")).translate(_IN_SCRIPT))
-
-
-def _own(name: str) -> Markup:
-    """Return a template file of this package as it is."""
-    return Markup(files("ebclab.reports").joinpath("templates", name).read_text(encoding="utf-8"))
 
 
 def _in_order(record: SweepRecord) -> list[Trial]:

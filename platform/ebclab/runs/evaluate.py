@@ -109,8 +109,10 @@ def evaluate_run(
     trained = load_trained_encoder(run, kind, methods)
     config = trained.config
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
-    root = str(data_root) if data_root else config.data.root
-    name, train, test = _probed_images(trained, dataset, root, images)
+    if images is not None:
+        name, train, test = _given_images(trained, images)
+    else:
+        name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None)
     _check_channels(trained.in_channels, test)
     device = resolve_device(config.resources.device)
     set_threads(config.resources.threads)
@@ -126,7 +128,23 @@ def evaluate_run(
         )
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
-    file = "evaluation.json" if name == config.data.name else f"evaluation-{short_name(name)}.json"
+    write_evaluation(run, evaluation, config.data.name)
+    return evaluation
+
+
+def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -> None:
+    """Write ``evaluation.json``, or ``evaluation-<dataset>.json`` for another dataset, into the run folder.
+
+    Args:
+        run: The run.
+        evaluation: What was measured.
+        own_dataset: What the run was trained on.
+
+    Raises:
+        UnsavedError: It cannot be written; its ``result`` is the evaluation.
+    """
+    name = evaluation.dataset
+    file = "evaluation.json" if name == own_dataset else f"evaluation-{short_name(name)}.json"
     try:
         atomic.write_json(run.path / file, evaluation.to_mapping())
         run.send(file)
@@ -136,7 +154,6 @@ def evaluate_run(
             f"{run.address_of(run.path / file)}: the scores were measured and cannot be written, got {reason}",
             evaluation,
         ) from error
-    return evaluation
 
 
 def checkpoint_name(name: str) -> checkpoint.Kind:
@@ -151,32 +168,43 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
     raise UserError(f"--checkpoint: no such checkpoint, got {name!r}; {did_you_mean(name, ['last', 'best'])}")
 
 
-def _probed_images(
-    trained: TrainedEncoder, dataset: str | None, root: str | None, images: tuple[Images, Images] | None
-) -> tuple[str, ImageSet, ImageSet]:
-    """Return name, training and test images of the probes; those that the run was trained on are recognised.
+def images_of_run(trained: TrainedEncoder, dataset: str | None, root: str | None) -> tuple[str, ImageSet, ImageSet]:
+    """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
+
+    Args:
+        trained: The run's encoder.
+        dataset: The dataset; None means the run's own.
+        root: Folder that holds datasets; None means the run's own.
 
     Raises:
-        DataError: They cannot be read, or are said to be the run's own and are others.
+        DataError: They cannot be read, or are not the images that the run was trained on.
     """
     data = trained.config.data
-    if images is not None:
-        if not isinstance(images, tuple | list) or len(images) != 2:
-            raise DataError(f"images: two are needed, (train, test), got {type(images).__name__}")
-        train, test = (own_images(each) for each in images)
-        name = own_name(train.name)
-        if name == data.name or not data.digest:
-            recognised = recognises(trained, train)
-            if name == data.name and not recognised:
-                raise _other_images(name, "give them another name to measure on them as another set")
-            name = data.name if recognised else name
-        return name, train, test
     name, reading = dataset or data.name, Reading.of(data)
-    train, test = _load(name, root, reading)
+    train, test = _load(name, root or data.root, reading)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")
         _log.warning("%s: the run does not say which images it was trained on; measured on those of today", name)
+    return name, train, test
+
+
+def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSet, ImageSet]:
+    """Return name, training and test images that a user gives; those that the run was trained on are recognised.
+
+    Raises:
+        DataError: They are no images, or are said to be the run's own and are others.
+    """
+    data = trained.config.data
+    if not isinstance(images, tuple | list) or len(images) != 2:
+        raise DataError(f"images: two are needed, (train, test), got {type(images).__name__}")
+    train, test = (own_images(each) for each in images)
+    name = own_name(train.name)
+    if name == data.name or not data.digest:
+        recognised = recognises(trained, train)
+        if name == data.name and not recognised:
+            raise _other_images(name, "give them another name to measure on them as another set")
+        name = data.name if recognised else name
     return name, train, test
 
 

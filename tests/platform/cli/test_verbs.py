@@ -108,8 +108,8 @@ def test_the_settings_that_show_prints_make_the_same_run(ebclab: Ebclab, finishe
         assert torch.equal(tensor, models[1].model[name]), name
 
 
-def test_evaluate_prints_a_table_with_references_and_keeps_the_scores(ebclab: Ebclab, finished: Path) -> None:
-    outcome = ebclab("evaluate", finished, "--references")
+def test_evaluate_prints_single_probes_with_references_and_keeps_the_scores(ebclab: Ebclab, finished: Path) -> None:
+    outcome = ebclab("evaluate", finished, "--references", "--only", "knn,linear")
     assert outcome.code == 0, outcome.err
     for text in ("flatclr", "untrained encoder", "raw pixels", "knn", "linear", "355 images"):
         assert text in outcome.out

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ebclab.cli import main
+from ebclab.reports.html import in_script
 from ebclab.reports.output import write_report
-from ebclab.reports.page import in_script
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import section
 

@@ -1,0 +1,222 @@
+"""The card of one encoder on one dataset: what each group found, kept group by group, so that nothing is lost.
+
+card/
+  groups/<group>.json           what one group found, with a checksum
+  groups/<group>.safetensors    what each image contributes to its numbers
+  pictures/<group>-<name>.png
+  features/                     see ``feature_store``
+  card.json  card.md  card.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+
+from ebclab.card.results import Findings, Number, Picture, Table
+from ebclab.errors import RunError
+from ebclab.regular_file import read_regular
+from ebclab.reports.plots import Plot
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import read_json
+from ebclab.storage.typed_json import typed
+
+FORMAT = 1
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_LARGEST = 1 << 30  # bytes of one file
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """What became of one group.
+
+    Attributes:
+        group: Its name.
+        key: Hash of everything that its findings depend on: the same key means that they need not be measured again.
+        findings: What it found; empty where it failed or was left out.
+        seconds: How long it took.
+        problem: Why there are no findings; empty where there are.
+        failed: It ought to have worked: ``problem`` is no property of what was asked for.
+    """
+
+    group: str
+    key: str
+    findings: Findings
+    seconds: float
+    problem: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything that was measured of one encoder on one dataset.
+
+    Attributes:
+        label: What tables call the encoder.
+        address: Where it is.
+        origin: One line about where it comes from.
+        encoder: SHA-256 of weights and preprocessing.
+        settings: Digest of the run's settings without its seed; empty for what is no run.
+        seed: The run's seed; None for what is no run.
+        dataset: The dataset.
+        data: SHA-256 of its images, keys and labels.
+        num_train: Training images.
+        num_test: Test images.
+        environment: Versions, machine and device.
+        results: What became of each group, in the order of the catalogue.
+    """
+
+    label: str
+    address: str
+    origin: str
+    encoder: str
+    settings: str
+    seed: int | None
+    dataset: str
+    data: str
+    num_train: int
+    num_test: int
+    environment: Mapping[str, Any]
+    results: tuple[GroupResult, ...] = ()
+
+    def numbers(self, group: str) -> tuple[Number, ...]:
+        """Return the numbers that a group found; none where it was not measured."""
+        return next((each.findings.numbers for each in self.results if each.group == group), ())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the card as plain values, without pictures, plots and what single images contribute."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "results"}
+        return {**facts, "groups": [_plain(each, whole=False) for each in self.results]}
+
+
+@dataclass(frozen=True)
+class _StoredPicture:
+    name: str
+    title: str
+    note: str
+
+
+@dataclass(frozen=True)
+class _StoredFindings:
+    numbers: tuple[Number, ...]
+    tables: tuple[Table, ...]
+    plots: tuple[Plot, ...]
+    pictures: tuple[_StoredPicture, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _StoredResult:
+    group: str
+    key: str
+    seconds: float
+    findings: _StoredFindings
+    format: int = field(default=0)
+
+
+class CardFolder:
+    """Where a card lies on disk.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def features(self) -> Path:
+        """Folder of features."""
+        return self.path / "features"
+
+    def write(self, result: GroupResult) -> None:
+        """Keep what a group found; the JSON file comes last, so that a result is whole or absent.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        for folder in (self.path / "groups", self.path / "pictures"):
+            atomic.make_folder(folder)
+        for picture in result.findings.pictures:
+            atomic.write_bytes(self._picture(result.group, picture.name), picture.png)
+        contributions = {
+            number.name: number.contributions for number in result.findings.numbers if number.contributions is not None
+        }
+        content = to_bytes(contributions)
+        atomic.write_bytes(self._group(result.group, ".safetensors"), content)
+        plain = {"format": FORMAT, **_plain(result, whole=True), "contributions": hashlib.sha256(content).hexdigest()}
+        atomic.write_json(self._group(result.group, ".json"), with_checksum(plain))
+
+    def read(self, group: str, key: str) -> GroupResult | None:
+        """Return what a group found earlier; None where it has not, is damaged, or depends on something else by now."""
+        try:
+            content = read_json(self._group(group, ".json"))
+            stored = typed(content, _StoredResult)
+            if stored.key != key or stored.format != FORMAT:
+                return None
+            saved = read_regular(self._group(group, ".safetensors"), _LARGEST)
+            if content.get("contributions") != hashlib.sha256(saved).hexdigest():
+                return None
+            contributions = from_bytes(saved)
+            pictures = tuple(
+                Picture(each.name, each.title, each.note, read_regular(self._picture(group, each.name), _LARGEST))
+                for each in stored.findings.pictures
+            )
+        except (OSError, ValueError, RunError, SafetensorError):
+            return None
+        found = stored.findings
+        numbers = tuple(replace(each, contributions=contributions.get(each.name)) for each in found.numbers)
+        findings = Findings(numbers, found.tables, found.plots, pictures, found.remarks)
+        return GroupResult(group, key, findings, stored.seconds)
+
+    def _group(self, group: str, ending: str) -> Path:
+        return self.path / "groups" / f"{_checked(group)}{ending}"
+
+    def _picture(self, group: str, name: str) -> Path:
+        return self.path / "pictures" / f"{_checked(group)}-{_checked(name)}.png"
+
+
+def _checked(name: str) -> str:
+    """Return a name that may be part of a path.
+
+    Raises:
+        ValueError: It may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"a name of letters, digits and hyphens is needed, got {name!r:.80}")
+    return name
+
+
+def _plain(result: GroupResult, *, whole: bool) -> dict[str, Any]:
+    """Return a result as plain values; plots only when ``whole``, pixels and contributions never."""
+    findings = result.findings
+    numbers = [
+        {name: value for name, value in vars(number).items() if name != "contributions"} for number in findings.numbers
+    ]
+    plain: dict[str, Any] = {
+        "numbers": numbers,
+        "tables": [asdict(table) for table in findings.tables],
+        "pictures": [{"name": each.name, "title": each.title, "note": each.note} for each in findings.pictures],
+        "remarks": list(findings.remarks),
+    }
+    if whole:
+        plain["plots"] = [_plot(plot) for plot in findings.plots]
+    rest = {"problem": result.problem, "failed": result.failed} if result.problem else {}
+    return {"group": result.group, "key": result.key, "seconds": result.seconds, "findings": plain, **rest}
+
+
+def _plot(plot: Plot) -> dict[str, Any]:
+    from plotly.utils import PlotlyJSONEncoder
+
+    shown: dict[str, Any] = json.loads(json.dumps(vars(plot), cls=PlotlyJSONEncoder))
+    return shown

@@ -1,0 +1,1 @@
+"""The groups of a card, a file each: ``INFO`` says what it is, ``measure`` does it."""

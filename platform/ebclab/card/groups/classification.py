@@ -1,0 +1,88 @@
+"""How well the classes lie apart: nearest neighbours and linear classifiers on frozen features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.results import Findings, Number, Table, accuracy, images_key
+from ebclab.evaluation.answers import table_of
+from ebclab.evaluation.evaluate import PROBES, FeatureSplit
+from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.linear_head import PENALTIES, fit_head
+from ebclab.evaluation.protocols import LBFGS
+
+INFO = GroupInfo(
+    name="classification",
+    title="Classification on frozen features",
+    doc="weighted kNN, a linear probe, and a linear probe whose penalty is chosen on held-out images; top 1 and top 5",
+    source="Wu et al. (2018), section 3.4; the linear protocols of `ebclab show --protocols`",
+    needs=("labels",),
+)
+
+
+def measure(measuring: Measuring) -> Findings:
+    """Return accuracies on the test set of classifiers that were trained on the whole training set."""
+    data = measuring.measured
+    x, test_x = measuring.features(data.train), measuring.features(data.test)
+    split = FeatureSplit(x, data.train.labels, test_x, data.test.labels, data.test.keys, data.num_classes)
+    settings = replace(measuring.options.settings, linear_seeds=measuring.options.seeds)
+    numbers = [
+        _number(
+            PROBES[name](split, settings, measuring.subject.seed or 0, measuring.on_progress), title, data.test.keys
+        )
+        for name, title in (("knn", "kNN"), ("linear", "linear probe"))
+    ]
+    chosen = measuring.classifier.chosen
+    head = fit_head(LBFGS, x, data.train.labels, data.num_classes, chosen.l2)
+    logits = head.logits(test_x.double())
+    protocol = (
+        f"logistic regression to convergence, l2 {chosen.l2:g} chosen from {PENALTIES[-1]:g} to {PENALTIES[0]:g} on "
+        f"{len(data.parts[1]):,} held-out training images, then fitted on all training images"
+    )
+    numbers.append(_top(1, logits, measuring, protocol))
+    if data.num_classes > 5:
+        numbers.append(_top(5, logits, measuring, protocol))
+    return Findings(tuple(numbers), tables=(_penalties(measuring),))
+
+
+def _number(score: Score, title: str, keys: Tensor) -> Number:
+    """Return the score of a probe as a number of the card."""
+    if score.answers is None:
+        raise ValueError("a score without answers was read from a file, not measured")
+    return Number(
+        name=score.name,
+        title=title,
+        value=score.value,
+        protocol=score.detail,
+        num_images=score.num_images,
+        better="higher",
+        low=score.low,
+        high=score.high,
+        seeds=score.seeds,
+        per_seed=score.per_seed,
+        std=score.std,
+        images=images_key(keys),
+        contributions=torch.from_numpy(table_of([score.answers])[0]),
+        is_rate=True,
+    )
+
+
+def _top(count: int, logits: Tensor, measuring: Measuring, protocol: str) -> Number:
+    """Return how often the right class is among the ``count`` likeliest."""
+    test = measuring.measured.test
+    right = (logits.topk(count, dim=1).indices == test.labels[:, None]).any(dim=1)
+    title = "linear probe, penalty chosen" + (f", top {count}" if count > 1 else "")
+    return accuracy(f"linear-top{count}", title, right[None], test.keys, protocol=protocol)
+
+
+def _penalties(measuring: Measuring) -> Table:
+    chosen = measuring.classifier.chosen
+    rows = tuple(
+        (f"{l2:g}", round(100 * share, 2), "chosen" if l2 == chosen.l2 else "")
+        for l2, share in zip(PENALTIES, chosen.accuracies, strict=True)
+    )
+    return Table("Penalties tried", ("l2", "held-out accuracy, %", ""), rows, "No test image was looked at for this.")

@@ -1,0 +1,134 @@
+"""What an encoder sees as alike: a map of the test images, and the training images nearest to some of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+from torch.nn import functional
+
+from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.results import Findings, Picture
+from ebclab.data.holdout import limit
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
+from ebclab.reports.plots import Plot, plot
+
+INFO = GroupInfo(
+    name="pictures",
+    title="Pictures",
+    doc="maps of the test images by PCA and t-SNE, and a grid of nearest neighbours",
+    source="van der Maaten & Hinton (2008), t-SNE as scikit-learn has it",
+)
+
+_MOST_POINTS = 1_000  # t-SNE looks at all pairs
+_QUERIES, _NEIGHBOURS = 10, 8
+_SIDE, _GAP = 56, 6  # shown pixels
+_RIGHT, _WRONG, _QUERY = "#2e9e6b", "#d5442e", "#3987d0"
+
+
+def measure(measuring: Measuring) -> Findings:
+    """Return two maps and a grid of neighbours; there are no numbers here."""
+    data = measuring.measured
+    few = limit(data.test, _MOST_POINTS)
+    if len(few) < 3:
+        raise DataError(f"{data.test.name}: three test images are needed for a map, got {len(few)}")
+    features = functional.normalize(measuring.features(few).double(), dim=1)
+    maps = (
+        _map("PCA", _pca(features), few, "The two directions in which unit features of test images vary most."),
+        _map("t-SNE", _tsne(features), few, f"{_words(len(few))} Distances between groups mean nothing in such a map."),
+    )
+    return Findings((), plots=maps, pictures=(_neighbours(measuring),))
+
+
+def _pca(features: Tensor) -> Tensor:
+    """Return the first two principal components (n, 2) of features (n, D)."""
+    centred = features - features.mean(dim=0)
+    directions = torch.linalg.svd(centred, full_matrices=False).Vh[:2]  # (at most 2, D)
+    return functional.pad(centred @ directions.T, (0, 2 - len(directions)))
+
+
+def _tsne(features: Tensor) -> Tensor:
+    """Return a t-SNE map (n, 2) of features (n, D)."""
+    from sklearn.manifold import TSNE  # a second to import
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # its threads wait for each other a thousand times: twenty times slower beside others
+        tsne = TSNE(perplexity=_perplexity(len(features)), init="pca", random_state=0)
+        return torch.from_numpy(tsne.fit_transform(features.float().numpy()))
+
+
+def _perplexity(count: int) -> float:
+    return min(30.0, (count - 1) / 3)
+
+
+def _words(count: int) -> str:
+    return f"{count:,} test images, unit features, perplexity {_perplexity(count):.3g}, start at PCA, seed 0."
+
+
+def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
+    """Return a scatter plot of (n, 2) places, a colour a class."""
+    figure = go.Figure()
+    for label in sorted(set(images.labels.tolist())):
+        here = places[images.labels == label]
+        shown = images.class_names[label] if 0 <= label < len(images.class_names) else f"class {label}"
+        figure.add_scatter(
+            x=[round(x, 3) for x in here[:, 0].tolist()],
+            y=[round(y, 3) for y in here[:, 1].tolist()],
+            mode="markers",
+            name="no label" if label < 0 else shown,
+            marker={"size": 5, "opacity": 0.75},
+        )
+    figure.update_xaxes(showticklabels=False, zeroline=False)
+    figure.update_yaxes(showticklabels=False, zeroline=False)
+    return plot(f"Map of test images, {name}", note, figure, height=460)
+
+
+def _neighbours(measuring: Measuring) -> Picture:
+    """Return test images with the training images nearest to them by cosine similarity."""
+    data = measuring.measured
+    queries = limit(data.test, _QUERIES)
+    bank = functional.normalize(measuring.features(data.train), dim=1)
+    found = (functional.normalize(measuring.features(queries), dim=1) @ bank.T).topk(min(_NEIGHBOURS, len(bank)), dim=1)
+    rows = [
+        _row(queries.images[place], int(queries.labels[place]), data.train, found.indices[place].tolist())
+        for place in range(len(queries))
+    ]
+    return Picture(
+        "neighbours",
+        "Nearest neighbours",
+        f"Left: {len(queries)} test images, chosen by hash. Beside each: the training images whose features are most "
+        "similar by cosine. Frame: green for the same class, red for another one.",
+        _png(rows),
+    )
+
+
+def _row(query: Tensor, label: int, train: ImageSet, rows: Sequence[int]) -> list[tuple[Tensor, str]]:
+    """Return images (C, H, W) with the colours of their frames."""
+    near = [(train.images[row], _RIGHT if int(train.labels[row]) == label >= 0 else _WRONG) for row in rows]
+    return [(query, _QUERY), *near]
+
+
+def _png(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
+    """Return a grid of framed images as PNG."""
+    step = _SIDE + 2 * _GAP
+    canvas = Image.new("RGB", (step * max(map(len, rows)) + _GAP, step * len(rows)), "white")
+    pen = ImageDraw.Draw(canvas)
+    for down, row in enumerate(rows):
+        for along, (pixels, colour) in enumerate(row):
+            left, top = along * step + (_GAP if along else 0) + _GAP, down * step + _GAP
+            pen.rectangle((left - 3, top - 3, left + _SIDE + 2, top + _SIDE + 2), outline=colour, width=2)
+            canvas.paste(as_image(pixels).resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
+    file = io.BytesIO()
+    canvas.save(file, format="PNG")
+    return file.getvalue()
+
+
+def as_image(pixels: Tensor) -> Image.Image:
+    """Return (C, H, W) uint8 pixels as a picture; channels beyond three are left out."""
+    channels = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
+    return Image.fromarray(channels.permute(1, 2, 0).contiguous().cpu().numpy())

@@ -1,0 +1,166 @@
+"""The images that a card measures on: one dataset, those that an encoder is transferred to, and those outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import torch
+
+from ebclab.card.subject import Subject
+from ebclab.data.digests import content_digest
+from ebclab.data.holdout import split_holdout
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split
+from ebclab.errors import DataError, UserError
+from ebclab.runs.evaluate import images_of_run
+
+HOLDOUT_RATE = 0.1
+"""Share of the training images that choices are made on (a penalty, a temperature), by hash of their keys."""
+
+Alteration = Literal["inverted", "rotated"]
+"""inverted: white for black; rotated: by a quarter turn, counterclockwise."""
+
+
+@dataclass(frozen=True)
+class MeasuredSet:
+    """Training and test images of one dataset, with as many channels as the encoder takes.
+
+    Attributes:
+        name: The dataset.
+        train: The whole training set.
+        test: The test set.
+    """
+
+    name: str
+    train: ImageSet
+    test: ImageSet
+
+    @property
+    def unlabelled(self) -> int:
+        """How many images have no label."""
+        return sum(int((part.labels < 0).sum()) for part in (self.train, self.test))
+
+    @property
+    def num_classes(self) -> int:
+        """K, by the labels and the names of both parts."""
+        return max(max(int(part.labels.max()) + 1, len(part.class_names)) for part in (self.train, self.test))
+
+    @cached_property
+    def parts(self) -> tuple[ImageSet, ImageSet]:
+        """The training images that a classifier is fitted on, and those held out of it, on which choices are made."""
+        return split_holdout(self.train, HOLDOUT_RATE)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of images, keys and labels."""
+        return content_digest(self.train, self.test)
+
+
+@dataclass(frozen=True)
+class OutsideSet:
+    """Images that an encoder was not trained on and should notice as such.
+
+    Attributes:
+        name: The dataset, or how the test images were altered.
+        kind: near: like the training images, but of other classes or altered; far: of another kind.
+        outside: The images to notice.
+        inside: Test images that they are told from; none of them is among ``outside``, altered or not.
+    """
+
+    name: str
+    kind: Literal["near", "far"]
+    outside: ImageSet
+    inside: ImageSet
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of both."""
+        return content_digest(self.inside, self.outside)
+
+
+def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:
+    """Return the dataset that a run was trained on, once its images are recognised.
+
+    Args:
+        subject: The run's encoder.
+        data_root: Folder that holds datasets; None means the run's own.
+
+    Raises:
+        UserError: The encoder is of no run, so a dataset must be named.
+        DataError: The images cannot be read, or are others.
+    """
+    if subject.trained is None:
+        raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
+    return MeasuredSet(*images_of_run(subject.trained, None, data_root))
+
+
+def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet:
+    """Return a dataset by its name, read as the run's own images were.
+
+    Args:
+        name: A dataset of the catalogue, ``folder:PATH`` or ``parquet:PATH``.
+        subject: The encoder that it is for.
+        data_root: Folder that holds datasets; None means the run's own, or the usual one.
+
+    Raises:
+        DataError: There is no such dataset, or it does not fit the encoder.
+    """
+    if subject.trained is not None:
+        found, train, test = images_of_run(subject.trained, name, data_root)
+    else:
+        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=subject.preprocessing.read_size)
+        found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
+    return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
+
+
+def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
+    """Return the images that ``given`` stands for.
+
+    Args:
+        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone is far.
+        subject: The encoder.
+        measured: What it is measured on.
+        data_root: Folder that holds datasets.
+
+    Raises:
+        DataError: There is no such dataset, it does not fit the encoder, or its images are the training images.
+        UserError: ``given`` is neither near nor far.
+    """
+    kind, _, name = given.partition("=") if "=" in given.partition(":")[0] else ("far", "", given)
+    if kind not in ("near", "far") or not name:
+        raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
+    if name in get_args(Alteration):
+        inside, half = split_holdout(measured.test, 0.5)
+        if len(inside) == 0 or len(half) == 0:
+            raise DataError(f"--ood: {name} takes half of the test images, got {len(measured.test)}; use a larger set")
+        pixels = 255 - half.images if name == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
+        return OutsideSet(name, "near", replace(half, name=name, images=pixels), inside)
+    other = named_set(name, subject, data_root)
+    if any(torch.equal(getattr(other, part).images, getattr(measured, part).images) for part in ("train", "test")):
+        raise DataError(f"--ood: {given} has the images that the card is measured on; name another dataset")
+    return OutsideSet(name, "near" if kind == "near" else "far", other.test, measured.test)
+
+
+def _with_channels(images: ImageSet, subject: Subject) -> ImageSet:
+    """Return images with the channels that the encoder takes: grey ones are repeated, colour is not thrown away.
+
+    Raises:
+        DataError: The images are in colour and the encoder takes grey ones.
+    """
+    channels, wanted = images.images.shape[1], subject.in_channels
+    if channels == wanted:
+        return images
+    if channels == 1:
+        return replace(
+            images,
+            images=images.images.expand(-1, wanted, -1, -1).contiguous(),
+            mean=images.mean * wanted,
+            std=images.std * wanted,
+        )
+    raise DataError(
+        f"{images.name}: {subject.label} takes images of {wanted} channel(s), got {channels}; "
+        "choose a dataset with as many"
+    )

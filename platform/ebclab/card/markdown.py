@@ -1,0 +1,62 @@
+"""A card as Markdown: the same tables as on the page, without plots and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebclab.card.card import Card
+from ebclab.card.catalog import GROUPS
+from ebclab.card.side_by_side import EncoderColumn, NumberRow, columns_of, rows_of
+from ebclab.card.wording import direction, problems, shown_cell, summary, title_of, verdict, what_intervals_say
+from ebclab.export.card import escape_markdown
+
+
+def render_markdown(cards: Sequence[Card]) -> str:
+    """Return the card of one encoder, or of several side by side, as Markdown."""
+    columns = columns_of(cards)
+    rows = rows_of(columns)
+    parts = [f"# {escape_markdown(title_of(columns))}", escape_markdown(summary(columns, rows)), _encoders(columns)]
+    for group in dict.fromkeys(row.group for row in rows):
+        info = GROUPS[group].info
+        parts += [f"## {info.title}", f"Source: {escape_markdown(info.source)}."]
+        parts.append(_numbers(columns, [row for row in rows if row.group == group]))
+        remarks = [
+            f"* {escape_markdown(card.label)}: {escape_markdown(remark)}"
+            for card in cards
+            for result in card.results
+            if result.group == group
+            for remark in result.findings.remarks
+        ]
+        if remarks:
+            parts.append("\n".join(remarks))
+    if found := problems(cards):
+        parts += ["## Not measured", "\n".join(f"* {escape_markdown(line)}" for line in found)]
+    parts += ["## Intervals", escape_markdown(what_intervals_say(columns))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _encoders(columns: Sequence[EncoderColumn]) -> str:
+    return "\n".join(
+        f"* **{escape_markdown(column.label)}**: {escape_markdown(card.origin)} ({escape_markdown(card.address)})"
+        for column in columns
+        for card in column.cards
+    )
+
+
+def _numbers(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
+    """Return the numbers of a group: a line each, a column for each encoder, differences and the protocol behind."""
+    heads = ["", *(escape_markdown(column.label) for column in columns)]
+    several = len(columns) > 1
+    if several:
+        heads.append(f"against {escape_markdown(columns[0].label)}")
+    heads += ["images", "protocol"]
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows:
+        number = row.number
+        cells = [shown_cell(cell, number.unit) for cell in row.cells]
+        against = ["; ".join(filter(None, (verdict(row, cell) for cell in row.cells[1:])))] if several else []
+        protocol = escape_markdown(number.protocol)
+        lines.append(
+            [f"{escape_markdown(number.title)} {direction(row)}", *cells, *against, f"{number.num_images:,}", protocol]
+        )
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)

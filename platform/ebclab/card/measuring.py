@@ -1,0 +1,159 @@
+"""What a group of a card works with: the encoder, the images, their features, a classifier on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ebclab.card.feature_store import FeatureStore
+from ebclab.card.images import MeasuredSet, OutsideSet
+from ebclab.card.results import Findings
+from ebclab.card.subject import Subject
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
+from ebclab.evaluation.linear_head import ChosenPenalty, LinearHead, choose_penalty, fit_head
+from ebclab.evaluation.progress import OnProgress
+from ebclab.evaluation.protocols import LBFGS
+
+Need = Literal["labels", "outside", "other dataset"]
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """What the user asked for, beside encoders and images.
+
+    Attributes:
+        settings: Neighbours, temperature, linear protocol, penalty, batch size.
+        seeds: Seeds of what is random in a protocol: 0, 1 and so on.
+        attacked_images: Test images that attacks are tried on, chosen by hash; 0 means all.
+    """
+
+    settings: EvaluationConfig
+    seeds: int = 3
+    attacked_images: int = 1_000
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """What a group is, for help, documentation and the card.
+
+    Attributes:
+        name: Key, as ``--only`` takes it.
+        title: Heading.
+        doc: One line for people.
+        source: Where its protocols come from.
+        needs: What it cannot do without; it is left out, with a sentence, where that is missing.
+        is_quick: Measured when nothing is asked for by name.
+    """
+
+    name: str
+    title: str
+    doc: str
+    source: str
+    needs: tuple[Need, ...] = ()
+    is_quick: bool = True
+
+    def in_words(self) -> str:
+        """Return one line about it: what it is, what it needs, and whether it must be asked for."""
+        words: dict[Need, str] = {"labels": "labels", "outside": "--ood", "other dataset": "a second --dataset"}
+        needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
+        return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
+
+
+class Classifier(NamedTuple):
+    """A linear classifier on features of training images, and how its penalty was found.
+
+    Attributes:
+        head: Fitted on the training images that are not held out.
+        chosen: The penalty and what each of those tried had right of the held-out images.
+    """
+
+    head: LinearHead
+    chosen: ChosenPenalty
+
+
+class Measuring:
+    """One encoder on one dataset, with everything that groups share; what is costly is computed once.
+
+    Args:
+        subject: The encoder.
+        measured: Training and test images.
+        options: What the user asked for.
+        store: Features that are known already.
+        device: Where to compute.
+        on_progress: Called with work done, work in all and what it is.
+        others: Datasets that the encoder is transferred to.
+        outside: Images that it should notice as none of its own.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        measured: MeasuredSet,
+        options: CardOptions,
+        store: FeatureStore,
+        *,
+        device: torch.device,
+        on_progress: OnProgress,
+        others: tuple[MeasuredSet, ...] = (),
+        outside: tuple[OutsideSet, ...] = (),
+    ) -> None:
+        self.subject = subject
+        self.measured = measured
+        self.options = options
+        self.device = device
+        self.on_progress = on_progress
+        self.others = others
+        self.outside = outside
+        self._store = store
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of what is random in a protocol."""
+        return tuple(range(self.options.seeds))
+
+    def features(self, images: ImageSet) -> Tensor:
+        """Return the frozen encoder's embeddings (n, D) float32 of images, on the CPU."""
+        return self._store.features(self.subject, images, self.on_progress)
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The linear classifier whose probabilities are looked at: penalty chosen, and fitted, without the test set."""
+        fitted, held_out = self.measured.parts
+        if len(held_out) == 0:
+            raise DataError(
+                f"{self.measured.name}: a tenth of the training images is held out to choose a penalty and a "
+                f"temperature, which is none of {len(self.measured.train)}; measure on a larger set"
+            )
+        x, y, classes = self.features(fitted), fitted.labels, self.measured.num_classes
+        held = (self.features(held_out), held_out.labels)
+        chosen = choose_penalty(LBFGS, (x, y), held, classes, self.on_progress)
+        return Classifier(fit_head(LBFGS, x, y, classes, chosen.l2), chosen)
+
+    @cached_property
+    def held_out_logits(self) -> Tensor:
+        """(h, K) float64 logits of the held-out training images."""
+        return self.classifier.head.logits(self.features(self.measured.parts[1]).double())
+
+    @cached_property
+    def test_logits(self) -> Tensor:
+        """(m, K) float64 logits of the test images."""
+        return self.classifier.head.logits(self.features(self.measured.test).double())
+
+
+class Group(NamedTuple):
+    """One group of a card.
+
+    Attributes:
+        info: What it is.
+        measure: Measures it.
+    """
+
+    info: GroupInfo
+    measure: Callable[[Measuring], Findings]

@@ -1,0 +1,203 @@
+"""Several encoders side by side: means over runs that differ in the seed alone, and how sure differences are.
+
+Encoders are compared image by image, on the same test images. The contributions of an image to a number (results.py)
+are what ``seeds_and_images`` calls the table: a row for each run, a column for each image. With one run each, only the
+images are known to vary, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import numpy as np
+
+from ebclab.card.card import Card
+from ebclab.card.results import Number
+from ebclab.evaluation.comparison import CHANCE, Difference
+from ebclab.evaluation.seeds_and_images import (
+    Table,
+    VarianceParts,
+    difference_interval,
+    mean_interval,
+    quantile,
+)
+
+_HALF_AN_IMAGE = 0.5**0.5
+"""Its square is half an image: who agrees on all of these images need not on others (Agresti and Min, 2005)."""
+
+
+@dataclass(frozen=True)
+class EncoderColumn:
+    """Encoders of one kind: a single one, or runs whose settings differ in the seed alone.
+
+    Attributes:
+        label: What the page calls it.
+        cards: Their cards, by seed.
+    """
+
+    label: str
+    cards: tuple[Card, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs; empty for what is no run."""
+        return tuple(card.seed for card in self.cards if card.seed is not None)
+
+    def numbers(self, group: str, name: str) -> list[Number]:
+        """Return a number of each card; empty when one of them lacks it."""
+        found = [number for card in self.cards for number in card.numbers(group) if number.name == name]
+        return found if len(found) == len(self.cards) else []
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of one column.
+
+    Attributes:
+        mean: The number; the mean over runs.
+        low: Lower end of its 95 % interval; None where there is none.
+        high: Upper end of it.
+        std: Standard deviation over runs; None with a single one.
+        runs: How many runs.
+        against_first: How much larger it is than that of the first column; None in the first column, and where the
+            first has no such number.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    std: float | None
+    runs: int
+    against_first: Difference | None
+
+
+@dataclass(frozen=True)
+class NumberRow:
+    """A number of all columns.
+
+    Attributes:
+        group: The group that measured it.
+        number: One of the measured numbers: its name, title, unit and protocol.
+        cells: One for each column; None where it was not measured.
+    """
+
+    group: str
+    number: Number
+    cells: tuple[Cell | None, ...]
+
+
+def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
+    """Return cards as columns, in the order given; runs that differ in the seed alone share one."""
+    together: dict[str, list[Card]] = {}
+    for place, card in enumerate(cards):
+        together.setdefault(f"{card.settings} {card.dataset}" if card.settings else f"#{place}", []).append(card)
+    groups = [sorted(each, key=lambda card: card.seed or 0) for each in together.values()]
+    labels = [each[0].label for each in groups]
+    return [
+        EncoderColumn(label if labels.count(label) == 1 else f"{label} ({_tail(each[0])})", tuple(each))
+        for label, each in zip(labels, groups, strict=True)
+    ]
+
+
+def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
+    """Return every number that one of the columns has, group by group."""
+    found: dict[tuple[str, str], Number] = {}
+    for column in columns:
+        for card in column.cards:
+            for result in card.results:
+                for number in result.findings.numbers:
+                    found.setdefault((result.group, number.name), number)
+    order = list(dict.fromkeys(group for group, _ in found))
+    return [
+        NumberRow(group, number, _cells(columns, group, name))
+        for wanted in order
+        for (group, name), number in found.items()
+        if group == wanted
+    ]
+
+
+def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cell | None, ...]:
+    """Return a number of all columns; differences are to the first of them."""
+    measured = [_Measured(column.numbers(group, name), column.seeds) for column in columns]
+    first = measured[0]
+    compared = max(1, sum(bool(each.numbers) for each in measured) - 1)
+    return tuple(
+        _cell(each.numbers, _difference(each, first, compared) if place and first.numbers else None)
+        if each.numbers
+        else None
+        for place, each in enumerate(measured)
+    )
+
+
+class _Measured(NamedTuple):
+    """One number of one column: that of each run, and the seeds of the runs; no seed for what is no run."""
+
+    numbers: list[Number]
+    seeds: tuple[int, ...]
+
+
+def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
+    values = [number.value for number in numbers]
+    if len(values) == 1:
+        return Cell(values[0], numbers[0].low, numbers[0].high, None, 1, against)
+    low = high = None
+    if (table := _table(numbers)) is not None:
+        low, high = mean_interval(table, CHANCE) if numbers[0].is_rate else _around(table, _half_width(table, CHANCE))
+    return Cell(fmean(values), low, high, stdev(values), len(values), against)
+
+
+def _difference(column: _Measured, first: _Measured, compared: int) -> Difference:
+    """Return how much larger a number is than the first column's; runs of the same seed are compared with each other.
+
+    Args:
+        column: The number of a column.
+        first: That of the first column.
+        compared: Columns that are compared with the first: their intervals hold together (Bonferroni).
+    """
+    mean = fmean(number.value for number in column.numbers) - fmean(number.value for number in first.numbers)
+    one, other = _table(column.numbers), _table(first.numbers)
+    if one is None or other is None:
+        return Difference(mean, None, None, open="no interval")
+    if column.numbers[0].images != first.numbers[0].images:
+        return Difference(mean, None, None, open="measured on other images")
+    if column.seeds and first.seeds and column.seeds != first.seeds:
+        return Difference(mean, None, None, open="other seeds")
+    chance, runs = CHANCE / compared, max(len(one), len(other))  # what is no run is the same beside every run
+    one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
+    table = one - other
+    if runs > 1 and column.numbers[0].is_rate:
+        low, high = difference_interval(one, other, chance)
+    else:
+        added = (_HALF_AN_IMAGE, -_HALF_AN_IMAGE) if column.numbers[0].is_rate else ()
+        whole = np.hstack([table, np.broadcast_to(added, (runs, len(added)))])
+        low, high = _around(whole, _half_width(whole, chance))
+    return Difference(mean, low, high, table.shape[1])
+
+
+def _table(numbers: Sequence[Number]) -> Table | None:
+    """Return what each image contributes, a row for each run; None where that is not known of the same images."""
+    rows = [number.contributions for number in numbers]
+    if any(row is None or len(row) < 2 for row in rows) or len({number.images for number in numbers}) != 1:
+        return None
+    return np.stack([row.numpy() for row in rows if row is not None])
+
+
+def _half_width(table: Table, chance: float) -> float:
+    """Return the half width of the interval of a table's mean; of a single run over images alone."""
+    runs, images = table.shape
+    if runs == 1:
+        return quantile(chance, images - 1) * float(table.std(ddof=1)) / float(images**0.5)
+    return VarianceParts.of(table).half_width(runs, images, chance)
+
+
+def _around(table: Table, half: float) -> tuple[float, float]:
+    mean = float(table.mean())
+    return mean - half, mean + half
+
+
+def _tail(card: Card) -> str:
+    """Return the last part of an address, by which columns with equal labels are told apart."""
+    return card.address.rstrip("/").rpartition("/")[2] or card.address

@@ -1,0 +1,84 @@
+"""A made-up dataset, and encoders that need no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ebclab.card.feature_store import FeatureStore
+from ebclab.card.images import MeasuredSet
+from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.subject import Subject
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.progress import silent
+
+
+def striped(name: str, count: int, first_key: int, seed: int) -> ImageSet:
+    """Return noisy 6 x 6 grey images of three classes: a bright row, a bright column, or neither."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    images = torch.randint(0, 120, (count, 1, 6, 6), generator=generator, dtype=torch.uint8)
+    images[labels == 0, :, 2] += 120
+    images[labels == 1, :, :, 3] += 120
+    mean, std = channel_statistics(images)
+    keys = torch.arange(first_key, first_key + count)
+    return ImageSet(name, images, labels, keys, ("row", "column", "neither"), mean, std)
+
+
+class Doubling(nn.Module):
+    """Pixels times a weight, through a batch norm whose statistics must not move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(36)
+        self.weight = nn.Parameter(torch.tensor(2.0))
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += 1
+        embedding: Tensor = self.norm(self.weight * images.flatten(1))
+        return embedding
+
+
+@pytest.fixture
+def measured() -> MeasuredSet:
+    """Return 240 training and 90 test images of three classes."""
+    return MeasuredSet("stripes", striped("stripes", 240, 0, 1), striped("stripes", 90, 1_000, 2))
+
+
+@pytest.fixture
+def subject() -> Subject:
+    """Return an encoder that is of no run."""
+    return Subject(
+        label="doubling",
+        address="doubling",
+        encoder=Doubling().eval(),
+        preprocessing=Preprocessing(6, (0.5,), (0.25,)),
+        in_channels=1,
+        origin="made up",
+        digest="doubling",
+    )
+
+
+MakeMeasuring = Callable[..., Measuring]
+
+
+@pytest.fixture
+def make(measured: MeasuredSet, subject: Subject) -> MakeMeasuring:
+    """Return a function that makes what groups work with; its arguments replace those of ``Measuring``."""
+
+    def made(folder: Path | None = None, **changes: object) -> Measuring:
+        settings = replace(EvaluationConfig(), knn_neighbours=5)
+        options = CardOptions(settings, seeds=2, attacked_images=20)
+        given = {"subject": subject, "measured": measured, "options": options, **changes}
+        store = FeatureStore(folder, torch.device("cpu"), 64)
+        return Measuring(store=store, device=torch.device("cpu"), on_progress=silent, **given)  # type: ignore[arg-type]
+
+    return made

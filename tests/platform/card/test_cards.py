@@ -1,0 +1,165 @@
+"""``ebclab evaluate`` on real runs: cards, pages and refusals, as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.card.card import Card, GroupResult
+from ebclab.card.evaluate import CardRequest, Cards, measure_cards
+from ebclab.card.images import _with_channels, outside_set, own_set
+from ebclab.card.page import render_page
+from ebclab.card.results import Findings, Number, Picture, Table
+from ebclab.card.subject import open_subject
+from ebclab.cli import main
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError, RunError, UserError
+
+TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs on digits that differ in the seed alone, and an export of the first."""
+    folder = tmp_path_factory.mktemp("card")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("EBCLAB_DATA", raising=False)
+        for seed in (0, 1):
+            words = ["pretrain", "flatclr", "--epochs", "1", "--name", f"s{seed}", "--set", f"seed={seed}", *TINY]
+            assert main(words) == 0
+        assert main(["export", "runs/s0", "--to", "encoder"]) == 0
+    return folder
+
+
+@pytest.fixture
+def copies(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a copy of them."""
+    monkeypatch.chdir(shutil.copytree(runs, tmp_path / "work"))
+    monkeypatch.setenv("COLUMNS", "80")
+    return Path.cwd()
+
+
+def _measure(*encoders: str, **asked: Any) -> Cards:
+    return measure_cards(CardRequest(encoders, only=("geometry",), **asked))
+
+
+def test_a_run_gets_a_card_beside_it_and_keeps_its_scores(copies: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "runs/s0", "--only", "classification,geometry", "--references"]) == 0
+    shown = capsys.readouterr()
+    assert max(len(line) for line in shown.out.splitlines() if not line.startswith("wrote ")) <= 80
+    for text in ("kNN", "uniformity", "raw pixels", "untrained encoder", "beyond noise against flatclr", "card.html"):
+        assert text in shown.out
+    facts = json.loads(Path("runs/s0/card/card.json").read_text())
+    assert [card["label"] for card in facts["cards"]] == ["flatclr", "untrained encoder", "raw pixels"]
+    knn = facts["cards"][0]["groups"][0]["findings"]["numbers"][0]
+    kept = json.loads(Path("runs/s0/evaluation.json").read_text())["rows"]
+    assert kept["flatclr"]["knn"]["value"] == knn["value"]
+    assert kept.keys() == {"flatclr", "untrained encoder", "raw pixels"}
+    assert "| kNN ↑ |" in Path("runs/s0/card/card.md").read_text()
+
+
+def test_the_card_has_the_scores_of_the_single_probes(copies: Path) -> None:
+    scores = []
+    for only in ("knn,linear", "classification"):
+        assert main(["evaluate", "runs/s0", "--only", only]) == 0
+        scores.append(json.loads(Path("runs/s0/evaluation.json").read_text())["rows"])
+    assert scores[0] == scores[1]
+
+
+def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Path) -> None:
+    done = _measure("runs/s0", "runs/s1", "encoder", datasets=("digits",), to="page")
+    compared = {each["number"]: each["columns"] for each in done.to_mapping()["side_by_side"]}
+    assert compared["alignment"].keys() == {"flatclr", "encoder"}
+    assert compared["alignment"]["flatclr"]["runs"] == 2
+    alone = _measure("encoder", datasets=("digits",), to="page2").cards[0].numbers("geometry")
+    run = done.cards[0].numbers("geometry")
+    assert [number.value for number in alone] == pytest.approx([number.value for number in run], rel=1e-6)
+    assert Path(done.page) == copies / "page" / "card.html"
+    assert Path("runs/s1/card/groups/geometry.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("encoders", "asked", "error", "sentence"),
+    [
+        (("encoder",), {}, UserError, "--dataset: must be given for .*encoder, which is no run of ebclab"),
+        (("runs/s2",), {}, RunError, "no run here"),
+        (("runs/s0",), {"datasets": ("digit",)}, DataError, "did you mean digits?"),
+        (("runs/s0",), {"outside": ("middle=digits",)}, UserError, "must be NAME, near=NAME or far=NAME"),
+        (("runs/s0",), {"outside": ("digits",)}, DataError, "has the images that the card is measured on"),
+        (("runs/s0",), {"outside": ("far=mnst",)}, DataError, "did you mean mnist?"),
+        (("runs/s0",), {"seeds": 0}, UserError, "--seeds: must be at least 1, got 0"),
+        (("runs/s0",), {"protocol": "lbfg"}, UserError, "did you mean lbfgs?"),
+        (("runs/s0",), {"to": "s3://bucket/x"}, UserError, "--to: a folder on a disk is needed"),
+        (("timm/resnet18x",), {"datasets": ("digits",)}, UserError, "timm/resnet18x: "),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_a_sentence(
+    copies: Path, encoders: tuple[str, ...], asked: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence) as caught:
+        _measure(*encoders, **asked)
+    assert "\n" not in str(caught.value)
+
+
+def test_altered_halves_are_told_from_the_other_half(copies: Path) -> None:
+
+    subject = open_subject("runs/s0")
+    own = own_set(subject, None)
+    for name in ("rotated", "inverted"):
+        made = outside_set(f"near={name}", subject, own, None)
+        inside, outside = set(made.inside.keys.tolist()), set(made.outside.keys.tolist())
+        assert not inside & outside
+        assert inside | outside == set(own.test.keys.tolist())
+        original = own.test.images[torch.isin(own.test.keys, made.outside.keys)]
+        undone = 255 - made.outside.images if name == "inverted" else made.outside.images.rot90(-1, dims=(2, 3))
+        assert torch.equal(undone, original)
+
+
+def test_grey_images_are_repeated_for_colour_and_colour_is_not_thrown_away(copies: Path) -> None:
+
+    grey = ImageSet(
+        "g", torch.full((2, 1, 4, 4), 7, dtype=torch.uint8), torch.tensor([0, 1]), torch.arange(2), (), (0.1,), (0.2,)
+    )
+    wide: Any = SimpleNamespace(in_channels=3, label="wide")
+    narrow: Any = SimpleNamespace(in_channels=1, label="narrow")
+    colour = _with_channels(grey, wide)
+    assert colour.images.shape == (2, 3, 4, 4)
+    assert colour.mean == (0.1, 0.1, 0.1)
+    with pytest.raises(DataError, match=r"narrow takes images of 1 channel\(s\), got 3"):
+        _with_channels(colour, narrow)
+
+
+def test_a_page_escapes_names_and_needs_no_network(measured_card: Callable[..., Card]) -> None:
+    wild = "<script>alert(1)</script>"
+    number = Number("n", wild, 0.5, wild, 3, "higher", low=0.4, high=0.6)
+    table = Table(wild, (wild,), ((wild,),), wild)
+    page = render_page(
+        [measured_card(wild, Findings((number,), (table,), (), (Picture("p", wild, wild, b"x"),), (wild,)))]
+    )
+    assert wild not in page
+    assert page.count("&lt;script&gt;alert(1)") >= 8
+    inside = re.sub(r"<script nonce.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", inside)
+    assert "default-src 'none'" in page
+
+
+@pytest.fixture
+def measured_card() -> Callable[..., Card]:
+    """Return a function that makes a card with findings of one group."""
+
+    def made(label: str, findings: Findings) -> Card:
+        environment = {"processor": label, "device": label, "torch": "2", "ebclab": "1", "commit": label}
+        result = GroupResult("classification", "key", findings, 1.0)
+        failed = GroupResult("geometry", "key", Findings(()), 0.0, f"went wrong: {label}", True)
+        return Card(label, label, label, "e", "", None, label, "d" * 64, 1, 3, environment, (result, failed))
+
+    return made

@@ -1,0 +1,209 @@
+"""The groups of a card, one after the other: what is kept, what is left out, what one failure may cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ebclab.card.card import Card, CardFolder
+from ebclab.card.catalog import GROUPS
+from ebclab.card.images import MeasuredSet, OutsideSet
+from ebclab.card.measure import chosen_groups, measure_card
+from ebclab.card.measuring import Group, GroupInfo, Measuring
+from ebclab.card.results import Findings, Number, Picture, Table, mean_over_images
+from ebclab.card.subject import Subject
+from ebclab.errors import DataError, UserError
+from ebclab.reports.plots import Plot
+
+ENVIRONMENT = {"ebclab": "1", "torch": "2"}
+
+
+class Counted:
+    """A group that counts how often it is measured, and may fail."""
+
+    def __init__(self, error: Exception | None = None, value: float = 0.5) -> None:
+        self.times, self.error, self.value = 0, error, value
+
+    def __call__(self, measuring: Measuring) -> Findings:
+        self.times += 1
+        if self.error is not None:
+            raise self.error
+        keys = measuring.measured.test.keys
+        number = mean_over_images(
+            "share", "share", torch.full((len(keys),), self.value), keys, protocol="as it is", better="higher"
+        )
+        return Findings(
+            (number,),
+            (Table("T", ("a", "b"), (("x", 1.5), (None, 2))),),
+            (Plot("P", "how to read it", {"data": [{"x": [1, 2]}], "layout": {}}, 300),),
+            (Picture("dots", "Dots", "what is seen", b"\x89PNG"),),
+            ("a remark",),
+        )
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that makes these groups the catalogue."""
+
+    def put(**measures: Any) -> None:
+        for name in list(GROUPS):
+            monkeypatch.delitem(GROUPS, name)
+        for name, each in measures.items():
+            needs = each.needs if hasattr(each, "needs") else ()
+            monkeypatch.setitem(GROUPS, name, Group(GroupInfo(name, name.title(), "doc", "source", needs), each))
+
+    return put
+
+
+def _card(measuring: Measuring, folder: Path, **environment: str) -> Card:
+    return measure_card(measuring, list(GROUPS), CardFolder(folder), ENVIRONMENT | environment)
+
+
+def test_what_is_kept_is_read_back_whole(make: Any, groups: Any, tmp_path: Path) -> None:
+    group = Counted(value=0.25)
+    groups(one=group)
+    first, second = (_card(make(), tmp_path) for _ in range(2))
+    assert group.times == 1
+    assert first.results == second.results
+    before, after = (each.results[0].findings.numbers[0].contributions for each in (first, second))
+    assert before is not None
+    assert after is not None
+    assert torch.equal(before, after)
+
+
+def test_one_failure_loses_no_other_group_and_is_told(make: Any, groups: Any, tmp_path: Path) -> None:
+    groups(one=Counted(), two=Counted(DataError("no such thing, got 3")), three=Counted(KeyError("x")), four=Counted())
+    results = {each.group: each for each in _card(make(), tmp_path).results}
+    assert [name for name, each in results.items() if not each.problem] == ["one", "four"]
+    assert (results["two"].problem, results["two"].failed) == ("no such thing, got 3", False)
+    assert (results["three"].problem, results["three"].failed) == ("KeyError: 'x'", True)
+
+
+def test_an_interrupted_card_goes_on_at_the_next_group(make: Any, groups: Any, tmp_path: Path) -> None:
+    one, two, three = Counted(), Counted(KeyboardInterrupt()), Counted()  # type: ignore[arg-type]
+    groups(one=one, two=two, three=three)
+    with pytest.raises(KeyboardInterrupt):
+        _card(make(), tmp_path)
+    two.error = None
+    card = _card(make(), tmp_path)
+    assert (one.times, two.times, three.times) == (1, 2, 1)
+    assert not any(each.problem for each in card.results)
+
+
+def test_a_failed_group_is_measured_again(make: Any, groups: Any, tmp_path: Path) -> None:
+    group = Counted(DataError("not yet"))
+    groups(one=group)
+    _card(make(), tmp_path)
+    group.error = None
+    assert not _card(make(), tmp_path).results[0].problem
+    assert group.times == 2
+
+
+@pytest.mark.parametrize("what", ["encoder", "images", "labels", "seeds", "version"])
+def test_whatever_changes_a_number_measures_it_anew(
+    make: Any, groups: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, what: str
+) -> None:
+    group = Counted()
+    groups(one=group)
+    _card(make(), tmp_path)
+    changed = make()
+    test = measured.test
+    if what == "encoder":
+        changed = make(subject=replace(subject, digest="another"))
+    elif what == "images":
+        changed = make(measured=replace(measured, test=replace(test, images=test.images ^ 1)))
+    elif what == "labels":
+        changed = make(measured=replace(measured, test=replace(test, labels=(test.labels + 1) % 3)))
+    elif what == "seeds":
+        changed = make(options=replace(changed.options, seeds=7))
+    _card(changed, tmp_path, **({"ebclab": "2"} if what == "version" else {}))
+    assert group.times == 2
+
+
+@pytest.mark.parametrize("file", ["groups/one.json", "groups/one.safetensors", "pictures/one-dots.png"])
+def test_what_was_damaged_or_lost_is_measured_again(make: Any, groups: Any, tmp_path: Path, file: str) -> None:
+    group = Counted()
+    groups(one=group)
+    _card(make(), tmp_path)
+    path = tmp_path / file
+    if path.suffix == ".png":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes().replace(b"0.5", b"0.6").replace(b"share", b"shore"))
+    _card(make(), tmp_path)
+    assert group.times == 2
+
+
+def test_a_number_that_is_none_fails_its_group(make: Any, groups: Any, tmp_path: Path) -> None:
+    groups(one=Counted(value=float("nan")))
+    (result,) = _card(make(), tmp_path).results
+    assert (result.problem, result.failed) == ("gave NaN or infinity for share", True)
+    assert not (tmp_path / "groups").exists()
+
+
+def test_a_group_whose_need_is_missing_is_left_out_with_a_sentence(
+    make: Any, groups: Any, tmp_path: Path, measured: MeasuredSet
+) -> None:
+    labelled, beyond, other, plain = Counted(), Counted(), Counted(), Counted()
+    labelled.needs, beyond.needs, other.needs = ("labels",), ("outside",), ("other dataset",)  # type: ignore[attr-defined]
+    groups(labelled=labelled, beyond=beyond, other=other, plain=plain)
+    test = replace(measured.test, labels=measured.test.labels.clone().index_fill_(0, torch.tensor([4, 7]), -1))
+    unlabelled = replace(measured, test=test)
+    problems = {each.group: each.problem for each in _card(make(measured=unlabelled), tmp_path).results}
+    assert problems == {
+        "labelled": "stripes: 2 images have no label; choose a labelled dataset",
+        "beyond": "no images from outside were named; add --ood NAME, such as --ood rotated",
+        "other": "no other dataset was named; add a second --dataset",
+        "plain": "",
+    }
+    outside = OutsideSet("far", "far", measured.test, measured.test)
+    problems = {
+        each.group: each.problem for each in _card(make(outside=(outside,), others=(measured,)), tmp_path).results
+    }
+    assert not any(problems.values())
+
+
+def test_names_of_groups_are_checked_all_at_once() -> None:
+    assert chosen_groups(["all"]) == list(GROUPS)
+    assert set(chosen_groups([])) == {name for name, group in GROUPS.items() if group.info.is_quick}
+    with pytest.raises(UserError) as caught:
+        chosen_groups(["geometri", "calibratoin", "geometry"])
+    assert str(caught.value).count("--only: no such group") == 2
+    assert "did you mean geometry?" in str(caught.value)
+    with pytest.raises(UserError, match="got both, knn among groups"):
+        chosen_groups(["knn", "geometry"])
+
+
+def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(
+    make: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet
+) -> None:
+    before = {name: tensor.clone() for name, tensor in subject.encoder.state_dict().items()}
+    half = torch.arange(len(measured.test)) < 45
+    outside = OutsideSet("half", "near", measured.test.rows(half), measured.test.rows(~half))
+    other = replace(measured, name="other stripes")
+    card = _card(make(outside=(outside,), others=(other,)), tmp_path)
+    assert {each.group: each.problem for each in card.results} == dict.fromkeys(GROUPS, "")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in subject.encoder.state_dict().items())
+    assert not subject.encoder.training
+    for result in card.results:
+        for number in result.findings.numbers:
+            _check(number)
+    json.dumps(card.to_mapping(), allow_nan=False)
+
+
+def _check(number: Number) -> None:
+    """Every number says how it was measured, lies in its interval, and is the mean of its contributions."""
+    assert number.protocol
+    assert number.num_images > 0
+    if number.low is not None:
+        assert number.high is not None
+        assert number.low <= number.value <= number.high
+    if number.contributions is not None:
+        assert float(number.contributions.mean()) == pytest.approx(number.value, abs=1e-9), number.name
+        assert number.images

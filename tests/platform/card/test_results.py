@@ -1,0 +1,50 @@
+"""Numbers of a card: their values and intervals, by hand and by slow loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ebclab.card.results import accuracy, images_key, mean_over_images, two_samples
+from ebclab.evaluation.intervals import wilson_interval
+
+
+def test_an_accuracy_is_the_mean_over_its_seeds_with_wilsons_interval() -> None:
+    right = torch.tensor([[True, True, False, True], [True, False, False, True]])
+    number = accuracy("a", "A", right, torch.arange(4), protocol="p", seeds=(3, 4))
+    assert number.value == pytest.approx(5 / 8)
+    assert number.per_seed == (0.75, 0.5)
+    assert number.std == pytest.approx(0.125 * 2**0.5)
+    assert (number.low, number.high) == pytest.approx(wilson_interval(5 / 8, 4))
+    assert number.contributions is not None
+    assert number.contributions.tolist() == [1.0, 0.5, 0.0, 1.0]
+
+
+def test_a_mean_has_students_interval_over_images() -> None:
+    values = torch.tensor([1.0, 2.0, 3.0, 6.0])  # mean 3, standard deviation sqrt(14 / 3)
+    number = mean_over_images("m", "M", values, torch.arange(4), protocol="p", better="lower")
+    half = 3.182446305284263 * (14 / 3) ** 0.5 / 2  # Student's 97.5 % point with 3 degrees of freedom, from a table
+    assert (number.value, number.low, number.high) == pytest.approx((3.0, 3.0 - half, 3.0 + half))
+
+
+def test_one_image_has_no_interval() -> None:
+    number = mean_over_images("m", "M", torch.tensor([2.0]), torch.arange(1), protocol="p", better="lower")
+    assert (number.low, number.high) == (None, None)
+
+
+def test_contributions_of_two_samples_have_the_variance_of_both() -> None:
+    first, second = torch.tensor([0.9, 0.8, 1.0, 0.7]).double(), torch.tensor([0.6, 1.0]).double()
+    value = 0.83
+    first, second = first - first.mean() + value, second - second.mean() + value
+    found = two_samples(value, first, second)
+    assert float(found.mean()) == pytest.approx(value)
+    total, slow = len(first) + len(second), 0.0
+    for part in (first, second):  # Var(first) / m + Var(second) / n, m and n in the divisor
+        slow += sum((float(each) - value) ** 2 for each in part) / len(part) / len(part)
+    assert float(((found - value) ** 2).sum()) / total**2 == pytest.approx(slow)
+
+
+def test_other_images_or_another_order_have_another_key() -> None:
+    keys = [images_key(torch.tensor(each)) for each in ([1, 2, 3], [1, 2, 4], [2, 1, 3], [1, 2, 3])]
+    assert keys[0] == keys[3]
+    assert len(set(keys)) == 3

@@ -1,0 +1,138 @@
+"""Several cards side by side: which runs share a column, and how sure differences are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from ebclab.card.card import Card, GroupResult
+from ebclab.card.results import Findings, Number, accuracy, mean_over_images
+from ebclab.card.side_by_side import columns_of, rows_of
+from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+
+KEYS = torch.arange(200)
+
+
+def _card(label: str, number: Number, *, settings: str = "", seed: int | None = None, address: str = "") -> Card:
+    result = GroupResult("classification", "key", Findings((number,)), 1.0)
+    return Card(label, address or label, "made up", label, settings, seed, "d", "data", 10, 200, {}, (result,))
+
+
+def _right(share: float, seed: int) -> torch.Tensor:
+    return torch.rand(200, generator=torch.Generator().manual_seed(seed)) < share
+
+
+def _accuracy(right: torch.Tensor, keys: torch.Tensor = KEYS) -> Number:
+    return accuracy("knn", "kNN", right[None], keys, protocol="p")
+
+
+def _runs(label: str, rows: Sequence[torch.Tensor], seeds: Sequence[int]) -> list[Card]:
+    return [
+        _card(label, _accuracy(row), settings=label, seed=seed, address=f"runs/{label}-{seed}")
+        for row, seed in zip(rows, seeds, strict=True)
+    ]
+
+
+def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
+    ones = _runs("simclr", [_right(0.8, seed) for seed in range(3)], (2, 0, 1))
+    other = _card("simclr", _accuracy(_right(0.5, 9)), settings="other settings", seed=0, address="runs/warm")
+    columns = columns_of([*ones, other])
+    assert [column.label for column in columns] == ["simclr (simclr-0)", "simclr (warm)"]
+    assert columns[0].seeds == (0, 1, 2)
+
+
+def test_several_seeds_have_the_interval_over_seeds_and_images() -> None:
+    rows, others = [_right(0.8, seed) for seed in range(3)], [_right(0.6, seed) for seed in range(10, 13)]
+    (row,) = rows_of(columns_of([*_runs("a", rows, range(3)), *_runs("b", others, range(3))]))
+    first, second = row.cells
+    assert first is not None
+    assert second is not None
+    table, other = (np.stack([each.numpy().astype(float) for each in part]) for part in (rows, others))
+    assert (first.low, first.high) == pytest.approx(mean_interval(table, 0.05))
+    assert second.against_first is not None
+    assert (second.against_first.low, second.against_first.high) == pytest.approx(
+        difference_interval(other, table, 0.05)
+    )
+    assert second.against_first.verdict == "beyond noise"
+
+
+def test_runs_are_compared_by_seed_and_other_seeds_are_not_compared() -> None:
+    rows = [_right(0.8, seed) for seed in range(2)]
+    same = _runs("b", rows[::-1], (1, 0))  # the same answers at the same seeds, given in another order
+    (row,) = rows_of(columns_of([*_runs("a", rows, (0, 1)), *same]))
+    assert row.cells[1] is not None
+    assert row.cells[1].against_first is not None
+    assert row.cells[1].against_first.mean == 0
+    (row,) = rows_of(columns_of([*_runs("a", rows, (0, 1)), *_runs("b", rows, (5, 6))]))
+    assert row.cells[1] is not None
+    assert row.cells[1].against_first is not None
+    assert row.cells[1].against_first.verdict == "other seeds"
+
+
+def test_one_encoder_each_is_compared_over_images_as_a_paired_bootstrap_does() -> None:
+    one, other = _right(0.8, 1), _right(0.7, 2)
+    (row,) = rows_of(columns_of([_card("a", _accuracy(one)), _card("b", _accuracy(other))]))
+    assert row.cells[1] is not None
+    gap = row.cells[1].against_first
+    assert gap is not None
+    assert gap.low is not None
+    assert gap.high is not None
+    draws = np.random.default_rng(0).integers(0, 200, (20_000, 200))
+    means = (other.numpy().astype(float) - one.numpy().astype(float))[draws].mean(axis=1)
+    assert (gap.low, gap.high) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.006)
+
+
+def test_more_encoders_have_wider_intervals() -> None:
+    cards = [_card(name, _accuracy(_right(0.7, place))) for place, name in enumerate("abcd")]
+    widths = []
+    for count in (2, 4):
+        (row,) = rows_of(columns_of(cards[:count]))
+        assert row.cells[1] is not None
+        gap = row.cells[1].against_first
+        assert gap is not None
+        assert gap.low is not None
+        assert gap.high is not None
+        widths.append(gap.high - gap.low)
+    assert widths[1] / widths[0] == pytest.approx(2.413 / 1.972, rel=1e-3)  # Student, 199 degrees: 5 % / 3 against 5 %
+
+
+def test_encoders_that_agree_on_every_image_are_not_certain_to_be_equal() -> None:
+    right = _right(0.7, 1)
+    (row,) = rows_of(columns_of([_card("a", _accuracy(right)), _card("b", _accuracy(right))]))
+    assert row.cells[1] is not None
+    gap = row.cells[1].against_first
+    assert gap is not None
+    assert gap.low is not None
+    assert gap.low < 0 < (gap.high or 0)
+    assert gap.verdict == "within noise"
+
+
+def test_what_is_no_run_stands_beside_every_seed() -> None:
+    rows = [_right(0.8, seed) for seed in range(3)]
+    pixels = _right(0.4, 7)
+    (row,) = rows_of(columns_of([*_runs("a", rows, range(3)), _card("raw pixels", _accuracy(pixels))]))
+    assert row.cells[1] is not None
+    gap = row.cells[1].against_first
+    assert gap is not None
+    table = np.stack([each.numpy().astype(float) for each in rows])
+    expected = difference_interval(np.broadcast_to(pixels.numpy().astype(float), table.shape), table, 0.05)
+    assert (gap.low, gap.high) == pytest.approx(expected)
+
+
+def test_other_images_and_numbers_without_contributions_have_no_interval() -> None:
+    one = _card("a", _accuracy(_right(0.8, 1)))
+    elsewhere = _card("b", _accuracy(_right(0.8, 2), KEYS + 1))
+    plain = _card("c", Number("knn", "kNN", 0.5, "p", 200, "higher"))
+    (row,) = rows_of(columns_of([one, elsewhere, plain]))
+    verdicts = [cell.against_first.verdict for cell in row.cells if cell is not None and cell.against_first is not None]
+    assert verdicts == ["measured on other images", "no interval"]
+
+
+def test_a_number_that_only_one_encoder_has_leaves_the_other_cell_empty() -> None:
+    one = _card("a", _accuracy(_right(0.8, 1)))
+    brier = mean_over_images("brier", "Brier", torch.rand(200), KEYS, protocol="p", better="lower")
+    rows = rows_of(columns_of([one, _card("b", brier)]))
+    assert [[cell is not None for cell in row.cells] for row in rows] == [[True, False], [False, True]]
