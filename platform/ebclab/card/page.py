@@ -22,6 +22,9 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
 """Colours of encoders, in their order."""
 
 
+_SHOWN = 4  # numbers of a group in the plot at the top
+
+
 def render_page(cards: Sequence[Card]) -> str:
     """Return the card of one encoder, or of several side by side, as HTML.
 
@@ -59,9 +62,12 @@ def render_page(cards: Sequence[Card]) -> str:
 
 
 def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot | None:
-    """Return all shares that have an interval in one plot; None where there is none."""
-    kept = [
+    """Return the first shares of each group that have an interval in one plot; None where there is none."""
+    shares = [
         row for row in rows if row.number.unit == "share" and any(cell and cell.low is not None for cell in row.cells)
+    ]
+    kept = [
+        row for place, row in enumerate(shares) if [each.group for each in shares[:place]].count(row.group) < _SHOWN
     ]
     if not kept:
         return None
@@ -88,7 +94,10 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
     figure.update_layout(scattermode="group")
     height = 120 + len(kept) * (18 + 14 * len(columns))
     return plot(
-        "Shares and their intervals", "Dots with 95 % intervals; the tables below say of what.", figure, height=height
+        "Shares and their intervals",
+        "Dots with 95 % intervals: the first numbers of each group. The tables below have all, and say how measured.",
+        figure,
+        height=height,
     )
 
 
