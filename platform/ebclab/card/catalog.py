@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ebclab.card.groups import calibration, classification, geometry
+from ebclab.card.groups import calibration, classification, geometry, robustness
 from ebclab.card.measuring import Group
 
 GROUPS: dict[str, Group] = {
-    each.INFO.name: Group(each.INFO, each.measure) for each in (classification, calibration, geometry)
+    each.INFO.name: Group(each.INFO, each.measure) for each in (classification, calibration, geometry, robustness)
 }
 """Groups by the name that ``--only`` takes."""
