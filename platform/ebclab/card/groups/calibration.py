@@ -222,8 +222,9 @@ def _reliability(states: Sequence[_Probabilities]) -> Plot:
             y=table.accuracies[held].tolist(),
             text=[f"{count:,} images" for count in table.counts[held].tolist()],
             mode="lines+markers",
-            marker={"color": colour, "size": 8},
-            line={"color": colour, "width": 1.5},
+            marker={"color": colour, "size": (5 + 15 * (table.counts[held] / len(state.labels)).sqrt()).tolist()},
+            line={"color": colour, "width": 1},
+            cliponaxis=False,
             name=name,
             hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}<br>%{text}",
         )
@@ -240,10 +241,10 @@ def _reliability(states: Sequence[_Probabilities]) -> Plot:
         )
     figure.update_xaxes(range=[0, 1], tickformat=".0%")
     figure.update_xaxes(title="confidence", row=2, col=1)
-    figure.update_yaxes(title="accuracy", tickformat=".0%", range=[0, 1.02], row=1, col=1)
+    figure.update_yaxes(title="accuracy", tickformat=".0%", range=[-0.03, 1.03], row=1, col=1)
     figure.update_yaxes(title="images", rangemode="tozero", row=2, col=1)
     note = (
         f"{BINS[0]} bins of the confidence: below the dotted line the classifier is too sure, above it too modest. "
-        "Bars: how many test images each point stands for; a point of few images says little."
+        "Bars: how many test images each point stands for; small points, of few images, say little."
     )
     return plot("Reliability", note, figure, height=480)

@@ -284,7 +284,7 @@ def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
             hovertemplate="eps %{x}<br>%{y:.1%}",
         )
     figure.update_xaxes(title="eps: largest change of a pixel", type="category")
-    figure.update_yaxes(title="accuracy", tickformat=".0%", range=[0, 1.02])
+    figure.update_yaxes(title="accuracy", tickformat=".0%", range=[-0.03, 1.03])
     note = (
         "Where gradients lead the attack, PGD falls from left to right and ends at 0: at eps 1 any image may become "
         "any other. FGSM and Square ought to lie on PGD's line or above it."
