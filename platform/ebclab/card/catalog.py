@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ebclab.card.groups import classification, geometry, pictures
+from ebclab.card.groups import calibration, classification, geometry, pictures, robustness
 from ebclab.card.measuring import Group
 
 GROUPS: dict[str, Group] = {
-    each.INFO.name: Group(each.INFO, each.measure) for each in (classification, geometry, pictures)
+    each.INFO.name: Group(each.INFO, each.measure)
+    for each in (classification, calibration, robustness, geometry, pictures)
 }
 """Groups by the name that ``--only`` takes."""

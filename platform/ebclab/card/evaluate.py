@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class CardRequest:
         data_root: Folder that holds datasets; None means the run's own, or the usual one.
         to: Folder of the page; None means ``card`` in the run folder for a single run, else ``cards`` here.
         attacked_images: Test images that attacks are tried on; 0 means all.
+        autoattack: Also try AutoAttack, which costs more than all other attacks together.
     """
 
     encoders: tuple[str, ...]
@@ -69,6 +71,7 @@ class CardRequest:
     data_root: str | None = None
     to: str | None = None
     attacked_images: int = CardOptions.attacked_images
+    autoattack: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     kind = checkpoint_name(request.checkpoint)
     if request.seeds < 1:
         raise UserError(f"--seeds: must be at least 1, got {request.seeds}")
+    if request.autoattack and find_spec("pyautoattack") is None:
+        raise UserError("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
     if request.protocol is not None:
         look_up("--protocol", "protocol", request.protocol, PROTOCOLS)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
@@ -159,7 +164,7 @@ def _measure(
     measuring = Measuring(
         subject,
         measured,
-        CardOptions(settings, request.seeds, request.attacked_images),
+        CardOptions(settings, request.seeds, request.attacked_images, request.autoattack),
         FeatureStore(folder and folder / "features", device, settings.batch_size),
         device=device,
         on_progress=on_progress,

@@ -32,11 +32,13 @@ class CardOptions:
         settings: Neighbours, temperature, linear protocol, penalty, batch size.
         seeds: Seeds of what is random in a protocol: 0, 1 and so on.
         attacked_images: Test images that attacks are tried on, chosen by hash; 0 means all.
+        autoattack: AutoAttack, too, which takes many times as long as all other attacks together.
     """
 
     settings: EvaluationConfig
     seeds: int = 3
     attacked_images: int = 1_000
+    autoattack: bool = False
 
 
 @dataclass(frozen=True)

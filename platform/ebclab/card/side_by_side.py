@@ -178,9 +178,16 @@ def _difference(column: _Measured, first: _Measured, compared: int) -> Differenc
 
 
 def _table(numbers: Sequence[Number]) -> Table | None:
-    """Return what each image contributes, a row for each run; None where that is not known of the same images."""
-    rows = [number.contributions for number in numbers]
-    if any(row is None or len(row) < 2 for row in rows) or len({number.images for number in numbers}) != 1:
+    """Return what each image contributes, a row for each run; None where that is not known of the same images.
+
+    A number without an interval of its own, such as an ECE, has none beside others either.
+    """
+    rows = [number.contributions for number in numbers if number.low is not None]
+    if (
+        len(rows) < len(numbers)
+        or any(row is None or len(row) < 2 for row in rows)
+        or len({number.images for number in numbers}) != 1
+    ):
         return None
     return np.stack([row.numpy() for row in rows if row is not None])
 

@@ -63,6 +63,9 @@ class EvaluateOptions:
         bool, typer.Option("--references", help="Also measure raw pixels and the untrained encoder.")
     ] = False
     attacked: Annotated[int, typer.Option(help="Test images that attacks are tried on; 0 means all.")] = 1_000
+    autoattack: Annotated[
+        bool, typer.Option("--autoattack", help="Attack by AutoAttack too: costs more than all other attacks together.")
+    ] = False
     data_root: DataRoot = None
     to: Annotated[
         str | None,
@@ -103,6 +106,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         data_root=options.data_root,
         to=options.to,
         attacked_images=options.attacked,
+        autoattack=options.autoattack,
     )
     unsaved = None
     with _progress() as on_progress:

@@ -1,0 +1,53 @@
+"""A linear classifier on a frozen encoder as one differentiable function of pixels, and the pixels that it takes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ebclab.data.photograph import central_squares
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.linear_head import LinearHead
+
+
+class PixelClassifier(nn.Module):
+    """Logits of pixels in [0, 1]: preprocessing, a copy of the encoder in eval mode, the classifier in float64.
+
+    Whatever attacks it finds a copy: the encoder itself keeps its weights, its running statistics and its modes.
+
+    Args:
+        encoder: Maps preprocessed images to embeddings.
+        preprocessing: What it expects done to images.
+        head: The classifier of embeddings.
+    """
+
+    def __init__(self, encoder: nn.Module, preprocessing: Preprocessing, head: LinearHead) -> None:
+        super().__init__()
+        self._encoder = copy.deepcopy(encoder).eval().requires_grad_(False)
+        self._preprocessing = replace(preprocessing, read_size=0)  # done by ``attackable_pixels``, on bytes
+        self._head = head
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return logits (n, K) float64 of pixels (n, C, H, W)."""
+        return self._head.logits(self._encoder(self._preprocessing(pixels)).double())
+
+
+def attackable_pixels(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Return pixels (n, C, H, W) float32 in [0, 1], as stored, or at the encoder's size where they are larger.
+
+    An attack on larger images would change what the resize throws away.
+
+    Args:
+        images: (n, C, H, W) uint8.
+        preprocessing: What the encoder expects done to them.
+    """
+    read_size, side = preprocessing.read_size, preprocessing.image_size
+    if read_size and images.shape[-2:] != (read_size, read_size):
+        images = central_squares(images, read_size)
+    pixels = images.float() / 255
+    if max(pixels.shape[-2:]) > side:
+        pixels = functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True).clamp(0, 1)
+    return pixels

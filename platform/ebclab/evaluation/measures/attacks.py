@@ -1,0 +1,171 @@
+"""Attacks on a classifier of pixels: images that differ from given ones by at most eps in each pixel.
+
+All stay within the ball ``|x' - x| <= eps`` and within [0, 1], and none moves the classifier. What is random depends on
+a seed and an image's key alone: neither batches nor their order matter.
+
+Shapes: n images, (n, C, H, W) pixels in [0, 1], K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ebclab.data.hashing import hash_words, integers_below, unit_interval
+
+Classify = Callable[[Tensor], Tensor]
+"""Gives logits (n, K) of pixels."""
+
+_START_SALT, _STRIPE_SALT, _SQUARE_SALT = 0x7374617274, 0x737472697065, 0x737175617265
+_LARGEST_SQUARE = 0.8  # share of an image's area that the first squares cover
+_HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # shares of the queries after which that is halved
+
+
+def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:
+    """Return the gradient (n, C, H, W) of ``sum_i -log softmax(z(x_i))_{y_i}`` with respect to the pixels.
+
+    Args:
+        classify: The classifier, differentiable.
+        x: Pixels.
+        labels: (n,) int64, the right classes.
+    """
+    with torch.enable_grad():
+        pixels = x.detach().requires_grad_()
+        loss = functional.cross_entropy(classify(pixels), labels, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, pixels)
+    return gradient
+
+
+def fgsm(classify: Classify, x: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Return ``clip(x + eps sign(gradient))``: the fast gradient sign method (Goodfellow et al., 2015, section 4).
+
+    Args:
+        classify: The classifier.
+        x: Pixels.
+        labels: (n,) int64, the right classes.
+        eps: Largest change of a pixel, in [0, 1].
+    """
+    return (x + eps * loss_gradients(classify, x, labels).sign()).clamp(0, 1)
+
+
+def pgd(classify: Classify, x: Tensor, labels: Tensor, *, eps: float, step: float, steps: int, start: Tensor) -> Tensor:
+    """Return the last of ``x' <- clip(x + clip_eps(x' + step sign(gradient) - x))`` (Madry et al., 2018, section 2.1).
+
+    Args:
+        classify: The classifier.
+        x: Pixels.
+        labels: (n,) int64, the right classes.
+        eps: Largest change of a pixel, in [0, 1].
+        step: Change of a pixel in one step.
+        steps: How many.
+        start: Pixels to start from, such as those of ``random_start``, or ``x`` itself.
+    """
+    moved = start
+    for _ in range(steps):
+        moved = moved + step * loss_gradients(classify, moved, labels).sign()
+        moved = (x + (moved - x).clamp(-eps, eps)).clamp(0, 1)
+    return moved
+
+
+def random_start(x: Tensor, keys: Tensor, *, eps: float, seed: int) -> Tensor:
+    """Return ``clip(x + u)`` with u uniform in [-eps, eps] for each pixel.
+
+    Args:
+        x: Pixels.
+        keys: (n,) int64 keys of the images.
+        eps: Largest change of a pixel, in [0, 1].
+        seed: Another seed, other draws.
+    """
+    places = torch.arange(x[0].numel(), device=x.device)
+    draws = unit_interval(hash_words(_START_SALT, seed, keys.to(x.device)[:, None], places))  # (n, C H W)
+    return (x + (eps * (2 * draws - 1)).to(x.dtype).view_as(x)).clamp(0, 1)
+
+
+def square_search(
+    classify: Classify, x: Tensor, labels: Tensor, keys: Tensor, *, eps: float, queries: int, seed: int
+) -> Tensor:
+    """Return the best of ``queries`` guesses at each image: the Square attack (Andriushchenko et al., 2020, section 3).
+
+    It knows scores and no gradients. It begins with vertical stripes of +-eps; each guess sets one square, in each
+    channel, to +-eps, and is kept where the margin ``z_y - max_{k != y} z_k`` falls. Squares shrink as the authors'
+    do, their schedule shortened from 10,000 queries; an image whose margin is negative is left alone. Departure: each
+    image has squares of its own, where the authors' code gives all images of a batch the same.
+
+    Args:
+        classify: The classifier; needs no gradient.
+        x: Pixels.
+        labels: (n,) int64, the right classes.
+        keys: (n,) int64 keys of the images.
+        eps: Largest change of a pixel, in [0, 1].
+        queries: Guesses at each image, at least 1.
+        seed: Another seed, other guesses.
+    """
+    with torch.no_grad():
+        height, width = x.shape[2:]
+        keys = keys.to(x.device)
+        numbers = torch.arange(x.shape[1] * width, device=x.device)
+        stripes = _signs(hash_words(_STRIPE_SALT, seed, keys[:, None], numbers)).to(x.dtype)
+        best = (x + eps * stripes.view(len(x), -1, 1, width)).clamp(0, 1)
+        margins = _margins(classify(best), labels)
+        for query in range(1, queries):
+            rows = (margins >= 0).nonzero()[:, 0]
+            if len(rows) == 0:
+                break
+            side = _side(query / queries, height, width)
+            inside, signs = _squares(keys[rows], x.shape[1:], side, seed, query)
+            guess = torch.where(inside, (x[rows] + eps * signs.to(x.dtype)).clamp(0, 1), best[rows])
+            found = _margins(classify(guess), labels[rows])
+            falls = found < margins[rows]
+            best[rows[falls]], margins[rows[falls]] = guess[falls], found[falls]
+    return best
+
+
+def clearly_more(first: Tensor, second: Tensor) -> bool:
+    """Return whether ``first`` is more often true than ``second`` beyond chance: by over two standard errors.
+
+    ``mean_i d_i > 2 std(d) / sqrt(n)`` with d_i the difference of the two at image i.
+
+    Args:
+        first: (n,) bool.
+        second: (n,) bool, of the same images.
+    """
+    differences = first.double() - second.double()
+    if len(differences) < 2:
+        return False
+    error = float(differences.std()) / math.sqrt(len(differences))
+    return float(differences.mean()) > 2 * error
+
+
+def _margins(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return ``z_y - max_{k != y} z_k``, (n,)."""
+    right = logits.gather(1, labels[:, None])
+    others = logits.scatter(1, labels[:, None], -math.inf)
+    return right[:, 0] - others.amax(dim=1)
+
+
+def _side(done: float, height: int, width: int) -> int:
+    """Return the side of squares, in pixels, once a share ``done`` of the queries is spent."""
+    area = _LARGEST_SQUARE / 2 ** sum(done > share for share in _HALVINGS)
+    return max(1, min(height, width, round(math.sqrt(area * height * width))))
+
+
+def _squares(keys: Tensor, shape: torch.Size, side: int, seed: int, query: int) -> tuple[Tensor, Tensor]:
+    """Return where each image's square lies, (n, 1, H, W) bool, and its signs, (n, C, 1, 1)."""
+    channels, height, width = shape
+    words = hash_words(_SQUARE_SALT, seed, query, keys[:, None], torch.arange(channels + 2, device=keys.device))
+    top, left = integers_below(words[:, 0], height - side + 1), integers_below(words[:, 1], width - side + 1)
+    within = []
+    for begin, length in ((top, height), (left, width)):
+        places = torch.arange(length, device=keys.device) - begin[:, None]
+        within.append((places >= 0) & (places < side))  # (n, length)
+    inside = within[0][:, None, :, None] & within[1][:, None, None, :]
+    return inside, _signs(words[:, 2:])[:, :, None, None]
+
+
+def _signs(bits: Tensor) -> Tensor:
+    """Return +1 or -1 for hashed bits."""
+    return (unit_interval(bits) < 0.5).double() * 2 - 1
