@@ -12,6 +12,7 @@ from energy_contrast.method import Method
 from energy_contrast.predictive.byol import Byol
 from energy_contrast.predictive.simsiam import Simsiam
 from energy_contrast.predictive.vicreg import Vicreg
+from energy_contrast.supervised.supervised import Supervised
 
 METHODS: dict[str, type[Method]] = {
     "simclr": Simclr,
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "dcl": Dcl,
     "dhel": Dhel,
     "vicreg": Vicreg,
+    "supervised": Supervised,
     "ebclr": Ebclr,
     "vem-langevin": VemLangevin,
     "vem-svgd": VemSvgd,

@@ -17,6 +17,7 @@ from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks.resnet import ResNet
 
 BATCH_SIZE = 16
+NUM_CLASSES = 4
 NUM_STEPS = 12  # three epochs of four batches
 NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
@@ -37,6 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "supervised, supcon": ("supervised", {"objective": "supcon", "label_smoothing": 0.1}),
     "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
     "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
@@ -101,7 +103,8 @@ def build(case: str, seed: int = 0) -> Method:
     method = METHODS[name]
     stages = STAGES.get(case, (1, 1))
     encoder = ResNet(stages, in_channels=1, stem="cifar", width=4, batch_norm="global", activation="relu")
-    built = method(method.Config(**settings), encoder).double()
+    classes = (NUM_CLASSES,) if method.needs_labels else ()
+    built = method(method.Config(**settings), encoder, *classes).double()
     built.pixel_range = PixelRange((-2.0,), (2.0,))
     return built
 
@@ -113,7 +116,7 @@ def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batc
     index = torch.randperm(1000, generator=generator)[:BATCH_SIZE]
     return Batch(
         views.tensor_split(num_ranks, dim=1)[rank],
-        (index % 4).tensor_split(num_ranks)[rank],
+        (index % NUM_CLASSES).tensor_split(num_ranks)[rank],
         index.tensor_split(num_ranks)[rank],
         proposals.tensor_split(num_ranks)[rank],
     )
