@@ -6,6 +6,7 @@ from energy_contrast.contrastive.flatclr import Flatclr
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.energy_based.ebclr import Ebclr
+from energy_contrast.energy_based.jem import Jem
 from energy_contrast.energy_based.vem_bank import VemLangevin, VemSvgd
 from energy_contrast.energy_based.vem_image import VemImage
 from energy_contrast.method import Method
@@ -24,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     "dhel": Dhel,
     "vicreg": Vicreg,
     "supervised": Supervised,
+    "jem": Jem,
     "ebclr": Ebclr,
     "vem-langevin": VemLangevin,
     "vem-svgd": VemSvgd,

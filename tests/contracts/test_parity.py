@@ -29,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "vicreg": {"projection_size": 24},
     "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},
+    "jem": {"buffer_size": 40, "num_steps": 3, "reinit_rate": 0.4},
     "vem-langevin": {"bank_size": 40},
     "vem-svgd": {"bank_size": 40, "num_steps": 3},
     "vem-image": {"bank_size": 40, "num_steps": 3},
@@ -66,6 +67,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "ebclr",
         {**SMALL["ebclr"], "chain_gradient": "first-layer", "num_inner_steps": 3, "uniform_rate": 1.0},
     ),
+    "jem, class Gaussians, through the first layer": (
+        "jem",
+        {**SMALL["jem"], "variant": "plusplus", "chain_gradient": "first-layer", "num_inner_steps": 3},
+    ),
+    "jem, flat minima": ("jem", {**SMALL["jem"], "variant": "sada", "num_steps": 2, "sharpness_radius": 0.5}),
     "vem-langevin, shared keys, random bank, large moves": (
         "vem-langevin",
         {"bank_size": 24, "key_encoder": "shared", "bank_init": "random", "step_size": 1.0, "noise_intensity": 0.2},

@@ -23,11 +23,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "supervised, supcon": ("supervised", {"objective": "supcon"}),
     "ebclr, many new starts": ("ebclr", {"reinit_rate": 0.6}),
     "ebclr, uniform starts": ("ebclr", {"uniform_rate": 1.0}),
+    "jem, flat minima": ("jem", {"variant": "sada"}),
     "vem-image, new starts": ("vem-image", {"reinit_rate": 0.35}),
     "vem-image, uniform starts": ("vem-image", {"reinit_rate": 0.35, "bank_init": "uniform"}),
 }
 SMALL = {
     "vicreg": {"projection_size": 32},
+    "jem": {"buffer_size": 64, "num_steps": 2},
     "ebclr": {"buffer_size": 64, "num_steps": 2, "sigma_max": 0.01},
     "vem-image": {"bank_size": 64, "num_steps": 2},
 }
@@ -55,7 +57,7 @@ def draw(count: int, generator: torch.Generator) -> Tensor:
     return torch.rand(count, 1, 8, 8, generator=generator) * 2 - 1
 
 
-def measured(case: str, views: Tensor, num_proposals: int) -> float:
+def measured(case: str, views: Tensor, num_proposals: int) -> dict[str, float]:
     """Return what the first step of a new method measures with as many proposals, all else being equal."""
     method = build(case)
     method.pixel_range = PixelRange((-1.0,), (1.0,))
@@ -63,8 +65,7 @@ def measured(case: str, views: Tensor, num_proposals: int) -> float:
     generator = torch.Generator().manual_seed(1)
     index = torch.arange(BATCH_SIZE)
     batch = Batch(views, index % NUM_CLASSES, index, draw(num_proposals, generator))
-    metrics = method(batch, generator).metrics
-    return metrics.get("info_nce", metrics.get("cross_entropy")).item()
+    return {name: value.item() for name, value in method(batch, generator).metrics.items()}
 
 
 @pytest.mark.parametrize("case", CASES)

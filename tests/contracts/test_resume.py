@@ -24,6 +24,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "supervised, supcon": ("supervised", {"objective": "supcon"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_target_end": 0.2, "ess_gain": 0.1}),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+    "jem, flat minima": ("jem", {**SMALL["jem"], "variant": "sada"}),
     "ebclr, bytes": ("ebclr", {**SMALL["ebclr"], "buffer_dtype": "uint8", "uniform_rate": 0.5}),
 }
 

@@ -7,7 +7,7 @@ import torch
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.classifier import Classifier
-from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
 NUM_CLASSES = 3
@@ -18,6 +18,7 @@ def build(name: str) -> Method:
     method_class = METHODS[name]
     classes = (NUM_CLASSES,) if method_class.needs_labels else ()
     method = method_class(method_class.Config(), build_encoder("small", in_channels=1, width=4), *classes)
+    method.pixel_range = PixelRange((-2.0,), (2.0,))
     method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
     return method
 
