@@ -101,6 +101,7 @@ class Method(nn.Module, ABC):
         Config: The config dataclass of this method.
         num_views: How many views of each image ``forward`` expects.
         needs_labels: Whether ``forward`` reads labels.
+        paper: Where the method was published, such as "arXiv:2002.05709"; empty where there is no such address.
         diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
             skips the diagnostics that cost time and returns the cheap metrics only.
         memories: State outside the module, saved beside it under its names.
@@ -110,6 +111,7 @@ class Method(nn.Module, ABC):
     Config: ClassVar[type]
     num_views: int = 2
     needs_labels: ClassVar[bool] = False
+    paper: ClassVar[str] = ""
 
     def __init__(self, config: Any, encoder: nn.Module, num_classes: int = 0) -> None:
         super().__init__()

@@ -115,6 +115,7 @@ class Ebclr(SamplingMethod):
 
     Config = EbclrConfig
     config: EbclrConfig
+    paper = "arXiv:2202.04933"
 
     def __init__(self, config: EbclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -130,6 +130,7 @@ class Jem(SamplingMethod, Classifier):
 
     Config = JemConfig
     config: JemConfig
+    paper = "arXiv:1912.03263"
     needs_labels = True
 
     def __init__(self, config: JemConfig, encoder: nn.Module, num_classes: int = 0) -> None:

@@ -64,6 +64,7 @@ class Supervised(Method, Classifier):
 
     Config = SupervisedConfig
     config: SupervisedConfig
+    paper = "arXiv:2004.11362"
     needs_labels = True
 
     def __init__(self, config: SupervisedConfig, encoder: nn.Module, num_classes: int = 0) -> None:
