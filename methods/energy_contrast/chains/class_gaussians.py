@@ -24,9 +24,10 @@ def class_gaussian_samples(images: Tensor, labels: Tensor, picked: Tensor, noise
     Returns:
         (R, C, H, W) samples; an image itself where it is the only one of its class.
 
-    >>> two = torch.tensor([1.0, 3.0, 9.0]).view(3, 1, 1, 1)
+    >>> import torch
+    >>> three = torch.tensor([1.0, 3.0, 9.0]).view(3, 1, 1, 1)
     >>> picked, noise = torch.tensor([0, 2]), torch.ones(2, 3) * torch.tensor([1.0, -1.0, 5.0])
-    >>> class_gaussian_samples(two, torch.tensor([0, 0, 1]), picked, noise).flatten()
+    >>> class_gaussian_samples(three, torch.tensor([0, 0, 1]), picked, noise).flatten()
     tensor([0.5858, 9.0000])
 
     Source: JEM++ (arXiv:2109.09032), informative initialisation: the mixture of one Gaussian for each class.
