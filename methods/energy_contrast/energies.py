@@ -75,3 +75,28 @@ def marginal_energy(z: Tensor, references: Tensor, *, temperature: float, exclud
         own = torch.eye(num_images, num_references, dtype=torch.bool, device=energy.device)
         energy = energy.masked_fill(own, torch.inf)
     return -torch.logsumexp(-energy, dim=1)
+
+
+def classifier_energy(logits: Tensor) -> Tensor:
+    """Return the energy of images under a classifier: low where it gives some class a large logit.
+
+    ``E(x) = -log sum_k exp(f_k(x))``, so that ``exp(-E)`` is proportional to the density of images whose joint density
+    with labels is ``exp(f_y(x)) / Z``, while ``p(y|x)`` stays the classifier's softmax.
+
+    Args:
+        logits: (N, K) f.
+
+    Returns:
+        (N,) energies in nats.
+
+    Raises:
+        ValueError: If the shape does not fit.
+
+    >>> classifier_energy(torch.zeros(1, 4)).exp()
+    tensor([0.2500])
+
+    Source: JEM (arXiv:1912.03263), eq. 7.
+    """
+    if logits.dim() != 2 or logits.shape[1] == 0:
+        raise ValueError(f"classifier_energy: needs logits of classes, got {tuple(logits.shape)}; use (N, K), K >= 1")
+    return -torch.logsumexp(logits, dim=1)

@@ -1,4 +1,4 @@
-"""The contract between a self-supervised method and whoever trains it.
+"""The contract between a method and whoever trains it.
 
 Shapes: V views, B images of this rank, C channels, H x W pixels, P proposals, D embedding size.
 """
@@ -22,7 +22,7 @@ class Batch:
 
     Attributes:
         views: (V, B, C, H, W) float.
-        labels: (B,) int64; -1 where unknown. Self-supervised methods do not read them.
+        labels: (B,) int64; -1 where unknown, and in [0, K) for methods that need labels. No other reads them.
         index: (B,) int64 row numbers of the training set, the same on every rank and device.
         proposals: (P, C, H, W) float, fresh views of images outside the global batch; of
             ``Requirements.num_proposals`` in all, this rank's part as ``torch.tensor_split`` cuts them: the first ranks
@@ -45,12 +45,14 @@ class Requirements:
         batch_norm_groups: Groups of the global batch that the encoder's batch norms, if it has any, normalise apart.
         images_alone: The encoder must see each image by itself, because the energies of images move chains: with batch
             norm, which is not refused, an image's energy would depend on its neighbours in the batch.
+        labels: Every image needs a label, and the method is built with the number of classes.
     """
 
     num_views: int
     num_proposals: int = 0
     batch_norm_groups: int = 1
     images_alone: bool = False
+    labels: bool = False
 
 
 class StepOutput(NamedTuple):
@@ -88,15 +90,18 @@ Draw = Callable[[int, torch.Generator], Tensor]
 
 
 class Method(nn.Module, ABC):
-    """A self-supervised method: an encoder, whatever surrounds it, and the loss of one step.
+    """A method: an encoder, whatever surrounds it, and the loss of one step.
 
     Args:
         config: The method's frozen config dataclass.
         encoder: Maps images (B, C, H, W) to embeddings (B, D) and has ``embedding_size`` D.
+        num_classes: K, given to a method that needs labels and to no other.
 
     Attributes:
         Config: The config dataclass of this method.
         num_views: How many views of each image ``forward`` expects.
+        needs_labels: Whether ``forward`` reads labels.
+        paper: Where the method was published, such as "arXiv:2002.05709"; empty where there is no such address.
         diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
             skips the diagnostics that cost time and returns the cheap metrics only.
         memories: State outside the module, saved beside it under its names.
@@ -105,8 +110,10 @@ class Method(nn.Module, ABC):
 
     Config: ClassVar[type]
     num_views: int = 2
+    needs_labels: ClassVar[bool] = False
+    paper: ClassVar[str] = ""
 
-    def __init__(self, config: Any, encoder: nn.Module) -> None:
+    def __init__(self, config: Any, encoder: nn.Module, num_classes: int = 0) -> None:
         super().__init__()
         self.config = config
         self.encoder = encoder
@@ -129,7 +136,7 @@ class Method(nn.Module, ABC):
         Raises:
             ValueError: If the settings do not allow such a batch.
         """
-        return Requirements(cls.num_views)
+        return Requirements(cls.num_views, labels=cls.needs_labels)
 
     def num_proposals(self, batch_size: int) -> int:
         """Return the number of proposals in ``requirements`` for a global batch of ``batch_size`` images.

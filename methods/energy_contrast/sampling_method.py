@@ -39,8 +39,8 @@ class SamplingMethod(Method):
 
     step_scale: Tensor
 
-    def __init__(self, config: Any, encoder: nn.Module) -> None:
-        super().__init__(config, encoder)
+    def __init__(self, config: Any, encoder: nn.Module, num_classes: int = 0) -> None:
+        super().__init__(config, encoder, num_classes)
         self.register_buffer("step_scale", torch.ones(()))
         self._compiled_step: Callable[..., tuple[SamplerState, SamplerInfo]] | None = None
 

@@ -17,6 +17,7 @@ from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks.resnet import ResNet
 
 BATCH_SIZE = 16
+NUM_CLASSES = 4
 NUM_STEPS = 12  # three epochs of four batches
 NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
@@ -28,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "vicreg": {"projection_size": 24},
     "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},
+    "jem": {"buffer_size": 40, "num_steps": 3, "reinit_rate": 0.4},
     "vem-langevin": {"bank_size": 40},
     "vem-svgd": {"bank_size": 40, "num_steps": 3},
     "vem-image": {"bank_size": 40, "num_steps": 3},
@@ -37,6 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "supervised, supcon": ("supervised", {"objective": "supcon", "label_smoothing": 0.1}),
     "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
     "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
@@ -64,6 +67,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "ebclr",
         {**SMALL["ebclr"], "chain_gradient": "first-layer", "num_inner_steps": 3, "uniform_rate": 1.0},
     ),
+    "jem, class Gaussians, through the first layer": (
+        "jem",
+        {**SMALL["jem"], "variant": "plusplus", "chain_gradient": "first-layer", "num_inner_steps": 3},
+    ),
+    "jem, flat minima": ("jem", {**SMALL["jem"], "variant": "sada", "num_steps": 2, "sharpness_radius": 0.5}),
     "vem-langevin, shared keys, random bank, large moves": (
         "vem-langevin",
         {"bank_size": 24, "key_encoder": "shared", "bank_init": "random", "step_size": 1.0, "noise_intensity": 0.2},
@@ -101,7 +109,8 @@ def build(case: str, seed: int = 0) -> Method:
     method = METHODS[name]
     stages = STAGES.get(case, (1, 1))
     encoder = ResNet(stages, in_channels=1, stem="cifar", width=4, batch_norm="global", activation="relu")
-    built = method(method.Config(**settings), encoder).double()
+    classes = (NUM_CLASSES,) if method.needs_labels else ()
+    built = method(method.Config(**settings), encoder, *classes).double()
     built.pixel_range = PixelRange((-2.0,), (2.0,))
     return built
 
@@ -113,7 +122,7 @@ def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batc
     index = torch.randperm(1000, generator=generator)[:BATCH_SIZE]
     return Batch(
         views.tensor_split(num_ranks, dim=1)[rank],
-        (index % 4).tensor_split(num_ranks)[rank],
+        (index % NUM_CLASSES).tensor_split(num_ranks)[rank],
         index.tensor_split(num_ranks)[rank],
         proposals.tensor_split(num_ranks)[rank],
     )

@@ -20,17 +20,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "moco, whole batch": ("moco", {"batch_norm_groups": 1}),
     "moco, two groups": ("moco", {"batch_norm_groups": 2}),
     "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
+    "supervised, supcon": ("supervised", {"objective": "supcon"}),
     "ebclr, many new starts": ("ebclr", {"reinit_rate": 0.6}),
     "ebclr, uniform starts": ("ebclr", {"uniform_rate": 1.0}),
+    "jem, flat minima": ("jem", {"variant": "sada"}),
     "vem-image, new starts": ("vem-image", {"reinit_rate": 0.35}),
     "vem-image, uniform starts": ("vem-image", {"reinit_rate": 0.35, "bank_init": "uniform"}),
 }
 SMALL = {
     "vicreg": {"projection_size": 32},
+    "jem": {"buffer_size": 64, "num_steps": 2},
     "ebclr": {"buffer_size": 64, "num_steps": 2, "sigma_max": 0.01},
     "vem-image": {"bank_size": 64, "num_steps": 2},
 }
 BATCH_SIZE = 16
+NUM_CLASSES = 4
 
 
 def config_of(case: str) -> Any:
@@ -41,7 +45,8 @@ def config_of(case: str) -> Any:
 def build(case: str, batch_norm: str = "global") -> Method:
     torch.manual_seed(0)
     encoder = build_encoder("small", in_channels=1, width=4, batch_norm=batch_norm)
-    return METHODS[CASES[case][0]](config_of(case), encoder)
+    method = METHODS[CASES[case][0]]
+    return method(config_of(case), encoder, *((NUM_CLASSES,) if requirements(case).labels else ()))
 
 
 def requirements(case: str, batch_size: int = BATCH_SIZE) -> Requirements:
@@ -52,14 +57,15 @@ def draw(count: int, generator: torch.Generator) -> Tensor:
     return torch.rand(count, 1, 8, 8, generator=generator) * 2 - 1
 
 
-def info_nce_of(case: str, views: Tensor, num_proposals: int) -> float:
+def measured(case: str, views: Tensor, num_proposals: int) -> dict[str, float]:
     """Return what the first step of a new method measures with as many proposals, all else being equal."""
     method = build(case)
     method.pixel_range = PixelRange((-1.0,), (1.0,))
     method.start(draw)
     generator = torch.Generator().manual_seed(1)
-    batch = Batch(views, torch.zeros(BATCH_SIZE), torch.arange(BATCH_SIZE), draw(num_proposals, generator))
-    return method(batch, generator).metrics["info_nce"].item()
+    index = torch.arange(BATCH_SIZE)
+    batch = Batch(views, index % NUM_CLASSES, index, draw(num_proposals, generator))
+    return {name: value.item() for name, value in method(batch, generator).metrics.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -83,15 +89,20 @@ def test_a_step_uses_every_view_and_exactly_those_proposals(case: str) -> None:
     needed = requirements(case)
     views = draw(needed.num_views * BATCH_SIZE, torch.Generator().manual_seed(0)).unflatten(0, (-1, BATCH_SIZE))
 
-    usual = info_nce_of(case, views, needed.num_proposals)
+    usual = measured(case, views, needed.num_proposals)
     for view in range(needed.num_views):
         changed = views.clone()
         changed[view] = changed[view].flip(0)  # the images of this view in another order
-        assert info_nce_of(case, changed, needed.num_proposals) != usual
+        assert measured(case, changed, needed.num_proposals) != usual
     if needed.num_proposals:
         for other in (needed.num_proposals - 1, needed.num_proposals + 1):
             with pytest.raises(ValueError, match="rows"):
-                info_nce_of(case, views, other)
+                measured(case, views, other)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_labels_are_asked_for_by_those_that_read_them(case: str) -> None:
+    assert requirements(case).labels == METHODS[CASES[case][0]].needs_labels
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,15 +14,17 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
-from .test_parity import SMALL
+from .test_parity import NUM_CLASSES, SMALL
 
 BATCH_SIZE = 16
 NUM_STEPS = 6
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
+    "supervised, supcon": ("supervised", {"objective": "supcon"}),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_target_end": 0.2, "ess_gain": 0.1}),
     "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+    "jem, flat minima": ("jem", {**SMALL["jem"], "variant": "sada"}),
     "ebclr, bytes": ("ebclr", {**SMALL["ebclr"], "buffer_dtype": "uint8", "uniform_rate": 0.5}),
 }
 
@@ -33,9 +35,9 @@ class Training:
     def __init__(self, case: str, seed: int) -> None:
         name, settings = CASES[case]
         torch.manual_seed(seed)
-        self.method: Method = METHODS[name](
-            METHODS[name].Config(**settings), build_encoder("small", in_channels=1, width=4)
-        )
+        classes = (NUM_CLASSES,) if METHODS[name].needs_labels else ()
+        encoder = build_encoder("small", in_channels=1, width=4)
+        self.method: Method = METHODS[name](METHODS[name].Config(**settings), encoder, *classes)
         learning = [p for p in self.method.parameters() if p.requires_grad]
         self.method.pixel_range = PixelRange((-2.0,), (2.0,))
         self.optimizer = torch.optim.AdamW(learning, lr=0.01)
@@ -77,7 +79,7 @@ def make_batch(method: Method, step: int) -> Batch:
     generator = torch.Generator().manual_seed(100 + step)
     views = draw_views(method.num_views * BATCH_SIZE, generator).unflatten(0, (method.num_views, BATCH_SIZE))
     index = torch.randperm(1000, generator=generator)[:BATCH_SIZE]
-    return Batch(views, index % 4, index, draw_views(method.num_proposals(BATCH_SIZE), generator))
+    return Batch(views, index % NUM_CLASSES, index, draw_views(method.num_proposals(BATCH_SIZE), generator))
 
 
 @pytest.mark.parametrize("case", CASES)

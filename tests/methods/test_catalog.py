@@ -6,13 +6,19 @@ import pytest
 import torch
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.classifier import Classifier
+from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
+
+NUM_CLASSES = 3
 
 
 def build(name: str) -> Method:
     torch.manual_seed(0)
-    method = METHODS[name](METHODS[name].Config(), build_encoder("small", in_channels=1, width=4))
+    method_class = METHODS[name]
+    classes = (NUM_CLASSES,) if method_class.needs_labels else ()
+    method = method_class(method_class.Config(), build_encoder("small", in_channels=1, width=4), *classes)
+    method.pixel_range = PixelRange((-2.0,), (2.0,))
     method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
     return method
 
@@ -20,7 +26,8 @@ def build(name: str) -> Method:
 def draw_batch(method: Method, size: int = 8) -> Batch:
     views = torch.randn(method.num_views, size, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     proposals = torch.zeros(method.num_proposals(size), 1, 8, 8)
-    return Batch(views, torch.full((size,), -1), torch.arange(size), proposals)
+    labels = torch.arange(size) % NUM_CLASSES if method.needs_labels else torch.full((size,), -1)
+    return Batch(views, labels, torch.arange(size), proposals)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -33,11 +40,11 @@ def test_a_step_gives_a_scalar_loss_with_gradients_for_every_parameter_that_lear
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("diagnosing", [False, True])
-def test_metrics_are_detached_scalars_and_hold_info_nce(name: str, diagnosing: bool) -> None:
+def test_metrics_are_detached_scalars_and_hold_info_nce_where_views_are_compared(name: str, diagnosing: bool) -> None:
     method = build(name)
     method.diagnosing = diagnosing
     metrics = method(draw_batch(method), torch.Generator()).metrics
-    assert "info_nce" in metrics
+    assert ("info_nce" in metrics) == (method.num_views > 1)
     assert all(v.shape == () and not v.requires_grad and v.isfinite() for v in metrics.values())
 
 
@@ -57,6 +64,32 @@ def test_embed_is_the_encoder_without_the_head(name: str) -> None:
     method = build(name).eval()
     images = draw_batch(method).views[0]
     torch.testing.assert_close(method.embed(images), method.encoder(images), rtol=0, atol=0)
+
+
+LABELLED = [name for name, method in METHODS.items() if method.needs_labels]
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_what_learns_from_labels_classifies_and_needs_two_classes(name: str) -> None:
+    method = build(name).eval()
+    assert isinstance(method, Classifier)
+    images = draw_batch(method, 5).views[0]
+    assert method.classify(images).shape == (5, NUM_CLASSES)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert method.classify(images).dtype == torch.float32
+    encoder = build_encoder("small", in_channels=1, width=4)
+    with pytest.raises(ValueError, match=rf"num_classes: {name} tells classes apart, got 1; use images of two"):
+        METHODS[name](METHODS[name].Config(), encoder, 1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_what_needs_labels_reads_them(name: str) -> None:
+    losses = set()
+    for label in (0, 1):
+        method = build(name)
+        batch = dataclasses.replace(draw_batch(method), labels=torch.full((8,), label))
+        losses.add(method(batch, torch.Generator().manual_seed(3)).loss.item())
+    assert len(losses) == (2 if name in LABELLED else 1)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -27,6 +27,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # method, its 
         {"buffer_size": 40, "num_steps": 4, "chain_gradient": "first-layer", "num_inner_steps": 2},
         {"batch_norm": "none"},
     ),
+    "jem": ("jem", {"buffer_size": 40, "num_steps": 3}, {"batch_norm": "none"}),
+    "jem, flat minima": (
+        "jem",
+        {"buffer_size": 40, "num_steps": 3, "variant": "sada", "chain_gradient": "first-layer", "num_inner_steps": 3},
+        {"batch_norm": "none"},
+    ),
     "vem-langevin": ("vem-langevin", {"bank_size": 40, "num_steps": 3}, {}),
     "vem-svgd": ("vem-svgd", {"bank_size": 40, "num_steps": 3}, {}),
     "vem-image": ("vem-image", {"bank_size": 40, "num_steps": 3}, {}),
@@ -55,7 +61,9 @@ def _nothing_compiled_before_or_after(caplog: pytest.LogCaptureFixture) -> Itera
 def build(case: str) -> Method:
     name, settings, network = CASES[case]
     torch.manual_seed(0)
-    method = METHODS[name](METHODS[name].Config(**settings), build_encoder("small", in_channels=1, width=4, **network))
+    classes = (4,) if METHODS[name].needs_labels else ()
+    encoder = build_encoder("small", in_channels=1, width=4, **network)
+    method = METHODS[name](METHODS[name].Config(**settings), encoder, *classes)
     method.pixel_range = PixelRange((-2.0,), (2.0,))
     method.diagnosing = False
     return method
@@ -67,9 +75,9 @@ def train(method: Method) -> tuple[list[float], dict[str, Tensor], dict[str, Ten
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.05)
     generator, losses = torch.Generator().manual_seed(7), []
     for step in range(NUM_STEPS):
-        views = torch.randn(2, BATCH_SIZE, 1, 8, 8, generator=generator)
+        views = torch.randn(method.num_views, BATCH_SIZE, 1, 8, 8, generator=generator)
         proposals = torch.randn(method.num_proposals(BATCH_SIZE), 1, 8, 8, generator=generator)
-        output = method(Batch(views, torch.zeros(0), torch.zeros(0), proposals), generator)
+        output = method(Batch(views, torch.arange(BATCH_SIZE) % 4, torch.zeros(0), proposals), generator)
         optimizer.zero_grad()
         output.loss.backward()
         optimizer.step()

@@ -19,10 +19,10 @@ PACKAGES = {"energy_contrast": SCIENCE, "ebclab": LAB}
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
-    {"method", "ess_control"},
+    {"method", "ess_control", "classifier"},
     {"sampling_method"},
     {"chains"},
-    {"contrastive", "predictive", "energy_based"},
+    {"contrastive", "predictive", "supervised", "energy_based"},
     {"catalog"},
 ]
 LAB_FLOORS = [

@@ -65,12 +65,9 @@ def start_chains(
     rows = torch.randint(buffer.size, (batch_size,), generator=generator, device=where).to(like.device)
     counts = buffer.counts.index_select(0, rows.to(buffer.counts.device)).to(like.device)
     position = buffer.draw(own_share(rows), like.dtype)[0]
-    if num_places := restarts.num_places(batch_size):
-        places = torch.randint(batch_size, (num_places,), generator=generator, device=where).to(like.device)
-        # Which new start a place gets: the last that was drawn for it, -1 where there is none.
-        hit = places == torch.arange(batch_size, device=like.device)[:, None]  # (B, R)
-        source = torch.where(hit, torch.arange(num_places, device=like.device), -1).amax(dim=1)  # (B,)
-        fresh = restarts.new_starts(proposals, generator, pixel_range, like=position, count=num_places)
+    if num_starts := restarts.num_starts(batch_size):
+        source = restarts.draw(batch_size, generator).to(like.device)
+        fresh = restarts.new_starts(proposals, generator, pixel_range, like=position, count=num_starts)
         own = own_share(source)
         position = torch.where(own.view(-1, 1, 1, 1) >= 0, fresh[own.clamp_min(0)], position)
         counts = torch.where(source >= 0, 0, counts)
@@ -105,7 +102,7 @@ def move_chains(
     state = sampler.init(chains.position)
     for step in range(num_steps):
         staged = Staged(counts, context(step, state.position))
-        state, info = sampler.step(state, staged, _own_noise(state.position, len(chains.rows), generator))
+        state, info = sampler.step(state, staged, own_noise(state.position, len(chains.rows), generator))
         infos.append(info)
     return chains._replace(position=state.position), infos
 
@@ -150,7 +147,15 @@ def measure_chains(
     return metrics
 
 
-def _own_noise(like: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
-    """Return this rank's share of standard normal numbers that are drawn for all chains of the global batch."""
+def own_noise(like: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Return this rank's share of standard normal numbers that are drawn for all images of the global batch.
+
+    Args:
+        like: (b, ...) whose shape, dtype and device this rank's share gets.
+        batch_size: B, images of the global batch.
+        generator: Source of randomness, in the same state on every rank.
+
+    Source: ours.
+    """
     shape, where = (batch_size, *like.shape[1:]), generator.device
     return own_share(torch.randn(shape, generator=generator, device=where, dtype=like.dtype)).to(like.device)

@@ -28,21 +28,42 @@ class Restarts:
         rate: rho; of B chains, ``floor(B rho)`` places are drawn, with replacement, and start anew.
         uniform_rate: Chance that a new start is uniform pixels instead of a view of a training image.
         first_count: Count of the images that a buffer begins with.
+        each: Draw for each chain by itself, with chance rho, whether it starts anew; at most B do.
 
-    Source: EBCLR (arXiv:2202.04933), algorithm 2: q_0 and rho, drawn as in the released code.
+    Source: EBCLR (arXiv:2202.04933), algorithm 2: q_0 and rho, drawn as in the released code; ``each``: JEM
+    (arXiv:1912.03263), algorithm 1.
     """
 
     rate: float
     uniform_rate: float
     first_count: int
+    each: bool = False
 
-    def num_places(self, batch_size: int) -> int:
-        """Return R, how many places of a global batch are drawn to start anew."""
+    def num_starts(self, batch_size: int) -> int:
+        """Return R, how many new starts there are for a global batch, not all of which need be taken."""
+        if self.each:
+            return batch_size if self.rate > 0 else 0
         return int(batch_size * self.rate + 1e-9)  # 0.29 * 100 is less than 29
 
     def num_proposals(self, batch_size: int) -> int:
         """Return how many views of training images that needs."""
-        return self.num_places(batch_size) if self.uniform_rate < 1 else 0
+        return self.num_starts(batch_size) if self.uniform_rate < 1 else 0
+
+    def draw(self, batch_size: int, generator: torch.Generator) -> Tensor:
+        """Return (B,) which of the R new starts each chain takes, -1 where it goes on; on the generator's device.
+
+        Args:
+            batch_size: B.
+            generator: Source of randomness, in the same state on every rank.
+        """
+        where, starts = generator.device, self.num_starts(batch_size)
+        own = torch.arange(batch_size, device=where)
+        if self.each:
+            chosen = torch.rand(batch_size, generator=generator, device=where) < self.rate
+            return torch.where(chosen, own, -1)
+        places = torch.randint(batch_size, (starts,), generator=generator, device=where)
+        hit = places == own[:, None]  # (B, R); of the starts that were drawn for a place, it takes the last
+        return torch.where(hit, torch.arange(starts, device=where), -1).amax(dim=1)
 
     def new_starts(
         self, proposals: Tensor, generator: torch.Generator, pixel_range: PixelRange | None, *, like: Tensor, count: int
@@ -85,7 +106,7 @@ class Restarts:
             ValueError: If a pixel range is needed and unknown.
         """
         if buffer.dtype == "uint8":
-            buffer.bounds = _widened(_known(pixel_range, "buffer_dtype", "uint8"))
+            buffer.bounds = _widened(_known(pixel_range, "images as uint8"))
         for first in range(0, buffer.size, _FILL_CHUNK):
             images = draw(min(_FILL_CHUNK, buffer.size - first), generator)
             if not buffer.allocated:
@@ -97,7 +118,7 @@ class Restarts:
         """Return images (N, C, H, W) of which a share, drawn one by one, is uniform between black and white."""
         if self.uniform_rate == 0:
             return images
-        low, high = _levels(_known(pixel_range, "uniform_rate", self.uniform_rate), images)
+        low, high = _levels(_known(pixel_range, "uniform starts"), images)
         where = generator.device
         chosen = torch.rand(len(images), generator=generator, device=where) < self.uniform_rate
         uniform = torch.rand(images.shape, generator=generator, device=where, dtype=images.dtype).to(images.device)
@@ -137,10 +158,10 @@ def _widened(pixel_range: PixelRange) -> tuple[float, float]:
     return low - MARGIN * (high - low), high + MARGIN * (high - low)
 
 
-def _known(pixel_range: PixelRange | None, setting: str, value: object) -> PixelRange:
+def _known(pixel_range: PixelRange | None, what: str) -> PixelRange:
     if pixel_range is None:
         raise ValueError(
-            f"{setting}: needs to know what black and white are in views, got {value} and an unknown pixel range; "
-            "set the method's pixel_range before start, or uniform_rate=0 and buffer_dtype=float32"
+            f"pixel_range: {what} need to know what black and white are in views, got none; set the method's "
+            "pixel_range before start"
         )
     return pixel_range

@@ -5,6 +5,8 @@ Shapes: N chains, M references, C channels, H x W pixels, P projection size.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ def trace_chains(
     sampler: Sampler,
     energy: ChainEnergy,
     start: Tensor,
-    references: Tensor,
+    references: Any,
     generator: torch.Generator,
     num_steps: int,
 ) -> ChainTrace:
@@ -29,7 +31,7 @@ def trace_chains(
         sampler: Takes a ``Staged`` as context.
         energy: What moves it.
         start: (N, C, H, W) where chains of count 0 begin.
-        references: (M, P) what they are compared with.
+        references: What the energy is given beside images: (M, P) what they are compared with, or None.
         generator: Source of the noise.
         num_steps: Steps in all, at least 1.
 

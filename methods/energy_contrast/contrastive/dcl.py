@@ -46,6 +46,7 @@ class Dcl(Simclr):
 
     Config = DclConfig
     config: DclConfig
+    paper = "arXiv:2110.06848"
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""

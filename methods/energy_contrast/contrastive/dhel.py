@@ -45,6 +45,7 @@ class Dhel(Simclr):
 
     Config = DhelConfig
     config: DhelConfig
+    paper = "arXiv:2405.18045"
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""

@@ -77,6 +77,7 @@ class Flatclr(Simclr):
 
     Config = FlatclrConfig
     config: FlatclrConfig
+    paper = "arXiv:2107.01152"
 
     def __init__(self, config: FlatclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -76,6 +76,7 @@ class Moco(Method):
 
     Config = MocoConfig
     config: MocoConfig
+    paper = "arXiv:2003.04297"
     queue: Tensor
     pointer: Tensor
 

@@ -49,6 +49,7 @@ class Simclr(Method):
 
     Config = SimclrConfig
     config: SimclrConfig
+    paper = "arXiv:2002.05709"
 
     def __init__(self, config: SimclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
-from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy
@@ -115,6 +115,7 @@ class Ebclr(SamplingMethod):
 
     Config = EbclrConfig
     config: EbclrConfig
+    paper = "arXiv:2202.04933"
 
     def __init__(self, config: EbclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
@@ -128,8 +129,7 @@ class Ebclr(SamplingMethod):
         self._moved: Chains | None = None
         self._energy = ChainEnergy(
             self.encoder,
-            self.head,
-            temperature=config.temperature,
+            marginal(self.head, temperature=config.temperature),
             num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
             bfloat16=config.chain_precision == "bfloat16",
         )

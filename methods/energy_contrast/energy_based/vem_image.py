@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
-from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
@@ -137,7 +137,8 @@ class VemImage(Vem):
 
     def _chain_energy(self) -> ChainEnergy:
         # On unit vectors |u - q|^2 / (2 tau) = (1 - <u, q>) / tau.
-        return ChainEnergy(*self.key_networks(), temperature=2 * self.config.bank_temperature)
+        encoder, head = self.key_networks()
+        return ChainEnergy(encoder, marginal(head, temperature=2 * self.config.bank_temperature))
 
     def new_sampler(self) -> Sampler:
         """Return clamped Langevin dynamics towards queries; its context is a ``Staged`` around them (B, P)."""

@@ -76,6 +76,7 @@ class Byol(Method):
 
     Config = ByolConfig
     config: ByolConfig
+    paper = "arXiv:2006.07733"
 
     def __init__(self, config: ByolConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -57,6 +57,7 @@ class Vicreg(Method):
 
     Config = VicregConfig
     config: VicregConfig
+    paper = "arXiv:2105.04906"
 
     def __init__(self, config: VicregConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from inspect import getdoc, getmodule
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ebclab.config.parse import Methods, catalogue
 from ebclab.config.recipes import list_recipes, recipe_text
 from ebclab.config.view_recipes import VIEW_RECIPES
+
+if TYPE_CHECKING:
+    from energy_contrast.method import Method
 
 
 def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | None = None) -> dict[str, str]:
@@ -28,13 +30,19 @@ def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | Non
             return {name: recipe.doc for name, recipe in VIEW_RECIPES.items()}
 
 
-def _about_methods(methods: Mapping[str, type]) -> dict[str, str]:
-    """Return the first line of each method's file, or of its class where a file holds several."""
+def _about_methods(methods: Methods) -> dict[str, str]:
+    """Return the first line of each method's file, or of its class where a file holds several, and facts."""
     in_file = Counter(map(getmodule, methods.values()))
     described = {
         name: method if in_file[file := getmodule(method)] > 1 else file or method for name, method in methods.items()
     }
-    return {name: (getdoc(what) or "").partition("\n")[0] for name, what in described.items()}
+    return {name: (getdoc(what) or "").partition("\n")[0] + _facts(methods[name]) for name, what in described.items()}
+
+
+def _facts(method: type[Method]) -> str:
+    """Return what a method needs and its paper, in brackets; empty where neither is said."""
+    facts = [*(["needs labels"] if method.needs_labels else []), *([method.paper] if method.paper else [])]
+    return f" ({', '.join(facts)})" if facts else ""
 
 
 def _headline(text: str, name: str) -> str:

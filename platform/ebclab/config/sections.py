@@ -106,6 +106,9 @@ class ViewsConfig:
         minimum=0.0,
         maximum=1.0,
     )
+    second_plain: bool = setting(
+        False, "Second views are the images as they are, but for noise: for methods to which the two views differ."
+    )
     noise_std: float = setting(
         0.0,
         "Standard deviation of Gaussian noise added to every pixel, not clipped.",
@@ -145,6 +148,11 @@ class ViewsConfig:
         amounts = [self.brightness, self.contrast]
         if channels > 1:
             amounts += [self.saturation, self.hue]
+        if self.second_plain:
+            rates = [self.flip_rate, self.solarise_rate, self.noise_std, 1 - self.crop_scale_min]
+            rates += [self.blur_rate] if self.blur_kernel_size > 1 else []
+            rates += [self.grayscale_rate] if channels > 1 else []
+            return not (any(rates) or (self.jitter_rate and any(amounts)))
         sigma_varies = self.blur_sigma_min < self.blur_sigma_max
         blurs = self.blur_kernel_size > 1 and (_differ(self.blur_rates) or (any(self.blur_rates) and sigma_varies))
         return not (

@@ -15,7 +15,7 @@ from ebclab.evaluation.objectives import NEED_LABELS
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
-from ebclab.training.setup import build_method, neighbours_problem, require_different_views
+from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views
 from energy_contrast.method import Method
 from energy_contrast.networks.batch_norm import require_groups
 
@@ -99,7 +99,8 @@ def _require_batches(
         raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")
     channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
     require_different_views(config, method_class, channels)
-    method = build_method(config, method_class, channels, torch.device("cpu"), size, weights)
+    num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
+    method = build_method(config, method_class, channels, torch.device("cpu"), size, weights, num_classes)
     if batch_size + method.num_proposals(batch_size) > images:
         raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
     workers = max(1, config.resources.workers)

@@ -134,12 +134,14 @@ class BarDisplay:
 
 
 def describe(metrics: dict[str, float], knn: float | None) -> str:
-    """Return rate, InfoNCE and held-out kNN as short text, without those that are unknown."""
+    """Return rate, InfoNCE, accuracy on the batch and held-out kNN as short text, without those that are unknown."""
     parts = []
     if "images_per_second" in metrics:
         parts.append(f"{metrics['images_per_second']:,.0f} img/s")
     if "info_nce" in metrics:
         parts.append(f"info_nce {metrics['info_nce']:.3f}")
+    if "accuracy" in metrics:
+        parts.append(f"accuracy {metrics['accuracy']:.1%}")
     if knn is not None:
         parts.append(f"kNN {knn:.1%}")
     return "  ".join(parts)

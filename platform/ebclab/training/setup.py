@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ebclab.config import VIEW_RECIPES, ExperimentConfig
 from ebclab.data.delivery.resident import ResidentData
@@ -88,7 +89,8 @@ def prepare(
     channels, size = split.train.images.shape[1], preprocessing.image_size
     require_different_views(config, method_class, channels)
     require_room_for_views(config, method_class, channels, size, device, ranks)
-    method = build_method(config, method_class, channels, device, size, weights)
+    num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
+    method = build_method(config, method_class, channels, device, size, weights, num_classes)
     method.pixel_range = preprocessing.pixel_range
     memory_of(method, channels, size)
     with method_problems():
@@ -177,6 +179,39 @@ def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Req
         return method_class.requirements(config.method, config.training.batch_size)
 
 
+def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Tensor, class_names: Sequence[str]) -> int:
+    """Return the number of classes for a method that learns from labels; 0 for any other.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method.
+        labels: (n,) of all images that are trained on; -1 where unknown.
+        class_names: Names of the classes, by label; empty when unknown.
+
+    Raises:
+        ConfigError: It needs labels, and some are missing, or all are the same.
+    """
+    if not requirements_of(config, method_class).labels:
+        return 0
+    name, missing, total = config.method_name, int((labels < 0).sum()), len(labels)
+    if missing:
+        raise ConfigError(
+            [
+                f"method.name: {name} learns from labels, got {missing:,} of {total:,} training images without; label "
+                "them, or take a method that needs none (`ebclab show --methods`)"
+            ]
+        )
+    classes: Tensor = torch.unique(labels)
+    if len(classes) < 2:
+        raise ConfigError(
+            [
+                f"method.name: {name} learns to tell classes apart, got {len(classes)} in {total:,} training images; "
+                "use images of two classes at least"
+            ]
+        )
+    return max(int(classes.max()) + 1, len(class_names))
+
+
 def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
     """Return a sentence when the method moves chains by energies of images that depend on their neighbours, else None.
 
@@ -217,6 +252,7 @@ def build_method(
     device: torch.device,
     image_size: int = 0,
     weights: InitialWeights | None = None,
+    num_classes: int = 0,
 ) -> Method:
     """Return the method with freshly initialised weights, a pure function of ``config.seed`` and ``weights``.
 
@@ -227,6 +263,7 @@ def build_method(
         device: Where the method goes.
         image_size: Side of the views, pixels; 0 where it is not known yet.
         weights: What the encoder starts from; None means random weights.
+        num_classes: What ``classes_of`` returned; only a method that needs labels is told.
 
     Raises:
         ConfigError: The encoder, its weights and the method's settings do not fit together, or the memory has no room.
@@ -235,7 +272,8 @@ def build_method(
         if weights is not None:
             start_from(encoder, config.encoder, weights, in_channels, image_size)
         with method_problems():
-            method = method_class(config.method, encoder)
+            labels = requirements_of(config, method_class).labels
+            method = method_class(config.method, encoder, *([num_classes] if labels else []))
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     with room_problems():
         method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]

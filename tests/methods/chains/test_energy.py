@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.energies import marginal_energy
 from energy_contrast.networks import ProjectionHead, build_encoder
 
@@ -29,7 +29,7 @@ def gradient(energy: ChainEnergy, position: Tensor, context: Tensor) -> Tensor:
 def test_the_whole_energy_is_that_of_the_projections_against_the_references() -> None:
     encoder, head = networks()
     position, references = normal(3, 2, 8, 8), normal(5, 4, seed=1)
-    energy = ChainEnergy(encoder, head, temperature=0.3)
+    energy = ChainEnergy(encoder, marginal(head, temperature=0.3))
     context = energy.context(references)
     assert context(0, position) is references
     assert context(7, position) is references
@@ -40,8 +40,8 @@ def test_the_whole_energy_is_that_of_the_projections_against_the_references() ->
 def test_through_the_first_layer_the_gradient_is_the_whole_one_where_it_was_taken() -> None:
     encoder, head = networks()
     position, references = normal(3, 2, 8, 8), normal(5, 4, seed=1)
-    whole = ChainEnergy(encoder, head, temperature=0.3)
-    layer = ChainEnergy(encoder, head, temperature=0.3, num_inner_steps=2)
+    whole = ChainEnergy(encoder, marginal(head, temperature=0.3))
+    layer = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=2)
     slope = layer.context(references)(0, position)
     expected = gradient(whole, position, references)
     torch.testing.assert_close(gradient(layer, position, slope), expected, rtol=1e-10, atol=1e-12)
@@ -50,7 +50,7 @@ def test_through_the_first_layer_the_gradient_is_the_whole_one_where_it_was_take
 def test_in_between_it_is_the_adjoint_of_the_first_layer_at_the_new_position_on_the_old_slope() -> None:
     encoder, head = networks()
     position, references = normal(3, 2, 8, 8), normal(5, 4, seed=1)
-    layer = ChainEnergy(encoder, head, temperature=0.3, num_inner_steps=2)
+    layer = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=2)
     context = layer.context(references)
     slope, moved = context(0, position), position + normal(3, 2, 8, 8, seed=2)
     assert context(1, moved) is slope
@@ -65,7 +65,7 @@ def test_the_inner_steps_never_pass_through_the_trunk() -> None:
     encoder, head = networks()
     passes = []
     encoder.layer1.register_forward_hook(lambda *_: passes.append(1))
-    layer = ChainEnergy(encoder, head, temperature=0.3, num_inner_steps=5)
+    layer = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=5)
     context, position = layer.context(normal(5, 4)), normal(3, 2, 8, 8)
     for step in range(10):
         gradient(layer, position, context(step, position))
@@ -75,7 +75,7 @@ def test_the_inner_steps_never_pass_through_the_trunk() -> None:
 def test_neither_form_leaves_a_gradient_on_the_networks() -> None:
     encoder, head = networks()
     for num_inner_steps in (0, 2):
-        energy = ChainEnergy(encoder, head, temperature=0.3, num_inner_steps=num_inner_steps)
+        energy = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=num_inner_steps)
         position = normal(3, 2, 8, 8)
         context = energy.context(normal(5, 4))(0, position)
         assert not context.requires_grad

@@ -28,7 +28,7 @@ def fill(restarts: Restarts, size: int = 2000, dtype: str = "float32") -> Replay
     ("rate", "batch_size", "places"), [(0.2, 128, 25), (0.2, 16, 3), (0.29, 100, 29), (0.0, 9, 0), (1.0, 9, 9)]
 )
 def test_places_are_the_whole_part_of_rate_times_batch(rate: float, batch_size: int, places: int) -> None:
-    assert Restarts(rate, 0.0, 5).num_places(batch_size) == places
+    assert Restarts(rate, 0.0, 5).num_starts(batch_size) == places
     assert Restarts(rate, 0.5, 5).num_proposals(batch_size) == places
     assert Restarts(rate, 1.0, 5).num_proposals(batch_size) == 0
 

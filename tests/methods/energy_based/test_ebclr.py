@@ -282,8 +282,8 @@ def test_what_cannot_work_is_refused_with_one_sentence() -> None:
     with pytest.raises(ValueError, match="buffer: holds no images yet, got no start"):
         method(make_batch(method), torch.Generator())
     for settings, text in (
-        ({"uniform_rate": 0.5}, "uniform_rate: .* got 0.5 and an unknown"),
-        ({"buffer_dtype": "uint8"}, "buffer_dtype: .* got uint8 and an unknown"),
+        ({"uniform_rate": 0.5}, "pixel_range: uniform starts need to know .* got none"),
+        ({"buffer_dtype": "uint8"}, "pixel_range: images as uint8 need to know"),
     ):
         method = build(started=False, **settings)
         method.pixel_range = None

@@ -15,6 +15,7 @@ from energy_contrast.sampling_method import SamplingMethod
 
 SMALL: dict[str, dict[str, Any]] = {
     "ebclr": {"buffer_size": 16, "num_steps": 3},
+    "jem": {"buffer_size": 16, "num_steps": 3},
     "vem-langevin": {"bank_size": 16},
     "vem-svgd": {"bank_size": 16, "num_steps": 3},
     "vem-image": {"bank_size": 16, "num_steps": 3},
@@ -28,7 +29,8 @@ def draw(count: int, generator: torch.Generator) -> Tensor:
 def build(name: str, step_size: float) -> Method:
     torch.manual_seed(0)
     config = METHODS[name].Config(**SMALL[name], step_size=step_size)
-    method = METHODS[name](config, build_encoder("small", in_channels=1, width=4, batch_norm="none"))
+    classes = (4,) if METHODS[name].needs_labels else ()
+    method = METHODS[name](config, build_encoder("small", in_channels=1, width=4, batch_norm="none"), *classes)
     method.pixel_range = PixelRange((-2.0,), (2.0,))
     method.start(draw)
     return method
@@ -38,7 +40,7 @@ def batch_of(method: Method) -> Batch:
     generator = torch.Generator().manual_seed(1)
     views = draw(16, generator).view(2, 8, 1, 8, 8)
     proposals = draw(method.num_proposals(8), generator)
-    return Batch(views, torch.full((8,), -1), torch.arange(8), proposals)
+    return Batch(views[: method.num_views], torch.arange(8) % 4, torch.arange(8), proposals)
 
 
 def after_a_step(method: Method) -> dict[str, Tensor]:

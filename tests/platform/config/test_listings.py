@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from ebclab.config import VIEW_RECIPES, list_recipes, listing
 from energy_contrast.catalog import METHODS
 
@@ -14,6 +16,17 @@ def test_a_method_is_described_by_the_first_line_of_its_file():
 
 def test_a_recipe_is_described_by_its_headline_without_the_name():
     assert listing("recipes")["digits-demo"].startswith("the first run")
+
+
+def test_a_method_says_that_it_needs_labels_and_the_paper_that_the_docs_name():
+    page = (Path(__file__).parents[3] / "docs" / "methods.md").read_text(encoding="utf-8")
+    sections = {title: text for title, _, text in (part.partition("\n") for part in page.split("\n## "))}
+    lines = listing("methods")
+    for name, method in METHODS.items():
+        (section,) = [text for title, text in sections.items() if f"`{name}`" in title]
+        assert method.paper in section
+        assert lines[name].endswith(f"{method.paper})") or not method.paper
+        assert ("(needs labels" in lines[name]) == method.needs_labels
 
 
 def test_methods_that_share_a_file_are_told_apart():

@@ -81,7 +81,7 @@ def exported(donor: Path, tmp_path: Path) -> Path:
 def test_the_encoder_of_every_method_and_its_copies_begin_with_the_same_bits(donor: Path, name: str) -> None:
     weights = InitialWeights("test", encoder_of(donor))
     config = settings("encoder.batch_norm=global", method=name)
-    method = build_method(config, METHODS[name], 1, CPU, 8, weights)
+    method = build_method(config, METHODS[name], 1, CPU, 8, weights, num_classes=2)
     assert equal(dict(method.encoder.state_dict()), encoder_of(donor))
     if hasattr(method, "key_encoder"):
         assert equal(dict(method.key_encoder.state_dict()), encoder_of(donor))

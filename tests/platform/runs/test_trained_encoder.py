@@ -23,7 +23,7 @@ def test_the_encoder_before_the_first_step_is_that_of_the_seed_alone(name: str, 
     config = replace(compose(name, overrides=[*ENCODERS[encoder], *SMALL.get(name, [])]), seed=5)
     untrained = untrained_encoder(config, 3, 16)
     torch.rand(7)  # the global generator is elsewhere by now
-    built = build_method(config, METHODS[name], 3, torch.device("cpu"), 16).encoder
+    built = build_method(config, METHODS[name], 3, torch.device("cpu"), 16, num_classes=2).encoder
     torch.testing.assert_close(dict(untrained.state_dict()), dict(built.state_dict()), rtol=0, atol=0)
     other = untrained_encoder(replace(config, seed=6), 3, 16)
     assert not torch.equal(other.conv1.weight, untrained.conv1.weight)

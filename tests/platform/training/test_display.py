@@ -61,3 +61,7 @@ def test_the_bar_shows_rate_loss_and_score(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().err
     assert "resuming [at] step 3" in shown
     assert "kNN 50.0%" in shown
+
+
+def test_a_method_that_learns_from_labels_shows_its_accuracy() -> None:
+    assert describe({"images_per_second": 10.0, "accuracy": 0.9876}, None) == "10 img/s  accuracy 98.8%"

@@ -33,16 +33,17 @@ def test_views_fit_up_to_the_last_free_byte_and_the_message_has_the_sum(
     assert f"got 10 pixels: {6 // ranks} images x 2 views x 3x10x10 pixels x 4 bytes = " in line
 
 
-@pytest.mark.parametrize("method_name", ["ebclr", "vem-image"])
+@pytest.mark.parametrize("method_name", ["ebclr", "jem", "vem-image"])
 @pytest.mark.parametrize("recipe", list_recipes())
 def test_in_every_recipe_an_images_energy_is_its_own(recipe: str, method_name: str) -> None:
     """Images 4 to 7 are replaced: the energies of images 0 to 3, and where a step takes them, stay as they were."""
     config = compose(method_name, recipe, overrides=["encoder.width=4"])
-    method: Any = setup.build_method(config, METHODS[method_name], 3, torch.device("cpu"), 16)
+    method: Any = setup.build_method(config, METHODS[method_name], 3, torch.device("cpu"), 16, num_classes=2)
     assert setup.neighbours_problem(config, method) is None
     generator = torch.Generator().manual_seed(0)
     images, others = torch.randn(2, 8, 3, 16, 16, generator=generator).unbind()
-    references = torch.nn.functional.normalize(torch.randn(5, config.method.projection_size, generator=generator))
+    size = getattr(config.method, "projection_size", 1)  # JEM compares with nothing
+    references = torch.nn.functional.normalize(torch.randn(5, size, generator=generator))
     sampler = method.new_sampler()
     found = []
     for batch in (images, torch.cat([images[:4], others[4:]])):

@@ -111,7 +111,7 @@ def draw_parameters(
         for rates in (config.blur_rates, config.solarise_rates)
     )
     tries = uniform[..., len(_SLOTS) : _SOLARISE_SLOT]
-    return ViewParameters(
+    drawn = ViewParameters(
         *_draw_boxes(tries, draw["crop_top"], draw["crop_left"], config, height, width),
         flip=draw["flip"] < config.flip_rate,
         order=orders[(draw["order"] * len(orders)).long()],
@@ -123,6 +123,20 @@ def draw_parameters(
         blur_sigma=(sigma * (draw["blur"] < blur_rates)).float(),
         solarise=uniform[..., _SOLARISE_SLOT] < solarise_rates,
         noise_word=noise_word,
+    )
+    return _with_plain_second_views(drawn, views, height, width) if config.second_plain else drawn
+
+
+def _with_plain_second_views(drawn: ViewParameters, views: range, height: int, width: int) -> ViewParameters:
+    """Return the parameters, of which those of every second view leave the image alone, but for its noise."""
+    second = torch.tensor([view % 2 == 1 for view in views], device=drawn.top.device)[:, None]  # (V, 1)
+    left_alone = {
+        **{"top": 0, "left": 0, "height": height, "width": width, "flip": False, "hue": 0.0},
+        **{"brightness": 1.0, "contrast": 1.0, "saturation": 1.0},
+        **{"grayscale": False, "blur_sigma": 0.0, "solarise": False},
+    }
+    return drawn._replace(
+        **{name: getattr(drawn, name).masked_fill(second, value) for name, value in left_alone.items()}
     )
 
 

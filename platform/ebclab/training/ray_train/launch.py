@@ -36,7 +36,7 @@ from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train.elastic import ElasticPolicy
 from ebclab.training.ray_train.follow import RunFollower, watch
-from ebclab.training.ray_train.streamed import delivery_of
+from ebclab.training.ray_train.streamed import delivery_of, require_labels
 from ebclab.training.ray_train.worker import REFUSAL, StreamPart, WorkerOutcome, train_on_worker
 from ebclab.training.setup import requirements_of
 from energy_contrast.method import Requirements
@@ -62,6 +62,7 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
     requirements = requirements_of(spec.config, spec.method_class)
     sizes = _sizes(spec, requirements)
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
+    require_labels(spec.config, spec.method_class, spec.images)
     choice = delivery_of(spec.config, spec.method_class, spec.images, here)
     display.note(choice.reason)
     spec.run.signal(REFUSAL).clear()

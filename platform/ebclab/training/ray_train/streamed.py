@@ -11,7 +11,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import Choice, Delivery, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.digests import STREAMED
-from ebclab.data.holdout import Split
+from ebclab.data.holdout import Split, held_out, kept_to_confirm, limited
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import open_source
@@ -24,6 +24,7 @@ from ebclab.training.setup import (
     Prepared,
     build_method,
     build_training,
+    classes_of,
     describe_data,
     memory_of,
     method_problems,
@@ -62,6 +63,32 @@ def delivery_of(
         workers=workers,
         num_proposals=requirements_of(config, method_class).num_proposals,
     )
+
+
+def require_labels(config: ExperimentConfig, method_class: type[Method], images: Split | None) -> None:
+    """Refuse images without the labels that a method learns from, before Ray is asked for anything.
+
+    Datasets with files of their own have labels; of others the index is read, and no image. With ``data.skip_corrupt``,
+    which images are trained on is known to the workers only, which refuse them.
+
+    Args:
+        config: Resolved settings.
+        method_class: The method to train.
+        images: The user's own images; None where ``config`` names them.
+
+    Raises:
+        UserError: Labels are missing or all the same, or the images cannot be found.
+    """
+    if not requirements_of(config, method_class).labels:
+        return
+    if images is not None:
+        classes_of(config, method_class, images.train.labels, images.train.class_names)
+    elif location_of(config.data.name) is not None and not config.data.skip_corrupt:
+        source = open_source(config.data.name, "train", Reading.of(config.data))
+        keys, data = source.index.keys, config.data
+        chosen = source.index.at(limited(keys, data.train_limit))
+        kept = kept_to_confirm(chosen.keys, data.confirm_rate) | held_out(chosen.keys, data.holdout_rate)
+        classes_of(config, method_class, chosen.at(~kept).labels, source.class_names)
 
 
 def _recorded_delivery(config: ExperimentConfig) -> Delivery | None:
@@ -103,7 +130,8 @@ def prepare_streamed(
     channels, size = stream.bank.images.shape[1], settings.preprocessing.image_size
     require_different_views(config, method_class, channels)
     require_room_for_views(config, method_class, channels, size, device, ranks)
-    method = build_method(config, method_class, channels, device, size, weights)
+    num_classes = classes_of(config, method_class, plan.train.labels, plan.source.class_names)
+    method = build_method(config, method_class, channels, device, size, weights, num_classes)
     method.pixel_range = settings.preprocessing.pixel_range
     memory_of(method, channels, size)
     _require_streamable(method, settings.num_views, batch_size)

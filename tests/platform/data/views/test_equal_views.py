@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ CHANGES = {
     "blur_sigma_min": 2.0,
     "solarise_rate": 0.4,
     "second_solarise_rate": 0.3,
+    "second_plain": True,
     "noise_std": 0.1,
 }
 
@@ -65,3 +67,17 @@ def test_no_recipe_but_none_has_equal_views(channels: int) -> None:
 )
 def test_views_are_suggested_by_the_shape_of_the_images(shape: tuple[int, int, int], expected: list[str]) -> None:
     assert fitting_views(*shape) == expected
+
+
+@pytest.mark.parametrize("recipe", ["byol-cifar", "digits", "flatclr-cifar"])
+def test_plain_second_views_are_the_images_and_leave_the_first_as_they_were(recipe: str) -> None:
+    images = torch.randint(256, (12, 3, 8, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    preprocessing = Preprocessing(8, (0.5,) * 3, (0.5,) * 3)
+    config = replace(ViewsConfig(**VIEW_RECIPES[recipe].settings), noise_std=0.0)
+
+    def views(settings: ViewsConfig) -> torch.Tensor:
+        return make_views(images, torch.arange(12), settings, preprocessing, seed=0, epoch=0, num_views=4)
+
+    plain, image = views(replace(config, second_plain=True)), views(ViewsConfig())[0]
+    assert torch.equal(plain[1::2], torch.stack([image, image]))
+    assert torch.equal(plain[::2], views(config)[::2])

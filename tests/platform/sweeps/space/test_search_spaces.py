@@ -13,10 +13,10 @@ from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
 from ebclab.sweeps.space.space import list_spaces, load_space
 
 SPACES = list_spaces()
-SWEPT = [method for method in catalogue() if method != "supervised"]
+SWEPT = list(catalogue())
 
 
-def test_there_is_a_space_for_every_method_that_can_be_swept_and_for_no_other():
+def test_there_is_a_space_for_every_method_and_for_no_other():
     assert set(SPACES) == set(SWEPT)
 
 
@@ -28,10 +28,10 @@ def test_every_space_can_be_read_and_survives_the_way_through_plain_values(name)
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_every_space_searches_learning_rate_batch_size_projection_size_and_temperature_where_there_is_one(name):
-    keys = {"optimizer.learning_rate", "training.batch_size", "method.projection_size"}
-    if any(field.name == "temperature" for field in fields(catalogue()[name].Config)):
-        keys.add("method.temperature")
+def test_every_space_searches_learning_rate_batch_size_and_projection_size_and_temperature_where_there_are_some(name):
+    settings = {field.name for field in fields(catalogue()[name].Config)}
+    keys = {"optimizer.learning_rate", "training.batch_size"}
+    keys |= {f"method.{name}" for name in ("projection_size", "temperature") if name in settings}
     assert keys <= load_space(None, name).by_name.keys()
 
 

@@ -78,9 +78,11 @@ def test_a_run_that_has_begun_keeps_its_delivery_however_much_memory_is_free(
 def stream_of(config: ExperimentConfig, num_views: int) -> Any:
     """As much of a stream as is read before its shard."""
     images = torch.zeros(12, 3, 8, 8, dtype=torch.uint8)
-    bank = ImageSet("mine", images, torch.zeros(12), torch.arange(12), ("a",), (0.5,) * 3, (0.5,) * 3)
+    rows = torch.arange(12)
+    bank = ImageSet("mine", images, rows % 3, rows, ("a", "b", "c", "d"), (0.5,) * 3, (0.5,) * 3)
     settings = ViewSettings(config.views, preprocessing_for(config.views, bank), 0, 10, num_views)
-    return SimpleNamespace(plan=SimpleNamespace(settings=settings, train=range(12)), bank=bank, holdout=bank)
+    plan = SimpleNamespace(settings=settings, train=bank, source=bank, digest="digest")
+    return SimpleNamespace(plan=plan, bank=bank, holdout=bank, digest="stream-00ff")
 
 
 class Proposing(Simclr):
@@ -103,6 +105,16 @@ def test_a_built_method_that_needs_more_than_its_class_said_is_refused(method_cl
     config = compose("simclr", overrides=[*SETTINGS, "data.name=folder:unused"])
     with pytest.raises(ConfigError, match=rf"planned for 2 views and no proposals, got a method that needs {needs}"):
         prepare_streamed(config, CPU, method_class, ALONE, stream_of(config, num_views=2), None, 0)
+
+
+def test_a_streamed_method_is_told_the_classes_of_all_images_that_are_trained_on() -> None:
+    config = compose("supervised", overrides=[*SETTINGS, "data.name=folder:unused"])
+    stream = stream_of(config, num_views=1)
+    method = prepare_streamed(config, CPU, METHODS["supervised"], ALONE, stream, None, 0).training.method
+    assert method.state_dict()["classifier.weight"].shape == (4, 16)  # named, one without an image
+    stream.plan.train.labels[7] = -1
+    with pytest.raises(ConfigError, match="supervised learns from labels, got 1 of 12 training images without"):
+        prepare_streamed(config, CPU, METHODS["supervised"], ALONE, stream, None, 0)
 
 
 class Announcing(Simclr):

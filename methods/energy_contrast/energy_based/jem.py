@@ -1,0 +1,290 @@
+"""JEM: a classifier that is an energy of images too; labels train the one, Langevin chains the other.
+
+Shapes: V views, B images of the global batch, b of this rank, C channels, H x W pixels, D embedding size, K classes,
+S buffer size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from energy_contrast.chains.chains import (
+    Chains,
+    gather_chains,
+    measure_chains,
+    move_chains,
+    own_noise,
+    start_chains,
+    store_chains,
+)
+from energy_contrast.chains.class_gaussians import class_gaussian_samples
+from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.restarts import Restarts
+from energy_contrast.chains.trace import trace_chains
+from energy_contrast.classifier import Classifier, measure_classes, require_classes
+from energy_contrast.energies import classifier_energy
+from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
+from energy_contrast.method import Batch, Draw, Progress, Requirements, StepOutput
+from energy_contrast.networks.heads import at_least_float32
+from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
+from energy_contrast.samplers import Sampler, Staged, proximal_sgld
+from energy_contrast.sampling_method import ChainTrace, SamplingMethod
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class JemConfig:
+    """Settings of JEM; defaults are those of the paper."""
+
+    variant: Literal["plain", "plusplus", "sada"] = setting(
+        "plain",
+        "plusplus: clamped gradients, chains begin like images of a class; sada: also flat minima, and energies are "
+        "learnt from second views.",
+    )
+    generative_weight: float = setting(1.0, "Weight of log p(x) beside log p(y|x).", minimum=0.0)
+    num_steps: int = setting(20, "Langevin steps of a chain.", unit="steps", minimum=1, symbol="eta")
+    step_size: float = setting(1.0, "Multiplies the gradient by the pixels.", above=0.0, symbol="alpha")
+    noise_std: float = setting(
+        0.01, "Standard deviation of the noise of a step.", unit="pixel values", minimum=0.0, symbol="sigma"
+    )
+    input_noise: float = setting(
+        0.03, "Standard deviation of the noise that is added to views.", unit="pixel values", minimum=0.0
+    )
+    gradient_clamp: float = setting(
+        1.0,
+        "Largest absolute value of a pixel's gradient, plusplus and sada only.",
+        unit="1/pixel value",
+        above=0.0,
+        symbol="epsilon",
+    )
+    chain_gradient: Literal["full", "first-layer"] = setting(
+        "full",
+        "first-layer, plusplus and sada only: between full gradients, chains move through the first layer alone.",
+    )
+    num_inner_steps: int = setting(1, "Steps for each full gradient, with first-layer.", unit="steps", minimum=1)
+    sharpness_radius: float = setting(
+        0.05, "How far all weights are moved uphill before the gradient is taken, sada only.", minimum=0.0
+    )
+    reinit_rate: float = setting(0.05, "Chance of a chain to start anew.", minimum=0.0, maximum=1.0, symbol="rho")
+    buffer_size: int = setting(10_000, "Images of the replay buffer.", unit="images", minimum=1)
+    buffer_dtype: Literal["float32", "half", "uint8"] = setting(
+        "float32", "How the replay buffer holds pixels; uint8 cuts far outliers and rounds to 256 levels."
+    )
+    buffer_device: Literal["same", "cpu"] = setting("same", "Where the replay buffer lives: with the network, or not.")
+    chain_precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the chains under autocast.")
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = []
+        if self.variant == "plain" and self.chain_gradient != "full":
+            found.append(f"chain_gradient: plain takes full gradients, got {self.chain_gradient}; set variant=plusplus")
+        if self.chain_gradient == "full" and self.num_inner_steps > 1:
+            found.append(
+                f"num_inner_steps: has no effect with full gradients, got {self.num_inner_steps}; "
+                "set chain_gradient=first-layer too"
+            )
+        if self.num_steps % self.num_inner_steps:
+            found.append(f"num_inner_steps: must divide num_steps = {self.num_steps}, got {self.num_inner_steps}")
+        return found
+
+
+class Jem(SamplingMethod, Classifier):
+    """JEM, and its variants JEM++ and SADA-JEM.
+
+    ``L = mean_n (-log p(y_n|x_n) + w (E(x_n) - E(x~_n)))`` with logits ``f(x) = W h(x) + c``,
+    ``p(y|x) = softmax f(x)``, ``E(x) = -log sum_y exp f_y(x)``, images x with noise, and chains x~ that moved by
+    ``x <- x - alpha grad E(x) + sigma n``. Were they samples of p(x), the gradient of L at w = 1 would be that of
+    ``-mean log p(x, y)``.
+
+    With ``plusplus`` the gradient is clamped to [-epsilon, epsilon], may go through the first layer alone (see
+    ``ChainEnergy``), and new chains are samples of a Gaussian for each class. ``sada`` adds to that: the loss is taken
+    at ``theta + r g / |g|`` with its gradient g at theta (sharpness-aware minimisation), and E(x_n) is of second views.
+
+    Args:
+        config: Settings.
+        encoder: h, with ``embedding_size``. With batch norm, the energy of an image depends on its neighbours in the
+            batch and is not E: ``requirements`` says so.
+        num_classes: K.
+
+    Metrics: ``cross_entropy`` and ``accuracy`` on the batch, ``energy_data``, ``energy_chains`` and ``energy_gap``
+    (chains less data) always; while ``diagnosing`` also what ``measure_chains`` returns.
+
+    Raises:
+        ValueError: If there are fewer than two classes, or first-layer is asked of an encoder that is no ``ResNet``.
+
+    Source: JEM (arXiv:1912.03263), eq. 5 to 8, algorithm 1, constants as released; JEM++ (arXiv:2109.09032); SADA-JEM
+    (Yang, Su & Ji, CVPR 2023); sharpness-aware minimisation: arXiv:2010.01412, eq. 2 and algorithm 1.
+    Departs from the paper: p(x) and p(y|x) learn from the same images, where the released code draws two batches. The
+    buffer is written after the optimizer step, which gives the same numbers. JEM++: the Gaussians have the statistics
+    of a class in the batch, not in the training set, and the buffer begins with samples of one Gaussian of all
+    classes. SADA-JEM: second views are what the caller makes of them, where the paper takes images as they are; how
+    its chains move and begin is taken over from JEM++.
+    """
+
+    Config = JemConfig
+    config: JemConfig
+    paper = "arXiv:1912.03263"
+    needs_labels = True
+
+    def __init__(self, config: JemConfig, encoder: nn.Module, num_classes: int = 0) -> None:
+        require_classes("jem", num_classes)
+        super().__init__(config, encoder, num_classes)
+        self.num_classes, self.num_views = num_classes, _num_views(config)
+        self.classifier = nn.Linear(cast(int, encoder.embedding_size), num_classes)
+        self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
+        self.memories = {"buffer": self.buffer}
+        uniform_rate = 1.0 if config.variant == "plain" else 0.0
+        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, each=True)  # 0 is a new start
+        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._moved: Chains | None = None
+        self._energy = ChainEnergy(
+            self.encoder,
+            lambda embedding, _: classifier_energy(at_least_float32(self.classifier(embedding))),
+            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
+            bfloat16=config.chain_precision == "bfloat16",
+        )
+
+    @classmethod
+    def requirements(cls, config: JemConfig, batch_size: int) -> Requirements:
+        """Return one view, two for sada, labels, and images alone."""
+        if batch_size > config.buffer_size:
+            raise ValueError(
+                f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
+                f"use at least {batch_size}"
+            )
+        return replace(super().requirements(config, batch_size), num_views=_num_views(config), images_alone=True)
+
+    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
+        """Return the bytes of the replay buffer, if they fit where it shall live."""
+        device = self._buffer_device()
+        self.buffer.require_room(shape, available_bytes(device), str(device))
+        return self.buffer.num_bytes(shape)
+
+    def new_sampler(self) -> Sampler:
+        """Return Langevin dynamics with the method's settings; its context is a ``Staged``."""
+
+        def energy(position: Tensor, staged: Staged) -> Tensor:
+            return self._energy(position, staged.context)
+
+        return proximal_sgld(
+            energy,
+            step_size=self.config.step_size * self.step_scale,
+            gradient_clamp=math.inf if self.config.variant == "plain" else self.config.gradient_clamp,
+            noise_std=self.config.noise_std,
+        )
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile the encoder and all that chains repeat."""
+        super().compile_parts(**options)
+        self._energy.compile(**options)
+
+    def start(self, draw: Draw) -> None:
+        """Fill the buffer with uniform pixels, or with samples of a Gaussian of training images."""
+
+        def draw_gaussian(count: int, generator: torch.Generator) -> Tensor:
+            images = draw(count, generator)
+            noise = torch.randn(count, count, generator=generator, device=generator.device).to(images)
+            rows = torch.arange(count, device=images.device)
+            return class_gaussian_samples(images, torch.zeros_like(rows), rows, noise)
+
+        first = draw if self.config.variant == "plain" else draw_gaussian
+        generator = torch.Generator().manual_seed(self._fill_seed)
+        self._restarts.fill(self.buffer, first, generator, self._buffer_device(), self.pixel_range)
+
+    def classify(self, images: Tensor) -> Tensor:
+        """Return the logits (B, K) of images (B, C, H, W)."""
+        return at_least_float32(self.classifier(self.encoder(images)))
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; ``generator`` draws noise, which chains, and which of them start anew."""
+        batch_size = world_size() * batch.views.shape[1]
+        # 1. x_n, with noise
+        noise = torch.stack([own_noise(view, batch_size, generator) for view in batch.views])
+        views = batch.views + self.config.input_noise * noise  # (V, b, C, H, W)
+        # 2. x~_n from the buffer, or anew with chance rho
+        self.buffer.to(self._buffer_device())
+        starts = self._starts(batch, generator)
+        chains = start_chains(self.buffer, self._restarts, starts, generator, self.pixel_range, like=batch.views[0])
+        # 3. x~_n after its steps of SGLD, kept for the buffer, which takes them after the step
+        context = self._energy.context(None)
+        chains, infos = move_chains(self.sampler(), chains, context, generator, num_steps=self.config.num_steps)
+        self._moved = gather_chains(chains)
+        # 4. the loss of both terms
+        loss, metrics = self._joint_loss(views, batch.labels, chains.position)
+        if self.config.variant == "sada":
+            loss, _ = self._joint_loss(views, batch.labels, chains.position, self._uphill(loss))
+        if self.diagnosing:
+            metrics |= measure_chains(self.buffer, chains, infos, self.pixel_range)
+        return StepOutput(loss, metrics)
+
+    def after_step(self, progress: Progress) -> None:
+        """Write the step's chains to the buffer."""
+        if self._moved is not None:
+            store_chains(self.buffer, self._moved)
+            self._moved = None
+
+    @torch.no_grad()
+    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
+        """Let chains start from the first views of ``batch``."""
+        return trace_chains(self.new_sampler(), self._energy, batch.views[0], None, generator, num_steps)
+
+    def _starts(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return what this rank's chains begin with if they start anew, (b, C, H, W); nothing for uniform starts."""
+        if self._restarts.uniform_rate or not self.config.reinit_rate:
+            return batch.proposals
+        images, labels = gather(batch.views[-1].detach()), gather(batch.labels)
+        count, where = len(labels), generator.device
+        picked = own_share(torch.randint(count, (count,), generator=generator, device=where)).to(labels)
+        noise = own_share(torch.randn(count, count, generator=generator, device=where)).to(images)
+        return class_gaussian_samples(images, labels, picked, noise)
+
+    def _joint_loss(
+        self, views: Tensor, labels: Tensor, chains: Tensor, weights: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and its metrics, with other ``weights`` than the method's own where some are given."""
+        logits = self._logits(views[0], weights)  # (b, K)
+        likely = logits if len(views) == 1 else self._logits(views[1], weights)
+        sampled = self._logits(chains, weights)
+        with torch.autocast(views.device.type, enabled=False):
+            loss, metrics = measure_classes(logits, labels)
+            data, samples = classifier_energy(likely).mean(), classifier_energy(sampled).mean()
+            metrics |= {"energy_data": data.detach(), "energy_chains": samples.detach()}
+            metrics["energy_gap"] = metrics["energy_chains"] - metrics["energy_data"]
+            return loss + self.config.generative_weight * (data - samples), metrics
+
+    def _uphill(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return the weights by name, moved by rho along the gradient of the global batch's loss."""
+        learning = {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
+        gradients = torch.autograd.grad(loss, list(learning.values()))
+        whole = sum_over_ranks(torch.cat([gradient.flatten() for gradient in gradients])) / world_size()
+        moves = (self.config.sharpness_radius * whole / whole.norm().clamp_min(1e-12)).split(
+            [weight.numel() for weight in learning.values()]
+        )
+        return {
+            name: weight + move.view_as(weight) for (name, weight), move in zip(learning.items(), moves, strict=True)
+        }
+
+    def _logits(self, images: Tensor, weights: Mapping[str, Tensor] | None) -> Tensor:
+        if weights is None:
+            return self.classify(images)
+        of_encoder, of_classifier = (
+            {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
+            for prefix in ("encoder.", "classifier.")
+        )
+        with torch.compiler.set_stance("force_eager"):  # a compiled encoder takes its own weights
+            embedding = functional_call(self.encoder, of_encoder, (images,))
+        return at_least_float32(functional_call(self.classifier, of_classifier, (embedding,)))
+
+    def _buffer_device(self) -> torch.device:
+        return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")
+
+
+def _num_views(config: JemConfig) -> int:
+    return 2 if config.variant == "sada" else 1

@@ -1,0 +1,151 @@
+"""Supervised learning: an encoder learns from labels, by cross-entropy or by supervised contrast (SupCon).
+
+Shapes: V views, B images of the global batch, b of this rank, C channels, H x W pixels, D embedding size, P projection
+size, K classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.classifier import Classifier, measure_classes, require_classes
+from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.method import Batch, Method, Requirements, StepOutput
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.parallel import gather
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class SupervisedConfig:
+    """Settings of supervised learning."""
+
+    objective: Literal["cross-entropy", "supcon"] = setting(
+        "cross-entropy", "cross-entropy: one view of an image; supcon: two views, images of a class attract each other."
+    )
+    label_smoothing: float = setting(
+        0.0, "Share of a label that is spread over all classes.", minimum=0.0, below=1.0, symbol="epsilon"
+    )
+    temperature: float = setting(0.1, "Divides cosine similarities, supcon only.", above=0.0, symbol="tau")
+    projection_size: int = setting(128, "Size of the vectors that supcon compares.", unit="dimensions", minimum=1)
+    projection_hidden_size: int = setting(
+        0, "Size of supcon's head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
+    )
+
+
+class Supervised(Method, Classifier):
+    """Cross-entropy with the labels, or SupCon.
+
+    ``L = mean_i -log softmax(W h_i + c)_{y_i}`` with the embedding ``h = f(x)``. With ``objective="supcon"`` the
+    encoder learns from ``supervised_contrast`` of the projections g(h) instead; the classifier (W, c) then learns by
+    the cross-entropy above beside it, from embeddings held still: no gradient of it reaches the encoder.
+
+    Args:
+        config: Objective, label smoothing, and for supcon temperature and projection head.
+        encoder: f, with ``embedding_size``.
+        num_classes: K.
+
+    Metrics: ``cross_entropy`` and ``accuracy`` of the classifier on the batch. With supcon also ``supcon`` and, of the
+    projections, ``info_nce``, to which images of the same class are negatives too, and what ``diagnose`` returns.
+
+    Raises:
+        ValueError: If there are fewer than two classes.
+
+    Source: SupCon (Khosla et al. 2020, arXiv:2004.11362), eq. 2.
+    Departs from the paper: SupCon's classifier is trained beside the encoder and not afterwards. The loss is the mean
+    over the 2B anchors, without the released code's factor tau / 0.07. The head's hidden layer is as wide as the
+    embedding.
+    """
+
+    Config = SupervisedConfig
+    config: SupervisedConfig
+    paper = "arXiv:2004.11362"
+    needs_labels = True
+
+    def __init__(self, config: SupervisedConfig, encoder: nn.Module, num_classes: int = 0) -> None:
+        require_classes("supervised", num_classes)
+        super().__init__(config, encoder, num_classes)
+        self.num_classes, self.num_views = num_classes, _num_views(config)
+        embedding_size = cast(int, encoder.embedding_size)
+        self.classifier = nn.Linear(embedding_size, num_classes)
+        if config.objective == "supcon":
+            hidden_size = config.projection_hidden_size or embedding_size
+            self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size)
+
+    @classmethod
+    def requirements(cls, config: SupervisedConfig, batch_size: int) -> Requirements:
+        """Return one view for cross-entropy and two for supcon, and labels."""
+        return replace(super().requirements(config, batch_size), num_views=_num_views(config))
+
+    def classify(self, images: Tensor) -> Tensor:
+        """Return the logits (B, K) of images (B, C, H, W)."""
+        return at_least_float32(self.classifier(self.encoder(images)))
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+        """Compute the loss of one step; draws nothing from ``generator``."""
+        embedding = self.encoder(batch.views.flatten(0, 1))  # (V b, D)
+        supcon = self.config.objective == "supcon"
+        logits = at_least_float32(self.classifier(embedding.detach() if supcon else embedding))  # (V b, K)
+        labels = batch.labels.repeat(len(batch.views))  # (V b,)
+        with torch.autocast(embedding.device.type, enabled=False):
+            loss, metrics = measure_classes(logits, labels, label_smoothing=self.config.label_smoothing)
+        if not supcon:
+            return StepOutput(loss, metrics)
+        contrast, more = self._contrast(embedding, batch)
+        return StepOutput(contrast + loss, metrics | more)
+
+    def _contrast(self, embedding: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return SupCon of the global batch, and its metrics."""
+        projection = at_least_float32(self.head(embedding)).view(*batch.views.shape[:2], -1)
+        projection, labels = gather(projection, dim=1), gather(batch.labels)  # (2, B, P), (B,)
+        tau = self.config.temperature
+        with torch.autocast(embedding.device.type, enabled=False):
+            loss = supervised_contrast(projection.flatten(0, 1), labels.repeat(2), temperature=tau)
+            with torch.no_grad():
+                positive, negatives = pair_similarities(*projection)
+                readable = info_nce(positive, negatives, temperature=tau)
+            metrics = self.measure(readable, projection.flatten(0, 1), positive, negatives, temperature=tau)
+        return loss, {"supcon": loss.detach()} | metrics
+
+
+def supervised_contrast(z: Tensor, labels: Tensor, *, temperature: float) -> Tensor:
+    """Return the supervised contrastive loss: all others of an anchor's class are its positives.
+
+    ``L = mean_i -1/|P(i)| sum_{p in P(i)} log( exp(s_ip / tau) / sum_{a != i} exp(s_ia / tau) )`` with cosines s and
+    P(i) the other vectors of label y_i.
+
+    Args:
+        z: (N, D) vectors of any length: two views of each image.
+        labels: (N,) int64.
+        temperature: tau, divides cosine similarities.
+
+    Returns:
+        () loss in nats; log(N - 1) when all vectors agree. An anchor alone in its class adds 0 to the mean.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+
+    >>> round(supervised_contrast(torch.ones(6, 2), torch.tensor([0, 1, 1, 0, 1, 1]), temperature=0.1).exp().item(), 4)
+    5.0
+
+    Source: SupCon (arXiv:2004.11362), eq. 2 (L_out), as a mean over anchors.
+    """
+    if z.dim() != 2 or labels.shape != z.shape[:1]:
+        shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
+        raise ValueError(f"supervised_contrast: vectors and labels do not fit, got {shapes}; use (N, D) and (N,)")
+    unit = F.normalize(z, dim=1)
+    own = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    similarity = (unit @ unit.T / temperature).masked_fill(own, -torch.inf)  # (N, N)
+    log_share = similarity - torch.logsumexp(similarity, dim=1, keepdim=True)
+    positives = (labels[:, None] == labels) & ~own  # (N, N)
+    count = positives.sum(dim=1).clamp_min(1)  # (N,)
+    return -(log_share.masked_fill(~positives, 0).sum(dim=1) / count).mean()
+
+
+def _num_views(config: SupervisedConfig) -> int:
+    return 2 if config.objective == "supcon" else 1

@@ -1,0 +1,216 @@
+"""JEM: its gradient is that of log p(x, y) where chains are exact samples; chains, variants and limits."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.chains.chains import Chains
+from energy_contrast.chains.class_gaussians import class_gaussian_samples
+from energy_contrast.energy_based import jem
+from energy_contrast.energy_based.jem import Jem, JemConfig
+from energy_contrast.method import Batch, PixelRange, Progress
+from energy_contrast.networks import build_encoder
+from energy_contrast.samplers import Staged
+from energy_contrast.supervised.supervised import Supervised, SupervisedConfig
+
+SIZE, NUM_CLASSES = 6, 3
+LABELS = torch.tensor([0, 2, 0, 1, 2, 2])
+
+
+def draw(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, 1, 8, 8, generator=generator, dtype=torch.float64)
+
+
+def build(encoder: nn.Module | None = None, **settings: Any) -> Jem:
+    torch.manual_seed(0)
+    usual = {"num_steps": 3, "buffer_size": 20}
+    network = encoder or build_encoder("small", in_channels=1, width=4, batch_norm="none")
+    method = Jem(JemConfig(**(usual | settings)), network, NUM_CLASSES).double()
+    method.pixel_range = PixelRange((-1.0,), (1.0,))
+    method.start(draw)
+    return method
+
+
+def make_batch(method: Jem) -> Batch:
+    views = draw(method.num_views * SIZE, torch.Generator().manual_seed(1)).unflatten(0, (method.num_views, SIZE))
+    return Batch(views, LABELS, torch.arange(SIZE), views.new_empty(0, 1, 8, 8))
+
+
+def gradients(loss: Tensor, method: nn.Module) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(method.parameters()), retain_graph=True))
+
+
+class Table(nn.Module):
+    """Images of one pixel that names a state; the embedding is that state, one-hot, flat in the pixel."""
+
+    embedding_size = 4
+
+    def forward(self, images: Tensor) -> Tensor:
+        state = images.flatten()
+        return F.one_hot(state.detach().round().long(), 4).to(images.dtype) + 0 * state[:, None]
+
+
+def test_with_exact_samples_the_gradient_is_that_of_the_joint_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four images of which p(x) is 1/10, 2/10, 3/10 and 4/10: ten chains, as many of each, are an exact sample.
+
+    The logits are set so that sum_y exp(f_y(x)) is 5, 10, 15 and 20; Z is their sum, taken by autograd.
+    """
+    method = build(Table(), noise_std=0.0, input_noise=0.0, num_steps=2)
+    times = torch.arange(1.0, 5.0, dtype=torch.float64)
+    shares = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.6, 0.2, 0.2], [0.3, 0.4, 0.3]], dtype=torch.float64)
+    with torch.no_grad():
+        method.classifier.weight.copy_((5 * times[:, None] * shares).log().T - 1)
+        method.classifier.bias.fill_(1)
+    samples = torch.arange(4.0, dtype=torch.float64).repeat_interleave(times.long()).view(10, 1, 1, 1)
+    chains = Chains(torch.arange(10), torch.ones(10, dtype=torch.int32), samples)
+    monkeypatch.setattr(jem, "start_chains", lambda *_, **__: chains)
+    images, labels = torch.tensor([0.0, 3.0, 3.0, 1.0, 2.0]).double(), torch.tensor([1, 0, 0, 2, 1])
+    batch = Batch(images.view(1, 5, 1, 1, 1), labels, torch.arange(5), torch.empty(0))
+
+    found = gradients(method(batch, torch.Generator()).loss, method)
+    joint = (method.classifier.weight.T + method.classifier.bias).exp()  # (states, classes), Z p(x, y)
+    torch.testing.assert_close(joint.sum(1) / joint.sum(), times / 10)
+    expected = -(joint[images.long(), labels] / joint.sum()).log().mean()
+    torch.testing.assert_close(found, gradients(expected, method), rtol=1e-10, atol=1e-12)
+
+
+def test_without_the_generative_term_it_is_supervised_learning() -> None:
+    method = build(generative_weight=0.0, input_noise=0.0)
+    twin = Supervised(SupervisedConfig(), copy.deepcopy(method.encoder), NUM_CLASSES).double()
+    twin.classifier.load_state_dict(method.classifier.state_dict())
+    batch = make_batch(method)
+    output, expected = method(batch, torch.Generator()), twin(batch, torch.Generator())
+    torch.testing.assert_close(output.loss, expected.loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradients(output.loss, method), gradients(expected.loss, twin))
+
+
+def test_chains_move_by_the_printed_step() -> None:
+    """The chains of a step are followed by hand from the images of the buffer: x - alpha dE/dx + sigma n."""
+    method = build(step_size=0.7, noise_std=0.2, input_noise=0.0, reinit_rate=0.0)
+    before, batch = method.buffer.pixels.clone(), make_batch(method)
+    generator = torch.Generator().manual_seed(9)
+    method(batch, torch.Generator().manual_seed(9))
+    method.after_step(Progress(1, 1, 0))
+
+    torch.randn(SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)  # of the input
+    rows = torch.randint(20, (SIZE,), generator=generator)
+    x = before[rows]
+    for _ in range(3):
+        x.requires_grad_()
+        energy = -sum(torch.log(torch.exp(f).sum()) for f in method.classifier(method.encoder(x)))
+        (slope,) = torch.autograd.grad(energy, x)
+        x = (x - 0.7 * slope + 0.2 * torch.randn(x.shape, generator=generator, dtype=torch.float64)).detach()
+    last = {int(row): image for row, image in zip(rows, x, strict=True)}  # of a row drawn twice, the last
+    for row in range(20):
+        expected = last.get(row, before[row])
+        torch.testing.assert_close(method.buffer.pixels[row], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_noise_of_the_input_is_what_both_terms_see() -> None:
+    quiet, noisy = build(input_noise=0.0), build(input_noise=0.5)
+    batch = make_batch(quiet)
+    noise = torch.randn(SIZE, 1, 8, 8, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    shifted = Batch(batch.views + 0.5 * noise, batch.labels, batch.index, batch.proposals)
+    outputs = [m(b, torch.Generator().manual_seed(4)) for m, b in ((quiet, shifted), (noisy, batch))]
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-12, atol=0)
+
+
+def test_each_chain_starts_anew_by_itself_with_the_rate_and_is_uniform() -> None:
+    method = build(reinit_rate=0.25, step_size=1e-30, noise_std=0.0, buffer_size=50, num_steps=1)
+    method.buffer.pixels.fill_(7.0)
+    generator = torch.Generator().manual_seed(3)
+    fresh = []
+    for _ in range(200):
+        method(make_batch(method), generator)
+        ends = method._moved.position
+        fresh.append((ends != 7.0).flatten(1).all(1))
+        assert ((ends.abs() <= 1) | (ends == 7.0)).all()
+    share = torch.stack(fresh).double()
+    assert share.mean().item() == pytest.approx(0.25, abs=4 * (0.25 * 0.75 / share.numel()) ** 0.5)
+    assert len(share.sum(1).unique()) > 2  # not as many in every step
+
+
+def test_samples_of_a_class_have_its_mean_and_covariance() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(9, 1, 1, 3, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 2.0, 0.5])
+    labels = torch.tensor([0, 1, 0, 1, 1, 0, 1, 2, 1])
+    count = 200_000
+    noise = torch.randn(count, 9, generator=generator, dtype=torch.float64)
+    found = class_gaussian_samples(images, labels, torch.full((count,), 3), noise).flatten(1)  # class 1
+    own = images[labels == 1].flatten(1)
+    covariance = (own - own.mean(0)).T @ (own - own.mean(0)) / len(own)
+    deviation = covariance.diagonal().max().item()
+    torch.testing.assert_close(found.mean(0), own.mean(0), rtol=0, atol=5 * (deviation / count) ** 0.5)
+    torch.testing.assert_close(found.T.cov(correction=0), covariance, rtol=0, atol=10 * deviation / count**0.5)
+    alone = class_gaussian_samples(images, labels, torch.tensor([7]), noise[:1])
+    torch.testing.assert_close(alone[0], images[7])
+
+
+def test_plusplus_starts_lie_in_the_span_of_a_class_and_gradients_are_clamped() -> None:
+    method = build(variant="plusplus", reinit_rate=1.0, step_size=1e-30, noise_std=0.0, input_noise=0.0, num_steps=1)
+    batch = make_batch(method)
+    method(batch, torch.Generator().manual_seed(2))
+    for end in method._moved.position.flatten(1):
+        distances = []
+        for label in range(NUM_CLASSES):
+            own = batch.views[0][label == LABELS].flatten(1)
+            weights = torch.linalg.lstsq(own.T, end[:, None]).solution
+            distances.append((own.T @ weights - end[:, None]).norm().item() + abs(weights.sum().item() - 1))
+        assert min(distances) < 1e-9  # affine combinations of images of one class
+    clamped = build(variant="plusplus", step_size=0.5, gradient_clamp=1e-6, noise_std=0.0)
+    before = clamped.buffer.pixels.clone()
+    sampler = clamped.new_sampler()
+    state, _ = sampler.step(sampler.init(before), Staged(torch.zeros(20), None), torch.zeros_like(before))
+    assert (state.position - before).abs().max().item() == pytest.approx(0.5e-6, rel=1e-6)
+
+
+def test_sada_takes_its_gradient_where_the_first_one_leads() -> None:
+    """The slow way: a copy of the network is moved by rho along the gradient, and its gradient is taken there."""
+    method = build(variant="sada", sharpness_radius=0.3, input_noise=0.0, noise_std=0.0, generative_weight=0.4)
+    batch = make_batch(method)
+    output = method(batch, torch.Generator().manual_seed(5))
+    chains = method._moved.position
+
+    def loss_of(network: Jem) -> Tensor:
+        logits = network.classify(batch.views[0])
+        likely, sampled = (torch.logsumexp(network.classify(x), 1).mean() for x in (batch.views[1], chains))
+        return F.cross_entropy(logits, LABELS) + 0.4 * (sampled - likely)
+
+    slope = gradients(loss_of(method), method)
+    length = sum(part.square().sum() for part in slope).sqrt()
+    moved = copy.deepcopy(method)
+    with torch.no_grad():
+        for weight, part in zip(moved.parameters(), slope, strict=True):
+            weight.add_(0.3 * part / length)
+    torch.testing.assert_close(output.loss, loss_of(moved), rtol=1e-10, atol=0)
+    torch.testing.assert_close(gradients(output.loss, method), gradients(loss_of(moved), moved), rtol=1e-8, atol=1e-12)
+    still = build(variant="sada", sharpness_radius=0.0, input_noise=0.0, noise_std=0.0, generative_weight=0.4)
+    output = still(batch, torch.Generator().manual_seed(5))
+    torch.testing.assert_close(gradients(output.loss, still), slope, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"chain_gradient": "first-layer"}, "chain_gradient: plain takes full gradients"),
+        ({"variant": "plusplus", "num_inner_steps": 5}, "num_inner_steps: has no effect with full gradients, got 5"),
+        (
+            {"variant": "plusplus", "chain_gradient": "first-layer", "num_inner_steps": 3},
+            "num_inner_steps: must divide num_steps = 20, got 3",
+        ),
+    ],
+)
+def test_settings_that_contradict_are_told(settings: dict[str, Any], text: str) -> None:
+    (found,) = JemConfig(**settings).problems()
+    assert found.startswith(text)
+
+
+def test_a_buffer_below_the_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="buffer_size: must hold the global batch of 21 images, got 20; use at least"):
+        Jem.requirements(JemConfig(buffer_size=20), 21)
