@@ -68,7 +68,7 @@ class GroupInfo:
         return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
 
 
-class Classifier(NamedTuple):
+class LinearClassifier(NamedTuple):
     """A linear classifier on features of training images, and how its penalty was found.
 
     Attributes:
@@ -125,7 +125,7 @@ class Measuring:
         return self._store.features(self.subject, images, self.on_progress)
 
     @cached_property
-    def classifier(self) -> Classifier:
+    def classifier(self) -> LinearClassifier:
         """The linear classifier whose probabilities are looked at: penalty chosen, and fitted, without the test set."""
         fitted, held_out = self.measured.parts
         if len(held_out) == 0:
@@ -136,7 +136,7 @@ class Measuring:
         x, y, classes = self.features(fitted), fitted.labels, self.measured.num_classes
         held = (self.features(held_out), held_out.labels)
         chosen = choose_penalty(LBFGS, (x, y), held, classes, self.on_progress)
-        return Classifier(fit_head(LBFGS, x, y, classes, chosen.l2), chosen)
+        return LinearClassifier(fit_head(LBFGS, x, y, classes, chosen.l2), chosen)
 
     @cached_property
     def held_out_logits(self) -> Tensor:
