@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ebclab.card.groups import classification, geometry
+from ebclab.card.groups import classification, geometry, out_of_distribution
 from ebclab.card.measuring import Group
 
-GROUPS: dict[str, Group] = {each.INFO.name: Group(each.INFO, each.measure) for each in (classification, geometry)}
+GROUPS: dict[str, Group] = {
+    each.INFO.name: Group(each.INFO, each.measure) for each in (classification, geometry, out_of_distribution)
+}
 """Groups by the name that ``--only`` takes."""

@@ -68,12 +68,22 @@ class OutsideSet:
         kind: near: like the training images, but of other classes or altered; far: of another kind.
         outside: The images to notice.
         inside: Test images that they are told from; none of them is among ``outside``, altered or not.
+
+    Raises:
+        DataError: There are fewer than two of either.
     """
 
     name: str
     kind: Literal["near", "far"]
     outside: ImageSet
     inside: ImageSet
+
+    def __post_init__(self) -> None:
+        if min(len(self.inside), len(self.outside)) < 2:
+            raise DataError(
+                f"--ood: {self.name} needs two images and two test images that they are told from, got "
+                f"{len(self.outside)} and {len(self.inside)}; use larger sets"
+            )
 
     @cached_property
     def digest(self) -> str:
@@ -134,12 +144,11 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
         raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
     if name in get_args(Alteration):
         inside, half = split_holdout(measured.test, 0.5)
-        if len(inside) == 0 or len(half) == 0:
-            raise DataError(f"--ood: {name} takes half of the test images, got {len(measured.test)}; use a larger set")
         pixels = 255 - half.images if name == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
         return OutsideSet(name, "near", replace(half, name=name, images=pixels), inside)
     other = named_set(name, subject, data_root)
-    if any(torch.equal(getattr(other, part).images, getattr(measured, part).images) for part in ("train", "test")):
+    known = [measured.train.images, measured.test.images]
+    if any(torch.equal(part.images, each) for part in (other.train, other.test) for each in known):
         raise DataError(f"--ood: {given} has the images that the card is measured on; name another dataset")
     return OutsideSet(name, "near" if kind == "near" else "far", other.test, measured.test)
 

@@ -81,6 +81,12 @@ def _of_logits() -> tuple[Detector, ...]:
     gen = GEN(None, gamma=_GEN_POWER, M=_GEN_CLASSES)
     return (
         Detector(
+            "energy",
+            "energy of the logits",
+            "-log sum_k exp(logit_k), temperature 1 (Liu et al., 2020)",
+            lambda features, logits: EnergyBased(None, t=1.0).predict_logits(logits),
+        ),
+        Detector(
             "max-probability",
             "maximum probability",
             "-max_k softmax(logits)_k (Hendrycks & Gimpel, 2017)",
@@ -91,12 +97,6 @@ def _of_logits() -> tuple[Detector, ...]:
             "maximum logit",
             "-max_k logit_k (Hendrycks et al., 2022)",
             lambda features, logits: MaxLogit(None).predict_logits(logits),
-        ),
-        Detector(
-            "energy",
-            "energy of the logits",
-            "-log sum_k exp(logit_k), temperature 1 (Liu et al., 2020)",
-            lambda features, logits: EnergyBased(None, t=1.0).predict_logits(logits),
         ),
         Detector(
             "gen",
