@@ -54,7 +54,9 @@ def image_set(name: str, count: int, seed: int, level: int = 0, spread: int = 60
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     means = 40 + 60 * torch.eye(SIDE * SIDE)[:CLASSES] + level
-    pixels = (means[labels] + spread * torch.rand(count, SIDE * SIDE, generator=generator)).clamp(0, 255).to(torch.uint8)
+    pixels = (
+        (means[labels] + spread * torch.rand(count, SIDE * SIDE, generator=generator)).clamp(0, 255).to(torch.uint8)
+    )
     keys = torch.arange(count) + 1_000 * seed
     return ImageSet(name, pixels.view(count, 1, SIDE, SIDE), labels, keys, (), (0.5,), (0.25,))
 
@@ -126,10 +128,14 @@ def test_an_interval_is_delongs_and_contributions_give_it(found: Findings) -> No
     won = (x[:, None] < y[None]).double()  # no ties
     variance = float(won.mean(dim=1).var() / len(x) + won.mean(dim=0).var() / len(y))
     measured = number(found, "near-bright-own-energy-auroc")
-    assert measured.contributions is not None and measured.low is not None and measured.high is not None
+    assert measured.contributions is not None
+    assert measured.low is not None
+    assert measured.high is not None
     assert float(measured.contributions.mean()) == pytest.approx(measured.value)
     assert measured.high - measured.low == pytest.approx(2 * 1.984 * variance**0.5, rel=0.01)  # Student's, 99 degrees
-    assert measured.num_images == 100 and "DeLong" in measured.protocol and "positive class" in measured.protocol
+    assert measured.num_images == 100
+    assert "DeLong" in measured.protocol
+    assert "positive class" in measured.protocol
     assert "240 training images chosen by hash as references" in measured.protocol
 
 
@@ -161,14 +167,17 @@ def test_the_own_energy_is_compared_with_the_best_detector(sign: float, verdict:
     (remark,) = findings.remarks
     plain = [each for each in findings.numbers if each.name.endswith("auroc") and "own" not in each.name]
     best, own = max(each.value for each in plain), number(findings, "far-folder-noise-co-own-energy-auroc").value
-    assert f"AUROC of {100 * own:.1f} %" in remark and f", {100 * best:.1f} %; {100 * (own - best):+.1f} points" in remark
+    assert f"AUROC of {100 * own:.1f} %" in remark
+    assert f", {100 * best:.1f} %; {100 * (own - best):+.1f} points" in remark
     assert f", {verdict}. That detector is the best on these very images" in remark
 
 
 def test_without_an_energy_there_is_none() -> None:
     for method in (None, nn.Identity()):
         findings = out_of_distribution.measure(measuring(NEAR, method=method))
-        assert len(findings.numbers) == 18 and not findings.remarks and len(findings.plots) == 1
+        assert len(findings.numbers) == 18
+        assert not findings.remarks
+        assert len(findings.plots) == 1
 
 
 def test_sets_that_do_not_overlap_have_no_interval() -> None:
@@ -184,10 +193,12 @@ def test_two_sets_of_one_name_keep_apart() -> None:
 
 
 def test_features_that_are_no_numbers_are_one_sentence() -> None:
-    with pytest.raises(DivergedError, match="got NaN or infinity for .* evaluate an earlier checkpoint"):
+    with pytest.raises(DivergedError, match=r"got NaN or infinity for .* evaluate an earlier checkpoint"):
         out_of_distribution.measure(measuring(NEAR, encoder=Broken()))
 
 
 def test_one_image_is_too_few() -> None:
-    with pytest.raises(DataError, match=r"--ood: alone needs two images and two test images .* got 1 and 60; use larger"):
+    with pytest.raises(
+        DataError, match=r"--ood: alone needs two images and two test images .* got 1 and 60; use larger"
+    ):
         OutsideSet("alone", "far", image_set("alone", 1, 6), DATA.test)

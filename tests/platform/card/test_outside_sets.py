@@ -71,7 +71,9 @@ def test_channels_are_those_of_the_encoder_or_a_sentence(digits: MeasuredSet, tm
     assert torch.equal(grey.images, digits.test.images.expand(-1, 3, -1, -1))
 
 
-def test_colour_images_are_refused_by_an_encoder_of_grey_ones(digits: MeasuredSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
+    digits: MeasuredSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ebclab.card import images
 
     wide = MeasuredSet("wide", digits.train, digits.test)
@@ -83,7 +85,9 @@ def test_colour_images_are_refused_by_an_encoder_of_grey_ones(digits: MeasuredSe
         )
 
     monkeypatch.setattr(images, "load_split", load)
-    with pytest.raises(DataError, match=r"wide: made up takes images of 1 channel\(s\), got 3; choose a dataset with as many"):
+    with pytest.raises(
+        DataError, match=r"wide: made up takes images of 1 channel\(s\), got 3; choose a dataset with as many"
+    ):
         outside_set("far=wide", subject(1), digits, None)
 
 

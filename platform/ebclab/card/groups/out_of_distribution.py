@@ -1,4 +1,4 @@
-"""Whether images from outside can be told from test images: by detectors on features, and by the method's own energy."""
+"""Whether images from outside can be told from test images: by detectors on features, by the method's own energy."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from energy_contrast.sampling_method import ImageEnergy
 INFO = GroupInfo(
     name="out-of-distribution",
     title="Images from outside",
-    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy where it has one",
-    source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); the detectors' papers; JEM (Grathwohl et al., 2020)",
+    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy, if it has one",
+    source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
     needs=("labels", "outside"),
 )
 
@@ -35,7 +35,7 @@ REFERENCES = 4_096
 """Training images, chosen by hash, that a method's own energy compares an image with; all where there are fewer."""
 
 _ENERGY, _OWN, _SLOPE = "energy", "own-energy", "own-energy-slope"
-_BINS = 60
+_FEWEST_BINS, _MOST_BINS = 10, 60
 _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
 
 
@@ -141,7 +141,7 @@ def _own(measuring: Measuring) -> list[_Detector]:
         _Detector(
             _OWN,
             "the method's own energy",
-            f"E(x) = -log p(x) up to a constant, as docs/methods.md has it for {measuring.subject.label}; {words}",
+            f"E(x) = -log p(x) up to a constant, of {measuring.subject.label} as docs/evaluation.md has it; {words}",
             lambda images: energies(images)[:, 0],
         ),
         _Detector(
@@ -316,12 +316,13 @@ def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
         samples[f"{each.kind}: {each.name}"] = detector.scores(each.outside).double()
     pooled = torch.cat(list(samples.values()))
     low, high = (float(torch.quantile(pooled[:: max(1, len(pooled) // 100_000)], at)) for at in (0.002, 0.998))
-    edges = torch.linspace(low, high if high > low else low + 1, _BINS + 1, dtype=torch.float64)
+    count = max(_FEWEST_BINS, min(_MOST_BINS, int(min(map(len, samples.values())) ** 0.5)))
+    edges = torch.linspace(low, high if high > low else low + 1, count + 1, dtype=torch.float64)
     centres = [round(float(each), 4) for each in (edges[1:] + edges[:-1]) / 2]
     figure = go.Figure()
     for (name, scores), colour in zip(samples.items(), (BLUE, *_COLOURS * len(samples)), strict=False):
         bins = torch.bucketize(scores, edges[1:-1], right=True)
-        shares = torch.bincount(bins, minlength=_BINS).double() / len(scores)
+        shares = torch.bincount(bins, minlength=count).double() / len(scores)
         figure.add_scatter(
             x=centres,
             y=[round(float(share), 5) for share in shares],

@@ -70,7 +70,9 @@ def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
     plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
     virtual = _vim(features, labels, head)
     if virtual is None:
-        left_out = "ViM is left out: training features lie in half as many directions as they have, without any residual."
+        left_out = (
+            "ViM is left out: training features lie in half as many directions as they have, without any residual."
+        )
         return Fitted((*plain, _fdbd(features, head)), (left_out,))
     return Fitted((*plain, virtual, _fdbd(features, head)), ())
 
@@ -101,8 +103,8 @@ def _of_logits() -> tuple[Detector, ...]:
         Detector(
             "gen",
             "generalised entropy",
-            f"mean of p^g (1 - p)^g over the {_GEN_CLASSES} likeliest classes, or all, g = {_GEN_POWER:g}; p cut at 1e-7 "
-            "and 1 - 1e-7 (Liu et al., 2023)",
+            f"mean of p^g (1 - p)^g over the {_GEN_CLASSES} likeliest classes, or all, g = {_GEN_POWER:g}; p is cut at "
+            "1e-7 and 1 - 1e-7 (Liu et al., 2023)",
             lambda features, logits: gen.predict_logits(logits),
         ),
     )
@@ -121,7 +123,7 @@ def _of_neighbours(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
         Detector(
             "knn",
             f"distance to neighbour {NEIGHBOURS}",
-            f"Euclidean distance of unit features to the nearest training feature number {NEIGHBOURS} (Sun et al., 2022)",
+            f"Euclidean distance of unit features to neighbour {NEIGHBOURS} among those of training (Sun et al., 2022)",
             lambda features, logits: neighbours.predict_features(features),
         ),
     )
@@ -138,8 +140,8 @@ def _of_distances(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
         Detector(
             "mahalanobis",
             "Mahalanobis distance",
-            f"squared distance to the nearest class mean under the covariance within classes, {note} (Lee et al., 2018, "
-            "last layer, without noise)",
+            f"squared distance to the nearest class mean by the covariance within classes, {note} (Lee et al., 2018; "
+            "the last layer, without noise)",
             lambda features, logits: nearest.predict_features(whiten(features)),
         ),
         Detector(
@@ -200,8 +202,8 @@ class Whitening:
     """
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:
-        x, classes = features.double(), torch.nn.functional.one_hot(labels).double()  # (n, D), (n, K)
-        means = (classes.T @ x) / classes.sum(dim=0)[:, None]  # (K, D)
+        x, counts = features.double(), labels.bincount()  # (n, D), (K,)
+        means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x) / counts[:, None]  # (K, D)
         apart = x - means[labels]
         variances, directions = torch.linalg.eigh(apart.T @ apart / len(x))
         kept = variances > _ROUNDING**2 * x.square().sum(dim=1).mean()
@@ -211,4 +213,5 @@ class Whitening:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return (m, R) float32 of features (m, D)."""
-        return ((features.double() - self._mean) @ self._scaled).float()
+        whitened: Tensor = ((features.double() - self._mean) @ self._scaled).float()
+        return whitened

@@ -75,7 +75,9 @@ def by_classes(x: Tensor, labels: Tensor, rows: Tensor) -> tuple[list[float], li
     """Return Mahalanobis distances and relative ones, by covariances summed image by image."""
     x = x.double()
     means = [torch.stack([row for row, y in zip(x, labels, strict=True) if y == k]).mean(dim=0) for k in range(CLASSES)]
-    within = sum(torch.outer(row - means[y], row - means[y]) for row, y in zip(x, labels.tolist(), strict=True)) / len(x)
+    within = sum(torch.outer(row - means[y], row - means[y]) for row, y in zip(x, labels.tolist(), strict=True)) / len(
+        x
+    )
     whole = sum(torch.outer(row - x.mean(dim=0), row - x.mean(dim=0)) for row in x) / len(x)
     nearest = [min(distance(row, mean, within) for mean in means) for row in rows]
     return nearest, [near - distance(row, x.mean(dim=0), whole) for near, row in zip(nearest, rows, strict=True)]
@@ -102,7 +104,9 @@ def test_mahalanobis_distances_of_features_that_lie_in_few_directions() -> None:
     assert "in the 6 of 96 directions" in detector.protocol
 
 
-HEAD_OF_NOTHING = LinearHead(torch.zeros(96, CLASSES, dtype=torch.float64), torch.zeros(CLASSES, dtype=torch.float64), 0)
+HEAD_OF_NOTHING = LinearHead(
+    torch.zeros(96, CLASSES, dtype=torch.float64), torch.zeros(CLASSES, dtype=torch.float64), 0
+)
 
 
 def residual(row: Tensor) -> float:
@@ -137,7 +141,8 @@ def test_of_two_classes_neither_is_outside() -> None:
     head = fit_head(LBFGS, x[kept], labels[kept], 2, 1e-2)
     torch.testing.assert_close(head.weights.sum(dim=1), torch.zeros(6, dtype=torch.float64))
     assert float(head.biases.sum()) == pytest.approx(0)
-    assert float(HEAD.weights.sum(dim=1).abs().max()) < 1e-6 and abs(float(HEAD.biases.sum())) < 1e-6
+    assert float(HEAD.weights.sum(dim=1).abs().max()) < 1e-6
+    assert abs(float(HEAD.biases.sum())) < 1e-6
 
 
 def test_features_without_a_residual_leave_vim_out() -> None:
@@ -151,7 +156,9 @@ def test_features_without_a_residual_leave_vim_out() -> None:
 
 
 def test_too_few_or_equal_images_are_one_sentence() -> None:
-    with pytest.raises(DataError, match=r"training images: 50 are needed for 50 neighbours, got 49; measure on a larger"):
+    with pytest.raises(
+        DataError, match=r"training images: 50 are needed for 50 neighbours, got 49; measure on a larger"
+    ):
         fit_detectors(X[:49], Y[:49], HEAD)
     with pytest.raises(DataError, match="features: those of all images of a class are the same"):
         fit_detectors(torch.ones(60, 6), torch.arange(60) % CLASSES, HEAD)

@@ -48,8 +48,11 @@ def test_a_ranking_by_hand_with_ties() -> None:
 
 def test_the_limits() -> None:
     low, high = tensor(0, 1, 2), tensor(3, 4)
-    assert auroc(low, high).value == 1 and auroc(high, low).value == 0 and auroc(low, low).value == 0.5
-    assert false_positive_rate(low, high) == 0 and false_positive_rate(high, low) == 1
+    assert auroc(low, high).value == 1
+    assert auroc(high, low).value == 0
+    assert auroc(low, low).value == 0.5
+    assert false_positive_rate(low, high) == 0
+    assert false_positive_rate(high, low) == 1
     assert precision_recall_area(high, low) == 1
     same = torch.zeros(30)  # one threshold: recall 1 at precision 20 / 50, reached by one trapezoid from precision 1
     assert precision_recall_area(same[:20], same) == pytest.approx((1 + 0.4) / 2)
