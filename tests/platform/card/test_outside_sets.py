@@ -91,7 +91,14 @@ def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
         outside_set("far=wide", subject(1), digits, None)
 
 
-@pytest.mark.parametrize("given", ["beside=digits", "near=", ""])
+@pytest.mark.parametrize(
+    ("given", "kind"), [("rotated", "near"), ("far=rotated", "far"), ("near=inverted", "near"), ("far=inverted", "far")]
+)
+def test_altered_images_are_near_unless_somebody_says_far(digits: MeasuredSet, given: str, kind: str) -> None:
+    assert outside_set(given, subject(), digits, None).kind == kind
+
+
+@pytest.mark.parametrize("given", ["beside=digits", "=digits", "near=", ""])
 def test_what_is_neither_near_nor_far_is_a_sentence(digits: MeasuredSet, given: str) -> None:
     with pytest.raises(UserError, match="--ood: must be NAME, near=NAME or far=NAME, got"):
         outside_set(given, subject(), digits, None)
