@@ -132,8 +132,8 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     """Return the images that ``given`` stands for.
 
     Args:
-        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone is far, unless it
-            is one of these two.
+        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone is far, unless
+            it is one of these two.
         subject: The encoder.
         measured: What it is measured on.
         data_root: Folder that holds datasets.
