@@ -1,11 +1,11 @@
 """A method that trains with samples of an energy: what its watcher may ask of it beside the contract of all methods.
 
-Shapes: N chains, K steps of a chain, C channels, H x W pixels.
+Shapes: N chains or images, M references, K steps of a chain, C channels, H x W pixels, P projection size.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +28,29 @@ class ChainTrace(NamedTuple):
     steps: tuple[int, ...]
     positions: Tensor
     energies: Tensor
+
+
+class ImageEnergy(ABC):
+    """What a method offers whose energy says how likely an image is: ``p(x)`` is proportional to ``exp(-E(x))``.
+
+    An image's energy depends on no other image of its batch while the method is in eval mode.
+    """
+
+    @abstractmethod
+    def encode_references(self, images: Tensor) -> Tensor:
+        """Return what energies are measured against, (M, P), of reference images (M, C, H, W).
+
+        A method whose energy needs no references returns (M, 0).
+        """
+
+    @abstractmethod
+    def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
+        """Return the energies (N,) in nats, up to a constant, of images (N, C, H, W); differentiable by the images.
+
+        Args:
+            images: What they are the energies of.
+            references: What ``encode_references`` returned, (M, P).
+        """
 
 
 class SamplingMethod(Method):

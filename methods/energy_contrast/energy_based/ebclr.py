@@ -22,7 +22,7 @@ from energy_contrast.method import Batch, Draw, Progress, Requirements, StepOutp
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
-from energy_contrast.sampling_method import ChainTrace, SamplingMethod
+from energy_contrast.sampling_method import ChainTrace, ImageEnergy, SamplingMethod
 from energy_contrast.settings import setting
 
 
@@ -86,7 +86,7 @@ class EbclrConfig:
         return found
 
 
-class Ebclr(SamplingMethod):
+class Ebclr(SamplingMethod, ImageEnergy):
     """EBCLR.
 
     ``L = L_dis + lambda (mean E(v) - mean E(x) + w sum |f|^2)`` with views v, chains x, and the energy
@@ -215,6 +215,22 @@ class Ebclr(SamplingMethod):
         """Let chains start from the first views of ``batch``, against the references of its images."""
         references = self._references(torch.stack([self._project(views) for views in batch.views]))
         return trace_chains(self.new_sampler(), self._energy, batch.views[0], references, generator, num_steps)
+
+    def encode_references(self, images: Tensor) -> Tensor:
+        """Return the projections (M, P) of reference images (M, C, H, W)."""
+        return self._project(images)
+
+    def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
+        """Return ``E(x) = -log sum_m exp(-|z(x) - z_m|^2 / tau)`` (N,) of images, with unit projections z.
+
+        Args:
+            images: (N, C, H, W).
+            references: (M, P) projections z_m, of any length.
+
+        Source: EBCLR (arXiv:2202.04933), eq. 20. Departs from eq. 17: there, references are the second views of one
+        batch, here whatever images the caller chose, the same for all energies that are compared.
+        """
+        return marginal_energy(self._project(images), references, temperature=self.config.temperature)
 
     def _contrast(self, projection: Tensor, chain_projection: Tensor) -> StepOutput:
         config, (z, _), tau = self.config, projection, self.config.temperature / 2

@@ -35,7 +35,7 @@ from energy_contrast.method import Batch, Draw, Progress, Requirements, StepOutp
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.sampling_method import ChainTrace, SamplingMethod
+from energy_contrast.sampling_method import ChainTrace, ImageEnergy, SamplingMethod
 from energy_contrast.settings import setting
 
 
@@ -95,7 +95,7 @@ class JemConfig:
         return found
 
 
-class Jem(SamplingMethod, Classifier):
+class Jem(SamplingMethod, Classifier, ImageEnergy):
     """JEM, and its variants JEM++ and SADA-JEM.
 
     ``L = mean_n (-log p(y_n|x_n) + w (E(x_n) - E(x~_n)))`` with logits ``f(x) = W h(x) + c``,
@@ -201,6 +201,21 @@ class Jem(SamplingMethod, Classifier):
     def classify(self, images: Tensor) -> Tensor:
         """Return the logits (B, K) of images (B, C, H, W)."""
         return at_least_float32(self.classifier(self.encoder(images)))
+
+    def encode_references(self, images: Tensor) -> Tensor:
+        """Return nothing, (M, 0): an image's energy is compared with no other image."""
+        return images.new_zeros(len(images), 0)
+
+    def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
+        """Return ``E(x) = -log sum_k exp(f_k(x))`` (N,) of images (N, C, H, W), with logits f.
+
+        Args:
+            images: What they are the energies of.
+            references: (M, 0), not read.
+
+        Source: JEM (Grathwohl et al., 2020), eq. 6.
+        """
+        return -torch.logsumexp(self.classify(images), dim=1)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws noise, which chains, and which of them start anew."""

@@ -19,7 +19,7 @@ from energy_contrast.method import Batch, Progress, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
-from energy_contrast.sampling_method import SamplingMethod
+from energy_contrast.sampling_method import ImageEnergy, SamplingMethod
 from energy_contrast.settings import setting
 
 
@@ -58,7 +58,7 @@ class Negatives(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-class Vem(SamplingMethod):
+class Vem(SamplingMethod, ImageEnergy):
     """VEM; what moves, and how, is the subclass's.
 
     ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i b_j / tau)) )`` with unit vectors
@@ -128,6 +128,25 @@ class Vem(SamplingMethod):
         if self.config.key_encoder == "momentum":
             return self.key_encoder, self.key_head
         return self.encoder, self.head
+
+    def encode_references(self, images: Tensor) -> Tensor:
+        """Return the queries (M, P) of reference images (M, C, H, W)."""
+        return unit(self.head(self.encoder(images)))
+
+    def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
+        """Return ``E(x) = -log sum_m exp(<u(x), q_m> / tau_bank)`` (N,) of images, with keys ``u = g'(f'(x)) / |..|``.
+
+        Args:
+            images: (N, C, H, W).
+            references: (M, P) queries q_m, unit vectors.
+
+        Source: VEM, algorithm 1: the energy that the bank samples, at the place where the key of an image lies. Departs
+        from the paper: it gives images no energy; its queries are those of one batch, here of whatever images the
+        caller chose.
+        """
+        encoder, head = self.key_networks()
+        cosine = unit(head(encoder(images))) @ references.T  # (N, M)
+        return -torch.logsumexp(cosine / self.config.bank_temperature, dim=1)
 
     def _project(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys (B, P) of all ranks' images."""

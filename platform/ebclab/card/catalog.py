@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ebclab.card.groups import calibration, classification, geometry, pictures, robustness
+from ebclab.card.groups import calibration, classification, geometry, out_of_distribution, pictures, robustness
 from ebclab.card.measuring import Group
 
 GROUPS: dict[str, Group] = {
     each.INFO.name: Group(each.INFO, each.measure)
-    for each in (classification, calibration, robustness, geometry, pictures)
+    for each in (classification, calibration, robustness, out_of_distribution, geometry, pictures)
 }
 """Groups by the name that ``--only`` takes."""

@@ -267,7 +267,7 @@ def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
         return
     first = cards[0]
     evaluation = Evaluation(
-        first.dataset, subject.checkpoint, trained.step, trained.finished, first.num_train, first.num_test, rows
+        first.dataset, trained.kind, trained.step, trained.finished, first.num_train, first.num_test, rows
     )
     write_evaluation(run, evaluation, trained.config.data.name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 
@@ -19,6 +19,8 @@ from ebclab.runs.evaluate import images_of_run
 
 HOLDOUT_RATE = 0.1
 """Share of the training images that choices are made on (a penalty, a temperature), by hash of their keys."""
+
+Kind = Literal["near", "far"]
 
 Alteration = Literal["inverted", "rotated"]
 """inverted: white for black; rotated: by a quarter turn, counterclockwise."""
@@ -68,12 +70,22 @@ class OutsideSet:
         kind: near: like the training images, but of other classes or altered; far: of another kind.
         outside: The images to notice.
         inside: Test images that they are told from; none of them is among ``outside``, altered or not.
+
+    Raises:
+        DataError: There are fewer than two of either.
     """
 
     name: str
-    kind: Literal["near", "far"]
+    kind: Kind
     outside: ImageSet
     inside: ImageSet
+
+    def __post_init__(self) -> None:
+        if min(len(self.inside), len(self.outside)) < 2:
+            raise DataError(
+                f"--ood: {self.name} needs two images and two test images that they are told from, got "
+                f"{len(self.outside)} and {len(self.inside)}; use larger sets"
+            )
 
     @cached_property
     def digest(self) -> str:
@@ -120,7 +132,8 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     """Return the images that ``given`` stands for.
 
     Args:
-        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone is far.
+        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone is far, unless
+            it is one of these two.
         subject: The encoder.
         measured: What it is measured on.
         data_root: Folder that holds datasets.
@@ -129,19 +142,23 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
         DataError: There is no such dataset, it does not fit the encoder, or its images are the training images.
         UserError: ``given`` is neither near nor far.
     """
-    kind, _, name = given.partition("=") if "=" in given.partition(":")[0] else ("far", "", given)
-    if kind not in ("near", "far") or not name:
+    is_altered = given.rpartition("=")[2] in get_args(Alteration)
+    if "=" in given.partition(":")[0]:
+        kind, _, name = given.partition("=")
+    else:
+        kind, name = "near" if is_altered else "far", given
+    if kind not in get_args(Kind) or not name:
         raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
-    if name in get_args(Alteration):
+    kind = cast(Kind, kind)
+    if is_altered:
         inside, half = split_holdout(measured.test, 0.5)
-        if len(inside) == 0 or len(half) == 0:
-            raise DataError(f"--ood: {name} takes half of the test images, got {len(measured.test)}; use a larger set")
         pixels = 255 - half.images if name == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
-        return OutsideSet(name, "near", replace(half, name=name, images=pixels), inside)
+        return OutsideSet(name, kind, replace(half, name=name, images=pixels), inside)
     other = named_set(name, subject, data_root)
-    if any(torch.equal(getattr(other, part).images, getattr(measured, part).images) for part in ("train", "test")):
+    known = [measured.train.images, measured.test.images]
+    if any(torch.equal(part.images, each) for part in (other.train, other.test) for each in known):
         raise DataError(f"--ood: {given} has the images that the card is measured on; name another dataset")
-    return OutsideSet(name, "near" if kind == "near" else "far", other.test, measured.test)
+    return OutsideSet(name, kind, other.test, measured.test)
 
 
 def _with_channels(images: ImageSet, subject: Subject) -> ImageSet:

@@ -20,6 +20,8 @@ from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import ChosenPenalty, LinearHead, choose_penalty, fit_head
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
+from ebclab.training.trained_method import load_trained_method
+from energy_contrast.method import Method
 
 Need = Literal["labels", "outside", "other dataset"]
 
@@ -147,6 +149,14 @@ class Measuring:
     def test_logits(self) -> Tensor:
         """(m, K) float64 logits of the test images."""
         return self.classifier.head.logits(self.features(self.measured.test).double())
+
+    @cached_property
+    def method(self) -> Method | None:
+        """The run's whole method with its weights, in eval mode; None for what is no run."""
+        subject = self.subject
+        if subject.run is None or subject.trained is None:
+            return None
+        return load_trained_method(subject.run, subject.trained, self.device)
 
 
 class Group(NamedTuple):

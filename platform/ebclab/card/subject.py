@@ -39,7 +39,6 @@ class Subject:
         seed: The run's seed; None for what is no run.
         trained: What was read from the run's folder, also of references beside a run; None elsewhere.
         run: The run's folder; None for what is no run, and for references.
-        checkpoint: The kind of checkpoint, of a run.
     """
 
     label: str
@@ -53,7 +52,6 @@ class Subject:
     seed: int | None = None
     trained: TrainedEncoder | None = None
     run: RunFolder | None = None
-    checkpoint: str = "last"
 
 
 def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subject:
@@ -117,7 +115,6 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
         seed=config.seed,
         trained=trained,
         run=run,
-        checkpoint=kind,
     )
 
 

@@ -81,8 +81,8 @@ def fit_head(protocol: LbfgsProtocol, x: Tensor, y: Tensor, num_classes: int, l2
     mean, std = moments(x)
     model = solved(protocol, (x.double() - mean) / std, y, l2)
     weights, biases = torch.from_numpy(model.coef_.T.copy()), torch.from_numpy(model.intercept_)
-    if num_classes == 2:  # the solver gives one logit, that of the second class
-        weights, biases = torch.hstack([torch.zeros_like(weights), weights]), torch.cat([biases * 0, biases])
+    if num_classes == 2:  # the solver gives one logit, of the second class against the first; logits always sum to 0
+        weights, biases = torch.hstack([-weights / 2, weights / 2]), torch.cat([-biases / 2, biases / 2])
     scaled = weights / std[:, None]  # (D, K)
     return LinearHead(scaled, biases - mean @ scaled, l2)
 

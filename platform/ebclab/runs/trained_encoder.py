@@ -31,6 +31,7 @@ class TrainedEncoder:
         preprocessing: Prepares images for it.
         config: The run's settings.
         in_channels: Channels of its input.
+        kind: The kind of checkpoint that it was read from.
         step: Optimizer steps behind its weights.
         epochs_done: Epochs behind its weights.
         finished: The run has finished.
@@ -41,6 +42,7 @@ class TrainedEncoder:
     preprocessing: Preprocessing
     config: ExperimentConfig
     in_channels: int
+    kind: checkpoint.Kind
     step: int
     epochs_done: int
     finished: bool
@@ -79,6 +81,7 @@ def load_trained_encoder(
         preprocessing=Preprocessing(facts.image_size, facts.mean, facts.std, config.data.resize),
         config=config,
         in_channels=facts.in_channels,
+        kind=kind,
         step=saved.step,
         epochs_done=facts.epochs_done,
         finished=run.result_path.exists(),

@@ -1,0 +1,340 @@
+"""Whether images from outside can be told from test images: by detectors on features, by the method's own energy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import plotly.graph_objects as go
+import torch
+from torch import Tensor
+
+from ebclab.card.images import OutsideSet
+from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.results import Findings, Number, Table, mean_over_images, two_samples
+from ebclab.data.holdout import limit
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.location import short_name
+from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
+from ebclab.evaluation.measures.rankings import RECALL, auroc, false_positive_rate, precision_recall_area
+from ebclab.reports.comparable import as_text
+from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
+from energy_contrast.sampling_method import ImageEnergy
+
+INFO = GroupInfo(
+    name="out-of-distribution",
+    title="Images from outside",
+    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy, if it has one",
+    source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
+    needs=("labels", "outside"),
+)
+
+REFERENCES = 4_096
+"""Training images, chosen by hash, that a method's own energy compares an image with; all where there are fewer."""
+
+_ENERGY, _OWN, _SLOPE = "energy", "own-energy", "own-energy-slope"
+_FEWEST_BINS, _MOST_BINS = 10, 60
+_COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
+
+
+@dataclass(frozen=True)
+class _Detector:
+    """What scores images; larger for outside.
+
+    Attributes:
+        name: Key.
+        title: What tables call it.
+        protocol: Its equation, settings and what it was fitted on.
+        scores: Scores (n,) of images, in their order.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    scores: Callable[[ImageSet], Tensor]
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """How well one detector tells one set from the inside.
+
+    Attributes:
+        detector: Key of the detector.
+        title: What tables call it.
+        auroc: With contributions and interval.
+        fpr: FPR at 95 % recall.
+        aupr_out: Outside is what is looked for.
+        aupr_in: Inside is.
+    """
+
+    detector: str
+    title: str
+    auroc: Number
+    fpr: Number
+    aupr_out: float
+    aupr_in: float
+
+
+def measure(measuring: Measuring) -> Findings:
+    """Return how well detectors tell each set from the test images, and plots of energies."""
+    fitted = _fitted(measuring)
+    detectors = (*_plain(measuring, fitted), *_own(measuring))
+    names = _names(measuring.outside)
+    rankings = {
+        name: [_ranking(detector, name, outside) for detector in detectors]
+        for name, outside in zip(names, measuring.outside, strict=True)
+    }
+    numbers = [number for each in rankings.values() for ranking in each for number in (ranking.auroc, ranking.fpr)]
+    tables = [_of_one_set(rankings[name], outside) for name, outside in zip(names, measuring.outside, strict=True)]
+    if len(names) > 1:
+        tables.insert(0, _overview(rankings, measuring.outside))
+    plots = [_histogram(each, measuring) for each in detectors if each.name in (_ENERGY, _OWN)]
+    compared = [
+        _own_against_plain(rankings[name], outside)
+        for name, outside in zip(names, measuring.outside, strict=True)
+        if any(each.detector == _OWN for each in rankings[name])
+    ]
+    return Findings(tuple(numbers), tuple(tables), tuple(plots), remarks=(*fitted.remarks, *compared))
+
+
+def _fitted(measuring: Measuring) -> Fitted:
+    train = measuring.measured.parts[0]
+    head = measuring.classifier.head  # refuses sets that are too small
+    return fit_detectors(measuring.features(train), train.labels, head)
+
+
+def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
+    """Return the detectors on features and logits, which score a set of images once."""
+    head, count = measuring.classifier.head, len(measuring.measured.parts[0])
+    words = (
+        f"features and logits of the linear classifier, l2 {head.l2:g} chosen on held-out images, fitted like the "
+        f"detector on {count:,} training images"
+    )
+
+    def scores_by(score: Callable[[Tensor, Tensor], Tensor]) -> Callable[[ImageSet], Tensor]:
+        def scores(images: ImageSet) -> Tensor:
+            features = measuring.features(images)
+            return score(features, head.logits(features.double()))
+
+        return _once(scores)
+
+    return [
+        _Detector(each.name, each.title, f"{each.protocol}; {words}", scores_by(each.score))
+        for each in fitted.detectors
+    ]
+
+
+def _own(measuring: Measuring) -> list[_Detector]:
+    """Return the energy of the run's own method, and how steep it is; nothing for what has none."""
+    method = measuring.method
+    if not isinstance(method, ImageEnergy):
+        return []
+    references = limit(measuring.measured.train, REFERENCES)
+    energies = _energies(measuring, method, references)
+    words = (
+        f"the whole method at the same checkpoint, batch norm in eval mode, {len(references):,} training images chosen "
+        "by hash as references, images without augmentation or noise"
+    )
+    return [
+        _Detector(
+            _OWN,
+            "the method's own energy",
+            f"E(x) = -log p(x) up to a constant, of {measuring.subject.label} as docs/evaluation.md has it; {words}",
+            lambda images: energies(images)[:, 0],
+        ),
+        _Detector(
+            _SLOPE,
+            "slope of the method's own energy",
+            f"|grad_x E(x)| by preprocessed pixels: the negated approximate mass of JEM (section 5.3.3); {words}",
+            lambda images: energies(images)[:, 1],
+        ),
+    ]
+
+
+def _energies(measuring: Measuring, method: ImageEnergy, references: ImageSet) -> Callable[[ImageSet], Tensor]:
+    """Return what gives energies and lengths of their gradients (n, 2) of images, given reference images."""
+    compared = _encoded(measuring, method.encode_references, references, "references").to(measuring.device)
+
+    def energy_and_slope(batch: Tensor) -> Tensor:
+        with torch.enable_grad():
+            pixels = batch.detach().requires_grad_()
+            energy = method.image_energy(pixels, compared)
+            (gradient,) = torch.autograd.grad(energy.sum(), pixels)
+        return torch.stack([energy.detach(), gradient.flatten(1).norm(dim=1)], dim=1)
+
+    return _once(lambda images: _encoded(measuring, energy_and_slope, images, "energies"))
+
+
+def _encoded(measuring: Measuring, function: Callable[[Tensor], Tensor], images: ImageSet, what: str) -> Tensor:
+    return compute_features(
+        function,
+        images.images,
+        measuring.subject.preprocessing,
+        batch_size=measuring.options.settings.batch_size,
+        device=measuring.device,
+        on_progress=measuring.on_progress,
+        what=f"{what} of {len(images):,} images of {images.name}",
+    )
+
+
+def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor]:
+    """Return the function with what it returned for each set, several of which share their inside images."""
+    known: list[tuple[ImageSet, Tensor]] = []
+
+    def remembered(images: ImageSet) -> Tensor:
+        for each, result in known:
+            if each is images:
+                return result
+        known.append((images, function(images)))
+        return known[-1][1]
+
+    return remembered
+
+
+def _names(sets: Sequence[OutsideSet]) -> list[str]:
+    """Return a key for each set: letters, digits and hyphens, no two the same."""
+    names: list[str] = []
+    for each in sets:
+        name = re.sub("[^a-z0-9]+", "-", f"{each.kind}-{short_name(each.name)}".lower()).strip("-")
+        taken = sum(known == name or known.startswith(f"{name}--") for known in names)
+        names.append(f"{name}--{taken + 1}" if taken else name)
+    return names
+
+
+def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
+    inside, outside = detector.scores(sets.inside), detector.scores(sets.outside)
+    area = auroc(inside, outside)
+    where = f"{sets.kind}: {sets.name}"
+    protocol = (
+        f"{detector.protocol}; {len(outside):,} images of {sets.name} are the positive class, against {len(inside):,} "
+        f"of {sets.inside.name}"
+    )
+    number = mean_over_images(
+        f"{key}-{detector.name}-auroc",
+        f"AUROC, {detector.title}, {where}",
+        two_samples(area.value, area.inside, area.outside),
+        torch.cat([sets.inside.keys, sets.outside.keys]),
+        protocol=f"{protocol}; ties count half; interval by DeLong's variance",
+        better="higher",
+    )
+    fpr = Number(
+        f"{key}-{detector.name}-fpr95",
+        f"FPR95, {detector.title}, {where}",
+        false_positive_rate(inside, outside),
+        f"share of inside images flagged where {100 * RECALL:.0f} % of the outside is, as OpenOOD v1.5; {protocol}",
+        len(inside) + len(outside),
+        better="lower",
+    )
+    aupr_out, aupr_in = precision_recall_area(outside, inside), precision_recall_area(-inside, -outside)
+    return _Ranking(detector.name, detector.title, _within_bounds(number), fpr, aupr_out, aupr_in)
+
+
+def _within_bounds(number: Number) -> Number:
+    """Return an AUROC whose interval ends at 0 and 1; none where the sets do not overlap, of which DeLong says 0."""
+    if number.low is None or number.high is None or number.low == number.high:
+        return replace(number, low=None, high=None)
+    return replace(number, low=max(0.0, number.low), high=min(1.0, number.high))
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(100 * value, 2)
+
+
+def _of_one_set(rankings: Sequence[_Ranking], sets: OutsideSet) -> Table:
+    rows = tuple(
+        (
+            each.title,
+            *map(_percent, (each.auroc.value, each.auroc.low, each.auroc.high)),
+            *map(_percent, (each.fpr.value, each.aupr_out, each.aupr_in)),
+        )
+        for each in rankings
+    )
+    return Table(
+        f"{sets.name} ({sets.kind}) against {len(sets.inside):,} images of {sets.inside.name}",
+        ("detector", "AUROC, %", "from", "to", "FPR95, %", "AUPR-out, %", "AUPR-in, %"),
+        rows,
+        "AUPR by trapezoids; by chance AUPR-out is "
+        f"{100 * len(sets.outside) / (len(sets.inside) + len(sets.outside)):.1f} %, AUROC 50 %, FPR95 95 %.",
+    )
+
+
+def _overview(rankings: dict[str, list[_Ranking]], sets: Sequence[OutsideSet]) -> Table:
+    """Return AUROC by detector and set, near sets before far ones, each with the mean over its kind."""
+    order = [place for kind in ("near", "far") for place, each in enumerate(sets) if each.kind == kind]
+    by_set = [list(rankings.values())[place] for place in order]
+    kinds = [kind for kind in ("near", "far") if sum(each.kind == kind for each in sets) > 1]
+    rows = []
+    for row, ranking in enumerate(by_set[0]):
+        values = [each[row].auroc.value for each in by_set]
+        means = []
+        for kind in kinds:
+            of_kind = [value for place, value in zip(order, values, strict=True) if sets[place].kind == kind]
+            means.append(sum(of_kind) / len(of_kind))
+        rows.append((ranking.title, *map(_percent, values), *map(_percent, means)))
+    return Table(
+        "AUROC by detector and set, %",
+        ("detector", *(f"{sets[place].kind}: {sets[place].name}" for place in order), *(f"{k}, mean" for k in kinds)),
+        tuple(rows),
+    )
+
+
+def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
+    """Return a sentence: whether the method's own energy is better than the best detector on features."""
+    (own,) = (each for each in rankings if each.detector == _OWN)
+    plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE)]
+    best = max(plain, key=lambda each: each.auroc.value)
+    gap = _difference(own.auroc, best.auroc)
+    found = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
+    found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
+    if gap.low is None or gap.high is None:
+        return f"{found}the difference is {100 * gap.value:+.1f} points, without an interval."
+    interval = f"{100 * gap.value:+.1f} points [{100 * gap.low:.1f}, {100 * gap.high:.1f}]"
+    verdict = "better" if gap.low > 0 else "worse" if gap.high < 0 else "within noise"
+    return f"{found}{interval}, {verdict}. That detector is the best on these very images, which favours it."
+
+
+def _difference(one: Number, other: Number) -> Number:
+    """Return how much larger an AUROC is than another on the same images, with its interval (DeLong, paired)."""
+    if one.contributions is None or other.contributions is None:
+        raise ValueError("an AUROC without contributions was read from a file, not measured")
+    return mean_over_images(
+        "difference",
+        "difference of AUROC",
+        one.contributions - other.contributions,
+        torch.arange(one.num_images),
+        protocol="paired by images",
+        better="higher",
+    )
+
+
+def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
+    """Return the scores of the test images and of each set as lines of shares by bin."""
+    samples = {f"inside: {measuring.measured.name}": detector.scores(measuring.measured.test).double()}
+    for each in measuring.outside:
+        samples[f"{each.kind}: {each.name}"] = detector.scores(each.outside).double()
+    pooled = torch.cat(list(samples.values()))
+    low, high = (float(torch.quantile(pooled[:: max(1, len(pooled) // 100_000)], at)) for at in (0.002, 0.998))
+    count = max(_FEWEST_BINS, min(_MOST_BINS, int(min(map(len, samples.values())) ** 0.5)))
+    edges = torch.linspace(low, high if high > low else low + 1, count + 1, dtype=torch.float64)
+    centres = [round(float(each), 4) for each in (edges[1:] + edges[:-1]) / 2]
+    figure = go.Figure()
+    for (name, scores), colour in zip(samples.items(), (BLUE, *_COLOURS * len(samples)), strict=False):
+        bins = torch.bucketize(scores, edges[1:-1], right=True)
+        shares = torch.bincount(bins, minlength=count).double() / len(scores)
+        figure.add_scatter(
+            x=centres,
+            y=[round(float(share), 5) for share in shares],
+            name=as_text(name),
+            mode="lines",
+            line={"shape": "hvh", "color": colour, "width": 2},
+            hovertemplate="%{y:.1%}",
+        )
+    figure.update_xaxes(title=f"{detector.title}, nats")
+    figure.update_yaxes(title="share of images", tickformat=".0%", rangemode="tozero")
+    note = (
+        "The further to the right, the more an image looks like outside. The less the lines overlap, the better; what "
+        "lies beyond the ends is in the first and last bin."
+    )
+    return plot(f"{detector.title[:1].upper()}{detector.title[1:]}, inside and outside", note, figure)

@@ -1,0 +1,217 @@
+"""Detectors of images from outside that look at features and at a linear classifier on them, nothing else.
+
+They are those of pytorch-ood, with the settings of OpenOOD. Larger scores mean outside.
+
+Shapes: n fitted rows, m scored rows, D features, K classes, R directions in which features vary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ebclab.errors import DataError
+from ebclab.evaluation.linear_head import LinearHead
+
+NEIGHBOURS = 50
+_GEN_POWER = 0.1
+_GEN_CLASSES = 100
+_ROUNDING = 1e-5  # of a feature's length; a network in float32 rounds by about a tenth of it
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""Takes features (m, D) float32 and logits (m, K) float64; returns scores (m,), larger for outside."""
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A detector, fitted where there is something to fit.
+
+    Attributes:
+        name: Key: letters, digits and hyphens.
+        title: What tables call it.
+        protocol: Its equation and its settings.
+        score: What scores images.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    score: Score
+
+
+class Fitted(NamedTuple):
+    """Detectors, and what a reader must know of those that are not among them.
+
+    Attributes:
+        detectors: The detectors.
+        remarks: A sentence for each that could not be fitted.
+    """
+
+    detectors: tuple[Detector, ...]
+    remarks: tuple[str, ...]
+
+
+def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
+    """Return all detectors, fitted on training images.
+
+    Args:
+        features: (n, D) float32.
+        labels: (n,) int64; every class has an image.
+        head: A linear classifier that was fitted on them.
+
+    Raises:
+        DataError: There are fewer images than the detector of nearest neighbours looks at, or they are all the same.
+    """
+    plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
+    virtual = _vim(features, labels, head)
+    if virtual is None:
+        left_out = (
+            "ViM is left out: training features lie in half as many directions as they have, without any residual."
+        )
+        return Fitted((*plain, _fdbd(features, head)), (left_out,))
+    return Fitted((*plain, virtual, _fdbd(features, head)), ())
+
+
+def _of_logits() -> tuple[Detector, ...]:
+    from pytorch_ood.detector import GEN, EnergyBased, MaxLogit, MaxSoftmax  # seconds to import
+
+    gen = GEN(None, gamma=_GEN_POWER, M=_GEN_CLASSES)
+    return (
+        Detector(
+            "energy",
+            "energy of the logits",
+            "-log sum_k exp(logit_k), temperature 1 (Liu et al., 2020)",
+            lambda features, logits: EnergyBased(None, t=1.0).predict_logits(logits),
+        ),
+        Detector(
+            "max-probability",
+            "maximum probability",
+            "-max_k softmax(logits)_k (Hendrycks & Gimpel, 2017)",
+            lambda features, logits: MaxSoftmax(None).predict_logits(logits),
+        ),
+        Detector(
+            "max-logit",
+            "maximum logit",
+            "-max_k logit_k (Hendrycks et al., 2022)",
+            lambda features, logits: MaxLogit(None).predict_logits(logits),
+        ),
+        Detector(
+            "gen",
+            "generalised entropy",
+            f"mean of p^g (1 - p)^g over the {_GEN_CLASSES} likeliest classes, or all, g = {_GEN_POWER:g}; p is cut at "
+            "1e-7 and 1 - 1e-7 (Liu et al., 2023)",
+            lambda features, logits: gen.predict_logits(logits),
+        ),
+    )
+
+
+def _of_neighbours(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
+    from pytorch_ood.detector import KNN
+
+    if len(features) < NEIGHBOURS:
+        raise DataError(
+            f"training images: {NEIGHBOURS} are needed for {NEIGHBOURS} neighbours, got {len(features)}; measure on a "
+            "larger set"
+        )
+    neighbours = KNN(None, k=NEIGHBOURS, algorithm="brute").fit_features(features, labels)
+    return (
+        Detector(
+            "knn",
+            f"distance to neighbour {NEIGHBOURS}",
+            f"Euclidean distance of unit features to neighbour {NEIGHBOURS} among those of training (Sun et al., 2022)",
+            lambda features, logits: neighbours.predict_features(features),
+        ),
+    )
+
+
+def _of_distances(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
+    from pytorch_ood.detector import RMD, Mahalanobis
+
+    whiten = Whitening(features, labels)
+    fitted = whiten(features)
+    nearest, relative = (kind(None).fit_features(fitted, labels) for kind in (Mahalanobis, RMD))
+    note = f"in the {fitted.shape[1]} of {features.shape[1]} directions in which images of a class vary"
+    return (
+        Detector(
+            "mahalanobis",
+            "Mahalanobis distance",
+            f"squared distance to the nearest class mean by the covariance within classes, {note} (Lee et al., 2018; "
+            "the last layer, without noise)",
+            lambda features, logits: nearest.predict_features(whiten(features)),
+        ),
+        Detector(
+            "relative-mahalanobis",
+            "relative Mahalanobis distance",
+            f"the same, less the squared distance to the mean of all under their covariance, {note} (Ren et al., 2021)",
+            lambda features, logits: relative.predict_features(whiten(features)),
+        ),
+    )
+
+
+def _vim(features: Tensor, labels: Tensor, head: LinearHead) -> Detector | None:
+    """Return the detector by virtual logits; None where features have no residual to make one of."""
+    from pytorch_ood.detector import ViM
+
+    size = features.shape[1]
+    virtual = ViM(None, d=size // 2, w=head.weights.T, b=head.biases).fit_features(features, labels)
+    if not math.isfinite(virtual.alpha):
+        return None
+    return Detector(
+        "vim",
+        "ViM",
+        f"a |residual of the features outside {size // 2} of {size} principal directions| - log sum_k exp(logit_k), "
+        "a the mean of maximum logits over that of residuals (Wang et al., 2022)",
+        lambda features, logits: virtual.predict_features(features),
+    )
+
+
+def _fdbd(features: Tensor, head: LinearHead) -> Detector:
+    from pytorch_ood.detector import fDBD
+
+    linear = nn.Linear(*head.weights.shape)
+    linear.load_state_dict({"weight": head.weights.T, "bias": head.biases})
+    boundaries = fDBD(None, linear).fit_features(features)
+    return Detector(
+        "fdbd",
+        "distance to decision boundaries",
+        "minus the mean distance to the classifier's boundaries around the likeliest class, over the distance to the "
+        "mean training feature (Liu & Qin, 2024)",
+        lambda features, logits: boundaries.predict_features(features),
+    )
+
+
+class Whitening:
+    """Features in coordinates in which images of a class are uncorrelated and vary by 1.
+
+    ``w(z) = L^-1/2 V^T (z - mean)`` with the covariance within classes ``V L V^T`` of training features. Mahalanobis
+    distances are the same in all coordinates, but float32 can invert covariances in these alone: where embeddings lie
+    close to few directions, the inverse elsewhere is rounding, and distances come out negative. Directions in which the
+    standard deviation is below 1e-5 of the features' length are rounding, and left out, as by a pseudo-inverse.
+
+    Args:
+        features: (n, D) of training images.
+        labels: (n,) int64; every class has an image.
+
+    Raises:
+        DataError: No feature varies within a class.
+    """
+
+    def __init__(self, features: Tensor, labels: Tensor) -> None:
+        x, counts = features.double(), labels.bincount()  # (n, D), (K,)
+        means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x) / counts[:, None]  # (K, D)
+        apart = x - means[labels]
+        variances, directions = torch.linalg.eigh(apart.T @ apart / len(x))
+        kept = variances > _ROUNDING**2 * x.square().sum(dim=1).mean()
+        if not kept.any():
+            raise DataError("features: those of all images of a class are the same; the encoder tells no images apart")
+        self._mean, self._scaled = x.mean(dim=0), directions[:, kept] / variances[kept].sqrt()  # (D,), (D, R)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return (m, R) float32 of features (m, D)."""
+        whitened: Tensor = ((features.double() - self._mean) @ self._scaled).float()
+        return whitened

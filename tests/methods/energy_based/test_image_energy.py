@@ -1,0 +1,101 @@
+"""Energies of single images against their equations as loops, and what all methods that have them promise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Method
+from energy_contrast.networks import build_encoder
+from energy_contrast.sampling_method import ImageEnergy
+
+NAMES = [name for name, kind in METHODS.items() if issubclass(kind, ImageEnergy)]
+SMALL = {"ebclr": {"buffer_size": 8, "projection_size": 4}, "jem": {"buffer_size": 8}}
+
+
+def build(name: str, **settings: object) -> Method:
+    torch.manual_seed(0)
+    encoder = build_encoder("small", in_channels=1, width=4)
+    kind = METHODS[name]
+    given = {**SMALL.get(name, {"bank_size": 8, "projection_size": 4}), **settings}
+    classes = (3,) if kind.needs_labels else ()
+    method = kind(kind.Config(**given), encoder, *classes).double()
+    for module in method.modules():  # statistics and scales that are not those of the start
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+    return method.eval()
+
+
+def images(count: int, seed: int = 1) -> Tensor:
+    return torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def unit(network: nn.Module, image: Tensor) -> list[float]:
+    vector = network(image[None])[0].tolist()
+    length = math.sqrt(sum(each**2 for each in vector))
+    return [each / length for each in vector]
+
+
+def test_energy_of_ebclr() -> None:
+    method, few, references = build("ebclr", temperature=0.3), images(3), images(5, seed=2)
+    network = nn.Sequential(method.encoder, method.head)
+    expected = []
+    for image in few:
+        z, total = unit(network, image), 0.0
+        for reference in references:
+            total += math.exp(-sum((a - b) ** 2 for a, b in zip(z, unit(network, reference), strict=True)) / 0.3)
+        expected.append(-math.log(total))
+    found = method.image_energy(few, method.encode_references(references))
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_energy_of_jem() -> None:
+    method, few = build("jem"), images(3)
+    expected = [-math.log(sum(math.exp(logit) for logit in method.classify(image[None])[0].tolist())) for image in few]
+    found = method.image_energy(few, method.encode_references(images(5, seed=2)))
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("vem")])
+@pytest.mark.parametrize("keys", ["momentum", "shared"])
+def test_energy_of_vem(name: str, keys: str) -> None:
+    method = build(name, bank_temperature=0.2, key_encoder=keys)
+    if keys == "momentum":  # a slow copy that is somewhere else
+        with torch.no_grad():
+            for weight in method.key_head.parameters():
+                weight.add_(0.1)
+    queries = nn.Sequential(method.encoder, method.head)
+    key_network = nn.Sequential(method.key_encoder, method.key_head) if keys == "momentum" else queries
+    few, references, expected = images(3), images(5, seed=2), []
+    for image in few:
+        u, total = unit(key_network, image), 0.0
+        for reference in references:
+            total += math.exp(sum(a * b for a, b in zip(u, unit(queries, reference), strict=True)) / 0.2)
+        expected.append(-math.log(total))
+    found = method.image_energy(few, method.encode_references(references))
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_energy_is_of_one_image_and_can_be_differentiated(name: str) -> None:
+    method, few = build(name), images(4)
+    references = method.encode_references(images(6, seed=2)).detach()
+    alone = torch.cat([method.image_energy(image[None], references) for image in few])
+    torch.testing.assert_close(method.image_energy(few, references), alone)
+    assert alone.shape == (4,)
+    assert torch.autograd.gradcheck(lambda x: method.image_energy(x, references), few[:1].requires_grad_())
+
+
+def test_an_image_among_few_references_is_likelier_than_others() -> None:
+    """Against itself alone, an image's energy is 0 in EBCLR, and -1 / tau_bank in VEM with one network: the least."""
+    for name, least in (("ebclr", 0.0), ("vem-image", -1 / 0.2)):
+        method = build(name, **({} if name == "ebclr" else {"bank_temperature": 0.2, "key_encoder": "shared"}))
+        few = images(5)
+        energies = method.image_energy(few, method.encode_references(few[:1])).detach()
+        assert float(energies[0]) == pytest.approx(least, abs=1e-9)
+        assert bool((energies[1:] > least).all())

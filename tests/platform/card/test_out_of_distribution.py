@@ -1,0 +1,204 @@
+"""The group of outside images: its numbers against scikit-learn and closed forms on a made-up encoder and energy."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+
+from ebclab.card.feature_store import FeatureStore
+from ebclab.card.groups import out_of_distribution
+from ebclab.card.images import MeasuredSet, OutsideSet
+from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.results import Findings, Number
+from ebclab.card.subject import Subject
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, DivergedError
+from ebclab.evaluation.progress import silent
+from energy_contrast.sampling_method import ImageEnergy
+
+CPU = torch.device("cpu")
+SIDE, CLASSES = 3, 3
+
+
+class Pixels(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
+class Broken(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1) / 0
+
+
+class Distance(nn.Module, ImageEnergy):
+    """``E(x) = |x - mean of references|^2 / 2``, whose gradient has the length ``|x - mean|``; or of minus that."""
+
+    def __init__(self, sign: float = 1.0) -> None:
+        super().__init__()
+        self.sign = sign
+
+    def encode_references(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+    def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
+        return self.sign * (images.flatten(1) - references.mean(dim=0)).square().sum(dim=1) / 2
+
+
+def image_set(name: str, count: int, seed: int, level: int = 0, spread: int = 60) -> ImageSet:
+    """Return images of random pixels around the mean of their class, all brighter by ``level``."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    means = 40 + 60 * torch.eye(SIDE * SIDE)[:CLASSES] + level
+    pixels = (
+        (means[labels] + spread * torch.rand(count, SIDE * SIDE, generator=generator)).clamp(0, 255).to(torch.uint8)
+    )
+    keys = torch.arange(count) + 1_000 * seed
+    return ImageSet(name, pixels.view(count, 1, SIDE, SIDE), labels, keys, (), (0.5,), (0.25,))
+
+
+DATA = MeasuredSet("dots", image_set("dots", 240, 0), image_set("dots", 60, 1))
+NEAR = OutsideSet("bright", "near", image_set("bright", 40, 2, level=15), DATA.test)
+DIM = OutsideSet("dim", "near", image_set("dim", 41, 3, level=-20), DATA.test)
+FAR = OutsideSet("folder:/noise & co", "far", image_set("noise", 30, 4, spread=215), DATA.test)
+
+
+def measuring(*outside: OutsideSet, encoder: nn.Module | None = None, method: nn.Module | None = None) -> Measuring:
+    encoder = (encoder or Pixels()).eval()
+    subject = Subject("made up", "here", encoder, Preprocessing(SIDE, (0.5,), (0.25,)), 1, "a test", "d" * 64)
+    made = Measuring(
+        subject,
+        DATA,
+        CardOptions(EvaluationConfig()),
+        FeatureStore(None, CPU, 64),
+        device=CPU,
+        on_progress=silent,
+        outside=outside,
+    )
+    made.__dict__["method"] = method  # of no run
+    return made
+
+
+def number(findings: Findings, name: str) -> Number:
+    (found,) = (each for each in findings.numbers if each.name == name)
+    return found
+
+
+def area(inside: Tensor, outside: Tensor) -> float:
+    labels = numpy.r_[numpy.zeros(len(inside)), numpy.ones(len(outside))]
+    return float(roc_auc_score(labels, torch.cat([inside, outside]).numpy()))
+
+
+def pixels(images: ImageSet) -> Tensor:
+    return ((images.images.double() / 255 - 0.5) / 0.25).flatten(1)
+
+
+def distances(images: ImageSet) -> Tensor:
+    return (pixels(images) - pixels(DATA.train).mean(dim=0)).norm(dim=1)
+
+
+@pytest.fixture(scope="module")
+def found() -> Findings:
+    return out_of_distribution.measure(measuring(NEAR, FAR, DIM, method=Distance()))
+
+
+def test_every_detector_has_its_numbers_on_every_set_and_they_are_those_of_scikit_learn(found: Findings) -> None:
+    sets = {"near-bright": NEAR, "near-dim": DIM, "far-folder-noise-co": FAR}
+    detectors = 9 + 2
+    assert len(found.numbers) == len({each.name for each in found.numbers}) == 2 * detectors * len(sets)
+    head = measuring(NEAR).classifier.head
+    for key, each in sets.items():
+        energies = [-head.logits(pixels(images)).logsumexp(dim=1) for images in (each.inside, each.outside)]
+        assert number(found, f"{key}-energy-auroc").value == pytest.approx(area(*energies), abs=1e-3)
+        # scores are in float32: neighbouring images may change places
+        own = area(distances(each.inside), distances(each.outside))
+        assert number(found, f"{key}-own-energy-auroc").value == pytest.approx(own, abs=1e-6)
+        assert number(found, f"{key}-own-energy-slope-auroc").value == pytest.approx(own, abs=1e-6)
+        flagged = number(found, f"{key}-own-energy-fpr95")
+        threshold = distances(each.outside).sort().values[int(0.05 * len(each.outside))]  # all but 5 % lie at or above
+        assert flagged.value == pytest.approx(float((distances(each.inside) >= threshold).double().mean()))
+
+
+def test_an_interval_is_delongs_and_contributions_give_it(found: Findings) -> None:
+    x, y = distances(DATA.test), distances(NEAR.outside)
+    won = (x[:, None] < y[None]).double()  # no ties
+    variance = float(won.mean(dim=1).var() / len(x) + won.mean(dim=0).var() / len(y))
+    measured = number(found, "near-bright-own-energy-auroc")
+    assert measured.contributions is not None
+    assert measured.low is not None
+    assert measured.high is not None
+    assert float(measured.contributions.mean()) == pytest.approx(measured.value)
+    assert measured.high - measured.low == pytest.approx(2 * 1.984 * variance**0.5, rel=0.01)  # Student's, 99 degrees
+    assert measured.num_images == 100
+    assert "DeLong" in measured.protocol
+    assert "positive class" in measured.protocol
+    assert "240 training images chosen by hash as references" in measured.protocol
+
+
+def test_tables_keep_near_and_far_apart(found: Findings) -> None:
+    overview = found.tables[0]
+    assert overview.columns == ("detector", "near: bright", "near: dim", "far: folder:/noise & co", "near, mean")
+    for row in overview.rows:
+        assert row[4] == pytest.approx((row[1] + row[2]) / 2, abs=0.011)
+    assert [table.title.split(" against")[0] for table in found.tables[1:]] == [
+        "bright (near)",
+        "folder:/noise & co (far)",
+        "dim (near)",
+    ]
+    assert len(out_of_distribution.measure(measuring(NEAR)).tables) == 1
+
+
+def test_a_plot_shows_shares_of_every_set(found: Findings) -> None:
+    assert [each.title.split(",")[0] for each in found.plots] == ["Energy of the logits", "The method's own energy"]
+    for each in found.plots:
+        lines = {trace["name"]: trace["y"] for trace in each.figure["data"]}
+        assert list(lines) == ["inside: dots", "near: bright", "far: folder:/noise &amp; co", "near: dim"]
+        for shares in lines.values():
+            assert sum(shares) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("sign", "verdict"), [(1.0, "within noise"), (-1.0, "worse")])
+def test_the_own_energy_is_compared_with_the_best_detector(sign: float, verdict: str) -> None:
+    findings = out_of_distribution.measure(measuring(FAR, method=Distance(sign)))
+    (remark,) = findings.remarks
+    plain = [each for each in findings.numbers if each.name.endswith("auroc") and "own" not in each.name]
+    best, own = max(each.value for each in plain), number(findings, "far-folder-noise-co-own-energy-auroc").value
+    assert f"AUROC of {100 * own:.1f} %" in remark
+    assert f", {100 * best:.1f} %; {100 * (own - best):+.1f} points" in remark
+    assert f", {verdict}. That detector is the best on these very images" in remark
+
+
+def test_without_an_energy_there_is_none() -> None:
+    for method in (None, nn.Identity()):
+        findings = out_of_distribution.measure(measuring(NEAR, method=method))
+        assert len(findings.numbers) == 18
+        assert not findings.remarks
+        assert len(findings.plots) == 1
+
+
+def test_sets_that_do_not_overlap_have_no_interval() -> None:
+    """DeLong's variance is 0 there, which says nothing about other images."""
+    white = OutsideSet("white", "far", image_set("white", 5, 5, level=215), DATA.test)
+    measured = number(out_of_distribution.measure(measuring(white)), "far-white-mahalanobis-auroc")
+    assert (measured.value, measured.low, measured.high) == (1, None, None)
+
+
+def test_two_sets_of_one_name_keep_apart() -> None:
+    names = {each.name for each in out_of_distribution.measure(measuring(NEAR, NEAR)).numbers}
+    assert {"near-bright-energy-auroc", "near-bright--2-energy-auroc"} <= names
+
+
+def test_features_that_are_no_numbers_are_one_sentence() -> None:
+    with pytest.raises(DivergedError, match=r"got NaN or infinity for .* evaluate an earlier checkpoint"):
+        out_of_distribution.measure(measuring(NEAR, encoder=Broken()))
+
+
+def test_one_image_is_too_few() -> None:
+    with pytest.raises(
+        DataError, match=r"--ood: alone needs two images and two test images .* got 1 and 60; use larger"
+    ):
+        OutsideSet("alone", "far", image_set("alone", 1, 6), DATA.test)

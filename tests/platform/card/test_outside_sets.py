@@ -1,0 +1,104 @@
+"""Images from outside are none of those that the card is measured on, and fit the encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from ebclab.card.images import MeasuredSet, named_set, outside_set
+from ebclab.card.subject import Subject
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, UserError
+
+
+def subject(channels: int = 1) -> Subject:
+    preprocessing = Preprocessing(8, (0.5,) * channels, (0.25,) * channels)
+    return Subject("made up", "here", nn.Flatten(), preprocessing, channels, "a test", "d" * 64)
+
+
+@pytest.fixture(scope="module")
+def digits() -> MeasuredSet:
+    return named_set("digits", subject(), None)
+
+
+@pytest.mark.parametrize("name", ["inverted", "rotated"])
+def test_altered_images_and_those_that_they_are_told_from_are_halves_of_the_test_set(
+    digits: MeasuredSet, name: str
+) -> None:
+    found = outside_set(name, subject(), digits, None)
+    inside, outside = set(found.inside.keys.tolist()), set(found.outside.keys.tolist())
+    assert not inside & outside
+    assert inside | outside == set(digits.test.keys.tolist())
+    assert 0.35 < len(inside) / len(digits.test) < 0.65
+    assert found.kind == "near"
+    rows = {int(key): image for key, image in zip(digits.test.keys, digits.test.images, strict=True)}
+    for key, image in zip(found.outside.keys[:5].tolist(), found.outside.images, strict=False):
+        before = rows[key][0].numpy()
+        expected = 255 - before if name == "inverted" else numpy.rot90(before)
+        assert numpy.array_equal(image[0].numpy(), expected)
+    for key, image in zip(found.inside.keys.tolist(), found.inside.images, strict=True):
+        assert torch.equal(image, rows[key])
+
+
+def test_the_images_of_the_card_are_not_outside_whatever_their_name_and_part(digits: MeasuredSet) -> None:
+    with pytest.raises(DataError, match="--ood: near=digits has the images that the card is measured on; name another"):
+        outside_set("near=digits", subject(), digits, None)
+    exchanged = MeasuredSet("mine", digits.test, digits.train)
+    with pytest.raises(DataError, match="--ood: digits has the images that the card is measured on"):
+        outside_set("digits", subject(), exchanged, None)
+
+
+def colour_folder(place: Path) -> str:
+    for part in ("train", "test"):
+        for label in ("a", "b"):
+            folder = place / part / label
+            folder.mkdir(parents=True)
+            for number in range(3):
+                colours = torch.randint(256, (8, 8, 3), dtype=torch.uint8).numpy()
+                Image.fromarray(colours).save(folder / f"{number}.png")
+    return f"folder:{place}"
+
+
+def test_channels_are_those_of_the_encoder_or_a_sentence(digits: MeasuredSet, tmp_path: Path) -> None:
+    colours = named_set(colour_folder(tmp_path), subject(3), None)
+    assert colours.test.images.shape[1] == 3
+    grey = outside_set("digits", subject(3), colours, None).outside  # grey images are repeated
+    assert torch.equal(grey.images, digits.test.images.expand(-1, 3, -1, -1))
+
+
+def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
+    digits: MeasuredSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebclab.card import images
+
+    wide = MeasuredSet("wide", digits.train, digits.test)
+
+    def load(name: str, root: str | None, split: str, reading: object) -> object:
+        found = getattr(wide, split)
+        return type(found)(
+            "wide", found.images.expand(-1, 3, -1, -1), found.labels, found.keys, (), (0.5,) * 3, (0.2,) * 3
+        )
+
+    monkeypatch.setattr(images, "load_split", load)
+    with pytest.raises(
+        DataError, match=r"wide: made up takes images of 1 channel\(s\), got 3; choose a dataset with as many"
+    ):
+        outside_set("far=wide", subject(1), digits, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [("rotated", "near"), ("far=rotated", "far"), ("near=inverted", "near"), ("far=inverted", "far")]
+)
+def test_altered_images_are_near_unless_somebody_says_far(digits: MeasuredSet, given: str, kind: str) -> None:
+    assert outside_set(given, subject(), digits, None).kind == kind
+
+
+@pytest.mark.parametrize("given", ["beside=digits", "=digits", "near=", ""])
+def test_what_is_neither_near_nor_far_is_a_sentence(digits: MeasuredSet, given: str) -> None:
+    with pytest.raises(UserError, match="--ood: must be NAME, near=NAME or far=NAME, got"):
+        outside_set(given, subject(), digits, None)

@@ -1,0 +1,102 @@
+"""Rankings against hand-made cases, slow loops, scikit-learn, and a bootstrap."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+from sklearn import metrics
+from torch import Tensor
+
+from ebclab.evaluation.measures.rankings import auroc, false_positive_rate, precision_recall_area
+
+
+def tensor(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def scores(seed: int, levels: int = 0) -> tuple[Tensor, Tensor]:
+    """Return 83 inside and 57 outside scores; with ``levels``, many are equal."""
+    generator = torch.Generator().manual_seed(seed)
+    inside, outside = torch.randn(83, generator=generator), torch.randn(57, generator=generator) + 0.7
+    return ((inside * levels).round(), (outside * levels).round()) if levels else (inside, outside)
+
+
+CASES = [scores(0), scores(1), scores(2, levels=2), scores(3, levels=1)]
+
+
+def labelled(inside: Tensor, outside: Tensor) -> tuple[numpy.ndarray, numpy.ndarray]:
+    labels = numpy.r_[numpy.zeros(len(inside)), numpy.ones(len(outside))]
+    return labels, torch.cat([inside, outside]).double().numpy()
+
+
+def test_a_ranking_by_hand_with_ties() -> None:
+    inside, outside = tensor(1, 2, 2, 4), tensor(2, 3, 5)
+    # pairs won, row by row: 1 < 2, 3, 5; 2 = 2 (half), < 3, < 5, twice; 4 < 5 only: 3 + 2.5 + 2.5 + 1 of 12
+    found = auroc(inside, outside)
+    assert found.value == pytest.approx(9 / 12)
+    torch.testing.assert_close(found.inside, tensor(1, 2.5 / 3, 2.5 / 3, 1 / 3))
+    torch.testing.assert_close(found.outside, tensor(2 / 4, 3 / 4, 1))
+    # all three must be flagged for 95 %: from 2 on, which also flags three of four inside
+    assert false_positive_rate(inside, outside) == 0.75
+    # two of three are enough for 60 %: from 3 on, which flags the 4 alone
+    assert false_positive_rate(inside, outside, recall=0.6) == 0.25
+    # thresholds 5, 4, 3, 2, 1: recall 1/3, 1/3, 2/3, 1, 1; precision 1, 1/2, 2/3, 3/6, 3/7
+    by_hand = (1 + 1) / 2 / 3 + (1 / 2 + 2 / 3) / 2 / 3 + (2 / 3 + 1 / 2) / 2 / 3
+    assert precision_recall_area(outside, inside) == pytest.approx(by_hand)
+
+
+def test_the_limits() -> None:
+    low, high = tensor(0, 1, 2), tensor(3, 4)
+    assert auroc(low, high).value == 1
+    assert auroc(high, low).value == 0
+    assert auroc(low, low).value == 0.5
+    assert false_positive_rate(low, high) == 0
+    assert false_positive_rate(high, low) == 1
+    assert precision_recall_area(high, low) == 1
+    same = torch.zeros(30)  # one threshold: recall 1 at precision 20 / 50, reached by one trapezoid from precision 1
+    assert precision_recall_area(same[:20], same) == pytest.approx((1 + 0.4) / 2)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_areas_and_rates_are_those_of_scikit_learn(case: int) -> None:
+    inside, outside = CASES[case]
+    labels, values = labelled(inside, outside)
+    assert auroc(inside, outside).value == pytest.approx(metrics.roc_auc_score(labels, values), abs=1e-12)
+    for recall in (0.95, 0.5, 1.0, 1e-9):
+        flagged, found, _ = metrics.roc_curve(labels, values, drop_intermediate=False)
+        expected = flagged[numpy.argmax(found >= recall)]
+        assert false_positive_rate(inside, outside, recall=recall) == pytest.approx(expected, abs=1e-12)
+    precision, recalls, _ = metrics.precision_recall_curve(labels, values)
+    assert precision_recall_area(outside, inside) == pytest.approx(metrics.auc(recalls, precision), abs=1e-12)
+    precision, recalls, _ = metrics.precision_recall_curve(1 - labels, -values)
+    assert precision_recall_area(-inside, -outside) == pytest.approx(metrics.auc(recalls, precision), abs=1e-12)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_components_are_those_of_a_loop_over_all_pairs(case: int) -> None:
+    inside, outside = (each.tolist() for each in CASES[case])
+    won = [[1.0 if x < y else 0.5 if x == y else 0.0 for y in outside] for x in inside]
+    found = auroc(*CASES[case])
+    torch.testing.assert_close(found.inside, tensor(*[sum(row) / len(row) for row in won]))
+    torch.testing.assert_close(found.outside, tensor(*[sum(column) / len(column) for column in zip(*won, strict=True)]))
+
+
+def test_the_variance_of_the_components_is_what_a_bootstrap_finds() -> None:
+    generator = torch.Generator().manual_seed(5)
+    inside, outside = torch.randn(300, generator=generator), torch.randn(200, generator=generator) + 1
+    found = auroc(inside, outside)
+    by_components = float(found.inside.var() / 300 + found.outside.var() / 200)
+    drawn = []
+    for _ in range(800):
+        rows, others = (torch.randint(len(each), (len(each),), generator=generator) for each in (inside, outside))
+        drawn.append(auroc(inside[rows], outside[others]).value)
+    # the relative error of a variance from 800 draws is about sqrt(2 / 800) = 5 %
+    assert torch.tensor(drawn).var().item() == pytest.approx(by_components, rel=0.2)
+
+
+def test_what_cannot_be_ranked_is_refused() -> None:
+    with pytest.raises(ValueError, match="both classes need an image, got 0 inside and 2 outside"):
+        auroc(tensor(), tensor(1, 2))
+    with pytest.raises(ValueError, match="must be numbers, got NaN for 1 of 3 images"):
+        false_positive_rate(tensor(1, float("nan")), tensor(1))

@@ -1,0 +1,56 @@
+"""A run's whole method read back is the one that was trained, bit for bit, without its images."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import ebclab
+from ebclab.config import compose
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import RunError
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.trained_encoder import load_trained_encoder
+from ebclab.training.display import SilentDisplay
+from ebclab.training.trained_method import load_trained_method
+
+TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of VEM on images that are nowhere by now."""
+    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    mine = ImageSet("mine", pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
+    config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32", "resources.threads=1"])
+    runs = tmp_path_factory.mktemp("runs")
+    ebclab.pretrain(config, runs=runs, name="one", images=mine, display=SilentDisplay())
+    return runs / "one"
+
+
+@pytest.mark.filterwarnings("ignore:.*batch norm")
+def test_all_weights_and_banks_are_those_of_the_checkpoint(trained_run: Path) -> None:
+    run = RunFolder.at(trained_run)
+    trained = load_trained_encoder(run)
+    method = load_trained_method(run, trained, CPU)
+    saved = run.load()
+    assert saved is not None
+    torch.testing.assert_close(method.state_dict(), saved.model, rtol=0, atol=0)
+    assert {"head.0.weight", "key_head.0.weight", "bank.particles"} <= set(method.state_dict())
+    assert not any(module.training for module in method.modules())
+    pixels = torch.rand(5, 1, 8, 8)
+    torch.testing.assert_close(method.embed(pixels), trained.encoder(pixels))  # to rounding: another memory layout
+    assert method.pixel_range == trained.preprocessing.pixel_range
+
+
+def test_a_run_that_goes_on_meanwhile_is_one_sentence(trained_run: Path, tmp_path: Path) -> None:
+    """Heads of another step than the encoder's would give energies of no network that ever was."""
+    run = RunFolder.at(shutil.copytree(trained_run, tmp_path / "one"))
+    trained = load_trained_encoder(run)
+    shutil.rmtree(run.checkpoints)
+    with pytest.raises(RunError, match=r"the last checkpoint was of step \d+ a moment ago, got none; the run goes on"):
+        load_trained_method(run, trained, CPU)
