@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ebclab.card.groups import classification, geometry
+from ebclab.card.groups import classification, few_labels, fine_tuning, geometry, transfer
 from ebclab.card.measuring import Group
 
-GROUPS: dict[str, Group] = {each.INFO.name: Group(each.INFO, each.measure) for each in (classification, geometry)}
+GROUPS: dict[str, Group] = {
+    each.INFO.name: Group(each.INFO, each.measure)
+    for each in (classification, few_labels, fine_tuning, transfer, geometry)
+}
 """Groups by the name that ``--only`` takes."""

@@ -1,0 +1,1 @@
+"""Measures of classifiers and features as pure mathematics: tensors in, numbers out."""
