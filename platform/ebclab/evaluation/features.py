@@ -99,6 +99,11 @@ def require_labels(images: ImageSet) -> None:
 
 
 def check_images(images: Tensor, preprocessing: Preprocessing) -> None:
+    """Refuse images (n, C, H, W) that an encoder with this preprocessing cannot see.
+
+    Raises:
+        DataError: There are none, or they have other channels.
+    """
     if len(images) == 0:
         raise DataError("images: at least one is needed to measure an encoder, got 0")
     channels = len(preprocessing.mean)

@@ -54,7 +54,8 @@ def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
     Raises:
         DataError: There are no weights to train.
     """
-    if subject.random_weights is None:
+    trainable = any(parameter.requires_grad for parameter in subject.encoder.parameters())
+    if subject.random_weights is None or not trainable:
         raise DataError(f"{subject.label}: there are no weights to fine-tune")
     return (
         Beginning("fine-tuned", "fine-tuned", lambda seed: subject.encoder),
