@@ -187,7 +187,7 @@ def test_from_scratch_begins_with_the_random_weights_of_each_seed() -> None:
 
 
 def test_transfer_gives_the_numbers_of_classification_there() -> None:
-    other = a_set("folder:/data/Other_Set", side=6)
+    other = MeasuredSet("folder:/data/Other_Set", part(90, 3, side=6), part(45, 4, side=6))
     found = transfer.measure(measuring(others=(other,)))
     there = classification.measure(measuring(data=other))
     assert by_name(found) == {f"folder-other-set-{name}": value for name, value in by_name(there).items()}
