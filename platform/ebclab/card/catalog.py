@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from ebclab.card.groups import calibration, classification, geometry, out_of_distribution, pictures, robustness
+from ebclab.card.groups import (
+    calibration,
+    classification,
+    few_labels,
+    fine_tuning,
+    geometry,
+    out_of_distribution,
+    pictures,
+    robustness,
+    transfer,
+)
 from ebclab.card.measuring import Group
 
-GROUPS: dict[str, Group] = {
-    each.INFO.name: Group(each.INFO, each.measure)
-    for each in (classification, calibration, robustness, out_of_distribution, geometry, pictures)
-}
+_IN_ORDER = (
+    classification,
+    few_labels,
+    fine_tuning,
+    transfer,
+    calibration,
+    robustness,
+    out_of_distribution,
+    geometry,
+    pictures,
+)
+
+GROUPS: dict[str, Group] = {each.INFO.name: Group(each.INFO, each.measure) for each in _IN_ORDER}
 """Groups by the name that ``--only`` takes."""

@@ -58,6 +58,7 @@ class CardRequest:
         to: Folder of the page; None means ``card`` in the run folder for a single run, else ``cards`` here.
         attacked_images: Test images that attacks are tried on; 0 means all.
         autoattack: Also try AutoAttack, which costs more than all other attacks together.
+        fine_tuning_epochs: Passes over the labelled images while all weights are trained.
     """
 
     encoders: tuple[str, ...]
@@ -72,6 +73,7 @@ class CardRequest:
     to: str | None = None
     attacked_images: int = CardOptions.attacked_images
     autoattack: bool = False
+    fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,11 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     """
     groups = chosen_groups(request.only)
     kind = checkpoint_name(request.checkpoint)
-    if request.seeds < 1:
-        raise UserError(f"--seeds: must be at least 1, got {request.seeds}")
+    for option, count in (("--seeds", request.seeds), ("--fine-tuning-epochs", request.fine_tuning_epochs)):
+        if count < 1:
+            raise UserError(f"{option}: must be at least 1, got {count}")
+    if request.attacked_images < 0:
+        raise UserError(f"--attacked: must not be negative, got {request.attacked_images}")
     if request.autoattack and find_spec("pyautoattack") is None:
         raise UserError("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
     if request.protocol is not None:
@@ -164,7 +169,7 @@ def _measure(
     measuring = Measuring(
         subject,
         measured,
-        CardOptions(settings, request.seeds, request.attacked_images, request.autoattack),
+        CardOptions(settings, request.seeds, request.attacked_images, request.autoattack, request.fine_tuning_epochs),
         FeatureStore(folder and folder / "features", device, settings.batch_size),
         device=device,
         on_progress=on_progress,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, cast, get_args
@@ -14,6 +16,7 @@ from ebclab.data.holdout import split_holdout
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
+from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.runs.evaluate import images_of_run
 
@@ -49,6 +52,29 @@ class MeasuredSet:
     def num_classes(self) -> int:
         """K, by the labels and the names of both parts."""
         return max(max(int(part.labels.max()) + 1, len(part.class_names)) for part in (self.train, self.test))
+
+    @cached_property
+    def label_problem(self) -> str:
+        """Why nothing that needs labels can be measured here; empty when it can."""
+        if self.unlabelled:
+            return f"{self.name}: {self.unlabelled:,} images have no label; choose a labelled dataset"
+        if self.num_classes < 2:
+            return f"{self.name}: two classes are needed, got {self.num_classes}; choose another dataset"
+        counts = torch.bincount(self.train.labels, minlength=self.num_classes)
+        untrained: list[int] = (counts == 0).nonzero().flatten().tolist()
+        if not untrained:
+            return ""
+        return (
+            f"{self.name}: every class needs a training image, got none of {len(untrained):,} of {self.num_classes:,} "
+            f"classes, {self._class_name(untrained[0])} for one; add some, or choose another dataset"
+        )
+
+    def _class_name(self, label: int) -> str:
+        """Return the name of a class, or its number where it has none."""
+        for names in (self.train.class_names, self.test.class_names):
+            if label < len(names):
+                return names[label]
+        return str(label)
 
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
@@ -91,6 +117,19 @@ class OutsideSet:
     def digest(self) -> str:
         """SHA-256 of both."""
         return content_digest(self.inside, self.outside)
+
+
+def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
+    """Return a name of letters, digits and hyphens for each set, different ones for different sets."""
+    taken: list[str] = []
+    for measured in sets:
+        plain = re.sub(r"[^a-z0-9]+", "-", short_name(measured.name).lower()).strip("-") or "images"
+        name, number = plain, 1
+        while name in taken:
+            number += 1
+            name = f"{plain}-{number}"
+        taken.append(name)
+    return tuple(taken)
 
 
 def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:

@@ -120,11 +120,8 @@ def _measured(name: str, key: str, measuring: Measuring) -> GroupResult:
 
 def _missing(need: Need, measuring: Measuring) -> str:
     """Return why a group that has this need cannot be measured; empty when it can."""
-    data = measuring.measured
-    if need == "labels" and data.unlabelled:
-        return f"{data.name}: {data.unlabelled:,} images have no label; choose a labelled dataset"
-    if need == "labels" and data.num_classes < 2:
-        return f"{data.name}: two classes are needed, got {data.num_classes}; choose another dataset"
+    if need == "labels":
+        return measuring.measured.label_problem
     if need == "outside" and not measuring.outside:
         return "no images from outside were named; add --ood NAME, such as --ood rotated"
     if need == "other dataset" and not measuring.others:

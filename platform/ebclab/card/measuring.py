@@ -35,12 +35,15 @@ class CardOptions:
         seeds: Seeds of what is random in a protocol: 0, 1 and so on.
         attacked_images: Test images that attacks are tried on, chosen by hash; 0 means all.
         autoattack: AutoAttack, too, which takes many times as long as all other attacks together.
+        fine_tuning_epochs: Passes over the labelled images while all weights are trained, at least 1; a few labels are
+            passed more often.
     """
 
     settings: EvaluationConfig
     seeds: int = 3
     attacked_images: int = 1_000
     autoattack: bool = False
+    fine_tuning_epochs: int = 10
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,12 @@ class Measuring:
         self.others = others
         self.outside = outside
         self._store = store
+
+    def elsewhere(self, other: MeasuredSet) -> Measuring:
+        """Return what measures the same encoder on another dataset, without images from outside."""
+        return Measuring(
+            self.subject, other, self.options, self._store, device=self.device, on_progress=self.on_progress
+        )
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -121,7 +121,7 @@ def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cell | None, ...]:
     """Return a number of all columns; differences are to the first of them."""
-    measured = [_Measured(column.numbers(group, name), column.seeds) for column in columns]
+    measured = [_NumberOfRuns(column.numbers(group, name), column.seeds) for column in columns]
     first = measured[0]
     compared = max(1, sum(bool(each.numbers) for each in measured) - 1)
     return tuple(
@@ -132,7 +132,7 @@ def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cel
     )
 
 
-class _Measured(NamedTuple):
+class _NumberOfRuns(NamedTuple):
     """One number of one column: that of each run, and the seeds of the runs; no seed for what is no run."""
 
     numbers: list[Number]
@@ -149,7 +149,7 @@ def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
     return Cell(fmean(values), low, high, stdev(values), len(values), against)
 
 
-def _difference(column: _Measured, first: _Measured, compared: int) -> Difference:
+def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> Difference:
     """Return how much larger a number is than the first column's; runs of the same seed are compared with each other.
 
     Args:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 
+import torch
 from torch import Tensor, nn
 
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.timm_names import TIMM
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import digest_of
-from ebclab.encoders.timm_encoder import pretrained_encoder
+from ebclab.encoders import digest_of, new_encoder
+from ebclab.encoders.timm_encoder import create, pretrained_encoder
 from ebclab.encoders.weights import DESCRIPTION
 from ebclab.errors import UserError
+from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import load_encoder
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -39,6 +42,7 @@ class Subject:
         seed: The run's seed; None for what is no run.
         trained: What was read from the run's folder, also of references beside a run; None elsewhere.
         run: The run's folder; None for what is no run, and for references.
+        random_weights: Makes the same network with random weights of a seed; None for what has no weights.
     """
 
     label: str
@@ -52,6 +56,7 @@ class Subject:
     seed: int | None = None
     trained: TrainedEncoder | None = None
     run: RunFolder | None = None
+    random_weights: Callable[[int], nn.Module] | None = field(default=None, compare=False, repr=False)
 
 
 def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subject:
@@ -115,12 +120,16 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
         seed=config.seed,
         trained=trained,
         run=run,
+        random_weights=lambda seed: untrained_encoder(
+            replace(config, seed=seed), trained.in_channels, trained.preprocessing.image_size
+        ),
     )
 
 
 def _of_export(where: str) -> Subject:
     loaded = load_encoder(where)
     folder = expanded(where).resolve()
+    description, _ = read_description(folder / DESCRIPTION)
     return Subject(
         label=folder.name,
         address=str(folder),
@@ -129,6 +138,9 @@ def _of_export(where: str) -> Subject:
         in_channels=len(loaded.preprocessing.mean),
         origin="exported encoder",
         digest=_digest(loaded.encoder, loaded.preprocessing),
+        random_weights=lambda seed: _seeded(
+            seed, lambda: new_encoder(description.architecture, description.in_channels, description.input_size)
+        ),
     )
 
 
@@ -147,7 +159,15 @@ def _of_timm(where: str) -> Subject:
         in_channels=len(mean),
         origin=f"timm's weights for {name}",
         digest=_digest(encoder, preprocessing),
+        random_weights=lambda seed: _seeded(seed, lambda: create(name, len(mean), 0)),
     )
+
+
+def _seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """Return what ``make`` makes with the random numbers of ``seed``; torch's generator is as it was afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make().eval()
 
 
 class _Pixels(nn.Module):
@@ -172,6 +192,7 @@ def _pixels(subject: Subject) -> Subject:
         settings="",
         seed=None,
         run=None,
+        random_weights=None,
     )
 
 

@@ -66,6 +66,7 @@ class EvaluateOptions:
     autoattack: Annotated[
         bool, typer.Option("--autoattack", help="Attack by AutoAttack too: costs more than all other attacks together.")
     ] = False
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Passes over the labelled images in fine-tuning.")] = 10
     data_root: DataRoot = None
     to: Annotated[
         str | None,
@@ -107,6 +108,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         to=options.to,
         attacked_images=options.attacked,
         autoattack=options.autoattack,
+        fine_tuning_epochs=options.fine_tuning_epochs,
     )
     unsaved = None
     with _progress() as on_progress:

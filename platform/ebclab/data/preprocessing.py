@@ -62,19 +62,28 @@ class Preprocessing:
         pairs = list(zip(self.mean, self.std, strict=True))
         return PixelRange(tuple((0 - m) / s for m, s in pairs), tuple((1 - m) / s for m, s in pairs))
 
+    def as_read(self, images: Tensor) -> Tensor:
+        """Return (B, C, H, W) images as those of the run were read: of another size they are cropped and scaled.
+
+        Raises:
+            DataError: Floats have to be cropped, which is done on bytes.
+        """
+        if not self.read_size or images.shape[-2:] == (self.read_size, self.read_size):
+            return images
+        if images.dtype != torch.uint8:
+            raise DataError(
+                f"images: those of other sizes than {self.read_size} x {self.read_size} are cropped and scaled as "
+                f"bytes, got {images.dtype} of {images.shape[-1]} x {images.shape[-2]}; give uint8"
+            )
+        return central_squares(images, self.read_size)
+
     def __call__(self, images: Tensor) -> Tensor:
         """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1].
 
         Raises:
             DataError: Floats have to be cropped, which is done on bytes.
         """
-        if self.read_size and images.shape[-2:] != (self.read_size, self.read_size):
-            if images.dtype != torch.uint8:
-                raise DataError(
-                    f"images: those of other sizes than {self.read_size} x {self.read_size} are cropped and scaled as "
-                    f"bytes, got {images.dtype} of {images.shape[-1]} x {images.shape[-2]}; give uint8"
-                )
-            images = central_squares(images, self.read_size)
+        images = self.as_read(images)
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images.float()
         if pixels.shape[-2:] != (self.image_size, self.image_size):
             size = (self.image_size, self.image_size)

@@ -48,7 +48,7 @@ def compute_features(
         DataError: There are no images, or their channels are not the ones that the preprocessing expects.
         DivergedError: The encoder gives NaN or infinity.
     """
-    _check_images(images, preprocessing)
+    check_images(images, preprocessing)
     parts = []
     with frozen(encoder), torch.no_grad():
         for start in range(0, len(images), batch_size):
@@ -98,7 +98,12 @@ def require_labels(images: ImageSet) -> None:
         )
 
 
-def _check_images(images: Tensor, preprocessing: Preprocessing) -> None:
+def check_images(images: Tensor, preprocessing: Preprocessing) -> None:
+    """Refuse images (n, C, H, W) that an encoder with this preprocessing cannot see.
+
+    Raises:
+        DataError: There are none, or they have other channels.
+    """
     if len(images) == 0:
         raise DataError("images: at least one is needed to measure an encoder, got 0")
     channels = len(preprocessing.mean)

@@ -64,6 +64,7 @@ def subject() -> Subject:
         in_channels=1,
         origin="made up",
         digest="doubling",
+        random_weights=lambda seed: Doubling(),
     )
 
 

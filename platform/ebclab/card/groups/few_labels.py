@@ -1,0 +1,217 @@
+"""How far a few labels go: 1 and 10 per cent of them, with the encoder frozen and with all its weights trained."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+import torch
+from torch import Tensor
+
+from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, gain, rates_in_words, task_on
+from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.results import Findings, Number, Table, accuracy
+from ebclab.data.label_lists import LabelList, label_list
+from ebclab.errors import DataError
+from ebclab.evaluation.adaptation.few_labels import few_labels_head, num_folds
+from ebclab.evaluation.adaptation.fine_tuning import ChosenRate, choose_rate
+from ebclab.evaluation.linear_head import PENALTIES
+from ebclab.evaluation.protocols import LBFGS
+from ebclab.reports.plots import BLUE, GREY, ORANGE, Plot, plot
+
+PERCENTS = (1, 10)
+
+INFO = GroupInfo(
+    name="few-labels",
+    title="Few labels",
+    doc="top 1 with 1 % and 10 % of the labels: logistic regression on frozen features, all weights fine-tuned, and "
+    "the same network from scratch",
+    source="Chen et al. (2020), SimCLR, section 4.3 and appendix B.5; lists by hash in place of published ones",
+    needs=("labels",),
+    is_quick=False,
+)
+
+_COLOURS = {"frozen": BLUE, "fine-tuned": ORANGE, "from-scratch": GREY}
+
+
+class _Measured(NamedTuple):
+    """What one share of the labels gave."""
+
+    lists: tuple[LabelList, ...]
+    numbers: dict[str, Number]
+    choices: dict[str, list[str]]
+
+
+def measure(measuring: Measuring) -> Findings:
+    """Return accuracies on the test set for 1 % and 10 % of the labels, a list for each seed.
+
+    Raises:
+        DataError: The training set is too small for either.
+    """
+    data, remarks = measuring.measured, []
+    both: tuple[Beginning, ...] = ()
+    try:
+        both = beginnings(measuring.subject)
+    except DataError as error:
+        remarks.append(str(error))
+    measured = []
+    for percent in PERCENTS:
+        try:
+            lists = tuple(label_list(data.train, percent, seed, data.num_classes) for seed in measuring.seeds)
+        except DataError as error:
+            remarks.append(str(error))
+            continue
+        measured.append(_on_lists(measuring, lists, both))
+    if not measured:
+        raise DataError(remarks[-1])
+    numbers = tuple(number for each in measured for number in each.numbers.values())
+    plots = (_plot(measured),) if len(measured) > 1 else ()
+    return Findings(numbers, tables=(_table(measured),), plots=plots, remarks=tuple(remarks))
+
+
+def _on_lists(measuring: Measuring, lists: tuple[LabelList, ...], both: tuple[Beginning, ...]) -> _Measured:
+    """Return all numbers of one share of the labels."""
+    percent, words = lists[0].percent, _list_in_words(measuring, lists[0])
+    right, frozen = _frozen(measuring, lists)
+    numbers = {
+        "frozen": _number(measuring, "frozen", "frozen, logistic regression", right, lists[0], _frozen_words(lists[0]))
+    }
+    choices, answered = {"frozen": frozen}, {}
+    for beginning in both:
+        right, rates = _trained(measuring, lists, beginning)
+        choices[beginning.name], answered[beginning.name] = rates, right
+        numbers[beginning.name] = _number(
+            measuring, beginning.name, beginning.title, right, lists[0], _trained_words(measuring, beginning, lists[0])
+        )
+    if answered:
+        protocol = f"right after fine-tuning minus right from scratch, image by image, {words}; both as above"
+        title = f"gain over the same network from scratch, {percent} % of the labels"
+        numbers["gain"] = gain(f"gain-{percent}-percent", title, answered, measuring, protocol)
+    return _Measured(lists, numbers, choices)
+
+
+def _number(measuring: Measuring, name: str, title: str, right: Tensor, first: LabelList, protocol: str) -> Number:
+    return accuracy(
+        f"{name}-{first.percent}-percent",
+        f"{title}, {first.percent} % of the labels",
+        right,
+        measuring.measured.test.keys,
+        protocol=f"{protocol}; {_list_in_words(measuring, first)}",
+        seeds=measuring.seeds,
+    )
+
+
+def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor, list[str]]:
+    """Return which test images are right (S, n) with the encoder frozen, and the penalty of each list."""
+    data = measuring.measured
+    x, test_x = measuring.features(data.train), measuring.features(data.test).double()
+    right, penalties = [], []
+    for each in lists:
+        found = few_labels_head(
+            LBFGS,
+            x[each.rows],
+            data.train.labels[each.rows],
+            each,
+            usual_l2=measuring.options.settings.linear_l2,
+            on_progress=measuring.on_progress,
+        )
+        right.append(found.head.logits(test_x).argmax(dim=1) == data.test.labels)
+        penalties.append(f"{found.chosen.l2:g}")
+    return torch.stack(right), penalties
+
+
+def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Beginning) -> tuple[Tensor, list[str]]:
+    """Return which test images are right (S, n) after all weights were trained, and the rate of each list."""
+    right, rates = [], []
+    for each in lists:
+        labelled = measuring.measured.train.rows(each.rows)
+        what = f"{beginning.title}, {len(labelled):,} labels, list {each.seed}"
+        chosen = _chosen_rate(measuring, each, beginning, what)
+        rates.append(f"{chosen.rate:g}")
+        right.append(answers(beginning, labelled, measuring, rate=chosen.rate, seed=each.seed, what=what))
+    return torch.stack(right), rates
+
+
+def _chosen_rate(measuring: Measuring, labels: LabelList, beginning: Beginning, what: str) -> ChosenRate:
+    """Return the rate that was best on a part of the labelled images themselves; no other label is looked at."""
+    labelled, folds = measuring.measured.train.rows(labels.rows), num_folds(labels)
+    held_out = labels.fold(0, folds) if folds > 1 else torch.zeros(len(labelled), dtype=torch.bool)
+    return choose_rate(
+        beginning.encoder(labels.seed),
+        labelled.rows(~held_out),
+        labelled.rows(held_out),
+        task_on(measuring),
+        seed=labels.seed,
+        on_progress=measuring.on_progress,
+        what=what,
+    )
+
+
+def _list_in_words(measuring: Measuring, first: LabelList) -> str:
+    count, name = len(first.rows), measuring.measured.name
+    return f"{count:,} labelled images of {name}, {first.size_in_words}, a list by hash for each seed (see the table)"
+
+
+def _frozen_words(first: LabelList) -> str:
+    folds = num_folds(first)
+    choice = (
+        f"chosen from {PENALTIES[-1]:g} to {PENALTIES[0]:g} by {folds}-fold cross-validation among the labelled images"
+        if folds > 1
+        else "as evaluation.linear_l2 says, since a class has a single image"
+    )
+    return f"logistic regression to convergence on standardised frozen features, l2 {choice}"
+
+
+def _trained_words(measuring: Measuring, beginning: Beginning, first: LabelList) -> str:
+    task, folds = task_on(measuring), num_folds(first)
+    begin = "the encoder's weights" if beginning.name == "fine-tuned" else "random weights, others for each list"
+    choice = (
+        f"chosen from {rates_in_words()} on one of {folds} parts of the labelled images, then trained on all of them"
+        if folds > 1
+        else "fixed, since a class has a single image"
+    )
+    return f"from {begin}: {task.in_words} ({task.epochs_for(len(first.rows)):,} epochs here); learning rate {choice}"
+
+
+def _table(measured: list[_Measured]) -> Table:
+    """Return which images the lists hold, and what was chosen on each of them."""
+    titles = {"frozen": "l2", "fine-tuned": "rate, fine-tuned", "from-scratch": "rate, from scratch"}
+    chosen = [name for name in titles if name in measured[0].choices]
+    rows: tuple[tuple[str | int, ...], ...] = tuple(
+        (
+            each.lists[place].percent,
+            each.lists[place].seed,
+            len(each.lists[place].rows),
+            *(each.choices[name][place] for name in chosen),
+            each.lists[place].digest,
+        )
+        for each in measured
+        for place in range(len(each.lists))
+    )
+    columns = ("labels, %", "seed", "images", *(titles[name] for name in chosen), "SHA-256 of the keys")
+    note = "A list has the same images for every encoder. The sum is of the keys in ascending order, 8 bytes each."
+    return Table("Lists of labels", columns, rows, note)
+
+
+def _plot(measured: list[_Measured]) -> Plot:
+    """Return accuracy against labelled images."""
+    figure = go.Figure()
+    for name, colour in _COLOURS.items():
+        found = [(len(each.lists[0].rows), each.numbers[name]) for each in measured if name in each.numbers]
+        if not found:
+            continue
+        figure.add_scatter(
+            x=[count for count, _ in found],
+            y=[number.value for _, number in found],
+            error_y={"type": "data", "array": [number.std or 0.0 for _, number in found]},
+            mode="lines+markers",
+            name=found[0][1].title.rpartition(",")[0],
+            line={"color": colour},
+            marker={"size": 8},
+            hovertemplate="%{x:,} labels: %{y:.1%}<extra></extra>",
+        )
+    figure.update_xaxes(title="labelled images", type="log", tickvals=[len(each.lists[0].rows) for each in measured])
+    figure.update_yaxes(title="test accuracy", tickformat=".0%")
+    count = len(measured[0].lists)
+    note = f"Means over {count} lists of labels; bars are one standard deviation over them."
+    return plot("Accuracy by number of labels", note, figure)

@@ -1,0 +1,191 @@
+"""What an encoder is worth as a beginning: all its weights trained on all labels, beside random weights that were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ebclab.card.images import MeasuredSet, short_names
+from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.results import Findings, Number, Table, accuracy, mean_over_images
+from ebclab.card.subject import Subject
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
+from ebclab.evaluation.adaptation.fine_tuning import (
+    RATES,
+    ChosenRate,
+    FineTuningTask,
+    choose_rate,
+    fine_tuned,
+    light_views,
+    predictions,
+)
+
+INFO = GroupInfo(
+    name="fine-tuning",
+    title="Fine-tuning",
+    doc="top 1 after all weights were trained on all labels, also on every further dataset, beside random weights",
+    source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches",
+    needs=("labels",),
+    is_quick=False,
+)
+
+
+class Beginning(NamedTuple):
+    """Weights that fine-tuning begins with.
+
+    Attributes:
+        name: Key.
+        title: What tables call what it becomes.
+        encoder: Gives the encoder for a seed.
+    """
+
+    name: str
+    title: str
+    encoder: Callable[[int], nn.Module]
+
+
+def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
+    """Return the encoder itself, and the same network with random weights.
+
+    Raises:
+        DataError: There are no weights to train.
+    """
+    trainable = any(parameter.requires_grad for parameter in subject.encoder.parameters())
+    if subject.random_weights is None or not trainable:
+        raise DataError(f"{subject.label}: there are no weights to fine-tune")
+    return (
+        Beginning("fine-tuned", "fine-tuned", lambda seed: subject.encoder),
+        Beginning("from-scratch", "supervised from scratch", subject.random_weights),
+    )
+
+
+def task_on(measuring: Measuring) -> FineTuningTask:
+    """Return what is done with every encoder on the dataset of ``measuring``."""
+    options, data = measuring.options, measuring.measured
+    return FineTuningTask(
+        num_classes=data.num_classes,
+        preprocessing=measuring.subject.preprocessing,
+        views=light_views(data.name),
+        epochs=options.fine_tuning_epochs,
+        batch_size=options.settings.batch_size,
+        device=measuring.device,
+    )
+
+
+def answers(
+    beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
+) -> Tensor:
+    """Return which test images (n,) bool are right after training on ``labelled``."""
+    task, test = task_on(measuring), measuring.measured.test
+    encoder = beginning.encoder(seed)
+    model = fine_tuned(encoder, labelled, task, rate=rate, seed=seed, on_progress=measuring.on_progress, what=what)
+    return predictions(model, test, task) == test.labels
+
+
+def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, protocol: str) -> Number:
+    """Return how much more is right than from scratch, image by image.
+
+    Args:
+        name: Key within the group.
+        title: What it is.
+        right: (S, n) bool for each name of ``beginnings``.
+        measuring: The encoder and the images.
+        protocol: How it was measured.
+    """
+    difference = right["fine-tuned"].double() - right["from-scratch"].double()
+    keys = measuring.measured.test.keys
+    return mean_over_images(
+        name, title, difference, keys, protocol=protocol, better="higher", unit="share", seeds=measuring.seeds
+    )
+
+
+def rates_in_words() -> str:
+    """Return the rates that are tried."""
+    return ", ".join(f"{rate:g}" for rate in sorted(RATES))
+
+
+def measure(measuring: Measuring) -> Findings:
+    """Return accuracies after fine-tuning and from scratch, on the card's dataset and on every further one."""
+    both = beginnings(measuring.subject)
+    numbers: list[Number] = []
+    rows: list[tuple[str | float, ...]] = []
+    remarks = []
+    others = zip(short_names(measuring.others), measuring.others, strict=True)
+    for prefix, data in [("", measuring.measured), *((f"{short}-", other) for short, other in others)]:
+        if data.label_problem:
+            remarks.append(data.label_problem)
+            continue
+        found, tried = _on_one(measuring.elsewhere(data), both, prefix)
+        numbers += found
+        rows += tried
+    note = (
+        "Each trained on the images that are not held out, with the first seed. No test image was looked at for this."
+    )
+    columns = ("dataset", "weights", *(f"rate {rate:g}: held-out accuracy, %" for rate in RATES), "rate taken")
+    table = Table("Learning rates tried", columns, tuple(rows), note)
+    return Findings(tuple(numbers), tables=(table,), remarks=tuple(remarks))
+
+
+def _on_one(
+    measuring: Measuring, both: tuple[Beginning, Beginning], prefix: str
+) -> tuple[list[Number], list[tuple[str | float, ...]]]:
+    """Return the numbers and the rates tried on one dataset."""
+    data, seeds = measuring.measured, measuring.seeds
+    on = f" on {data.name}" if prefix else ""
+    numbers, rows, right = [], [], {}
+    for beginning in both:
+        what = f"{beginning.title}, {data.name}"
+        chosen = _chosen(beginning, measuring, what)
+        rows.append((data.name, beginning.title, *rate_cells(chosen)))
+        answered = [
+            answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")
+            for seed in seeds
+        ]
+        right[beginning.name] = torch.stack(answered)
+        numbers.append(
+            accuracy(
+                f"{prefix}{beginning.name}",
+                f"{beginning.title}{on}",
+                right[beginning.name],
+                data.test.keys,
+                protocol=_protocol(beginning, data, task_on(measuring), chosen),
+                seeds=seeds,
+            )
+        )
+    title = f"gain over the same network from scratch{on}"
+    protocol = "right after fine-tuning minus right from scratch, image by image; both as above"
+    return [*numbers, gain(f"{prefix}gain", title, right, measuring, protocol)], rows
+
+
+def _chosen(beginning: Beginning, measuring: Measuring, what: str) -> ChosenRate:
+    fitted, held_out = measuring.measured.parts
+    seed = measuring.seeds[0]
+    return choose_rate(
+        beginning.encoder(seed),
+        fitted,
+        held_out,
+        task_on(measuring),
+        seed=seed,
+        on_progress=measuring.on_progress,
+        what=what,
+    )
+
+
+def rate_cells(chosen: ChosenRate) -> tuple[str | float, ...]:
+    """Return the held-out accuracy of each rate, in per cent, and the rate that was taken, as cells of a table."""
+    shares = chosen.accuracies or (None,) * len(RATES)
+    return (*("none held out" if share is None else round(100 * share, 2) for share in shares), f"{chosen.rate:g}")
+
+
+def _protocol(beginning: Beginning, data: MeasuredSet, task: FineTuningTask, chosen: ChosenRate) -> str:
+    begin = "the encoder's weights" if beginning.name == "fine-tuned" else "random weights, others for each seed"
+    held_out = len(data.parts[1])
+    choice = f"chosen from {rates_in_words()} on {held_out:,} held-out training images" if held_out else "fixed"
+    return (
+        f"from {begin}: {task.in_words}; learning rate {chosen.rate:g}, {choice}; then trained on all "
+        f"{len(data.train):,} training images"
+    )

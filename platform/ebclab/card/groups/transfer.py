@@ -1,0 +1,62 @@
+"""How well the frozen encoder serves on datasets that it was not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ebclab.card.groups import classification
+from ebclab.card.images import MeasuredSet, short_names
+from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.results import Findings, Number, Table
+from ebclab.errors import DataError
+
+INFO = GroupInfo(
+    name="transfer",
+    title="Transfer",
+    doc="kNN and linear probes on every further dataset, its images seen through the same frozen encoder",
+    source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features",
+    needs=("other dataset",),
+)
+
+
+def measure(measuring: Measuring) -> Findings:
+    """Return for every further dataset what ``classification`` returns for the card's own.
+
+    Raises:
+        DataError: None of them can be measured.
+    """
+    numbers: list[Number] = []
+    tables: list[Table] = []
+    problems: list[str] = []
+    for short, other in zip(short_names(measuring.others), measuring.others, strict=True):
+        try:
+            found = _classified(measuring, other)
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        seen = _as_seen(measuring, other)
+        numbers += [
+            replace(
+                each,
+                name=f"{short}-{each.name}",
+                title=f"{each.title} on {other.name}",
+                protocol=f"{each.protocol}; {len(other.train):,} training images of {other.name}{seen}",
+            )
+            for each in found.numbers
+        ]
+        tables += [replace(each, title=f"{each.title} on {other.name}") for each in found.tables]
+    if not numbers:
+        raise DataError("; ".join(problems))
+    return Findings(tuple(numbers), tuple(tables), remarks=tuple(problems))
+
+
+def _classified(measuring: Measuring, other: MeasuredSet) -> Findings:
+    if other.label_problem:
+        raise DataError(other.label_problem)
+    return classification.measure(measuring.elsewhere(other))
+
+
+def _as_seen(measuring: Measuring, other: MeasuredSet) -> str:
+    """Return at which size the encoder sees the images, where that is not their own."""
+    side, (height, width) = measuring.subject.preprocessing.image_size, other.train.images.shape[-2:]
+    return "" if (height, width) == (side, side) else f", {width} x {height} pixels scaled to {side} x {side}"

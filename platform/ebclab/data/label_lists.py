@@ -1,0 +1,90 @@
+"""Which training images have a label when few do: class by class by hash of the key, the same for every encoder.
+
+n images, K classes, p per cent of the labels. Each class gives ``floor(n p / (100 K))`` images, those of smallest
+``hash(seed, key)``; a class that has fewer gives all of them. No generator takes part, so no library's version matters,
+and the list of a smaller share is part of that of a larger one with the same seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ebclab.data.hashing import hash_words
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
+
+_LABELS_SALT = 0x6C6162656C73
+
+
+@dataclass(frozen=True)
+class LabelList:
+    """The images of one list, m of them.
+
+    Attributes:
+        percent: p.
+        seed: The seed of the list.
+        rows: (m,) int64 rows in the set, class by class, within a class by hash.
+        keys: (m,) int64 keys of these images.
+        rank: (m,) int64 place of each image within its class, from 0.
+        counts: Images of each class.
+    """
+
+    percent: int
+    seed: int
+    rows: Tensor
+    keys: Tensor
+    rank: Tensor
+    counts: tuple[int, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the keys in ascending order, 8 bytes each, the lowest first."""
+        return hashlib.sha256(self.keys.sort().values.numpy().astype("<i8").tobytes()).hexdigest()
+
+    @property
+    def size_in_words(self) -> str:
+        """How many images each class has."""
+        low, high = min(self.counts), max(self.counts)
+        if low < high:
+            return f"{low:,} to {high:,} images of a class"
+        return "1 image of each class" if high == 1 else f"{high:,} images of each class"
+
+    def fold(self, number: int, folds: int) -> Tensor:
+        """Return which images (m,) bool belong to one of ``folds`` parts, each with its share of every class.
+
+        Args:
+            number: The part, from 0.
+            folds: How many there are; with no more than the smallest class has images, each part has all classes.
+        """
+        return self.rank % folds == number
+
+
+def label_list(images: ImageSet, percent: int, seed: int, num_classes: int) -> LabelList:
+    """Return the list of images whose labels are known.
+
+    Args:
+        images: The training set, every image with a label.
+        percent: p, 1 to 100.
+        seed: Lists of other seeds are other images.
+        num_classes: K.
+
+    Raises:
+        DataError: The share is less than one image of each class, or a class has no image.
+    """
+    wanted = len(images) * percent // (100 * num_classes)
+    if wanted == 0:
+        raise DataError(
+            f"{images.name}: {percent} % of {len(images):,} training images is less than one for each of "
+            f"{num_classes:,} classes; measure on a larger set"
+        )
+    order = torch.argsort(hash_words(_LABELS_SALT, seed, images.keys), stable=True)
+    by_class = [order[images.labels[order] == label][:wanted] for label in range(num_classes)]
+    if empty := [label for label, rows in enumerate(by_class) if len(rows) == 0]:
+        raise DataError(f"{images.name}: every class needs a training image, got none of class {empty[0]}; add some")
+    rows = torch.cat(by_class)
+    rank = torch.cat([torch.arange(len(each)) for each in by_class])
+    return LabelList(percent, seed, rows, images.keys[rows], rank, tuple(map(len, by_class)))

@@ -1,0 +1,78 @@
+"""Logistic regression on frozen features of a few labelled images, its penalty chosen among these images alone.
+
+Shapes: m labelled images, D features, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ebclab.data.label_lists import LabelList
+from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, fit_head
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.protocols import LbfgsProtocol
+
+MOST_FOLDS = 5
+
+
+class FewLabelsHead(NamedTuple):
+    """A classifier that was fitted on the images of one list.
+
+    Attributes:
+        head: The classifier.
+        chosen: The penalty and, of each of ``PENALTIES``, the share that it had right in cross-validation; no shares
+            where a class has a single image, which leaves nothing to choose on.
+    """
+
+    head: LinearHead
+    chosen: ChosenPenalty
+
+
+def num_folds(labels: LabelList) -> int:
+    """Return into how many parts a list is cut to choose among its images: 1 where it cannot be cut."""
+    return min(MOST_FOLDS, *labels.counts)
+
+
+def few_labels_head(
+    protocol: LbfgsProtocol,
+    x: Tensor,
+    y: Tensor,
+    labels: LabelList,
+    *,
+    usual_l2: float,
+    on_progress: OnProgress = silent,
+) -> FewLabelsHead:
+    """Return the classifier fitted on a list, with the penalty that had most images right in cross-validation.
+
+    Args:
+        protocol: Tolerance and largest number of iterations.
+        x: (m, D) features of the labelled images, in the order of the list.
+        y: (m,) int64 their labels.
+        labels: The list.
+        usual_l2: The penalty where a class has a single image.
+        on_progress: Called with penalties done, penalties in all.
+    """
+    folds = num_folds(labels)
+    chosen = ChosenPenalty(usual_l2, ())
+    if folds > 1:
+        chosen = _cross_validated(protocol, x, y, labels, folds, on_progress)
+    return FewLabelsHead(fit_head(protocol, x, y, len(labels.counts), chosen.l2), chosen)
+
+
+def _cross_validated(
+    protocol: LbfgsProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
+) -> ChosenPenalty:
+    """Return the penalty that had most images right when each part was left out once; of equal ones the strongest."""
+    parts = [labels.fold(number, folds) for number in range(folds)]
+    shares = []
+    for l2 in PENALTIES:
+        right = 0
+        for part in parts:
+            head = fit_head(protocol, x[~part], y[~part], len(labels.counts), l2)
+            right += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
+        shares.append(right / len(y))
+        on_progress(len(shares), len(PENALTIES), f"penalty for {len(y):,} labels")
+    best = max(range(len(PENALTIES)), key=lambda place: shares[place])
+    return ChosenPenalty(PENALTIES[best], tuple(shares))

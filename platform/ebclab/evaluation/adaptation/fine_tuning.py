@@ -1,0 +1,242 @@
+"""Fine-tuning: all weights of an encoder and a new linear layer are trained on labelled images.
+
+``L = mean over a batch of -log softmax(W f(view) + b)_y``, by SGD with Nesterov's momentum, without weight decay, the
+rate falling by a cosine to 0: the recipe of SimCLR (Chen et al., 2020, appendix B.5), with batches for small sets and
+a rate that is chosen on held-out images. The encoder that is given stays as it is: a copy of it is trained.
+
+Shapes: n labelled images, m others, B images of a batch, D features, K classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
+from ebclab.data.hashing import hash_words
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views import make_views
+from ebclab.errors import DataError, DivergedError
+from ebclab.evaluation.features import check_images, compute_features
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.optimization.schedules import learning_rate_at
+
+RATES = (0.03, 0.1, 0.01)
+"""Learning rates that ``choose_rate`` tries; of equally good ones the first is taken."""
+
+BATCH_SIZE = 64
+LEAST_STEPS = 200
+"""Optimizer steps below which no training ends, however few images there are."""
+
+MOMENTUM = 0.9
+SMALLEST_CROP = 0.5
+_ORDER_SALT = 0x66696E6574756E65
+_LAYER_SALT = 0x6E65776C61796572
+
+
+@dataclass(frozen=True)
+class FineTuningTask:
+    """What stays the same for every encoder that is fine-tuned on a dataset.
+
+    Attributes:
+        num_classes: K.
+        preprocessing: What the encoder expects done to stored images.
+        views: How training images are varied.
+        epochs: Passes over the labelled images, but no fewer than ``LEAST_STEPS`` steps.
+        batch_size: Images per forward pass while predicting.
+        device: Where to compute.
+    """
+
+    num_classes: int
+    preprocessing: Preprocessing
+    views: ViewsConfig
+    epochs: int
+    batch_size: int
+    device: torch.device
+
+    def epochs_for(self, count: int) -> int:
+        """Return the passes over ``count`` labelled images."""
+        return max(self.epochs, math.ceil(LEAST_STEPS / _batches(count)))
+
+    @property
+    def in_words(self) -> str:
+        """The recipe, so that somebody else can follow it."""
+        flips = "flips half of the time" if self.views.flip_rate else "no flips"
+        return (
+            f"all weights and a new linear layer, SGD with Nesterov momentum {MOMENTUM:g}, no weight decay, cosine "
+            f"to 0 without warm-up, batches of {BATCH_SIZE}, {self.epochs} epochs and no fewer than {LEAST_STEPS} "
+            f"steps, batch norm in training mode, crops of {100 * SMALLEST_CROP:g} to 100 % of the area, {flips}"
+        )
+
+
+class ChosenRate(NamedTuple):
+    """The learning rate that was best on held-out images.
+
+    Attributes:
+        rate: The rate.
+        accuracies: Share of held-out images that each of ``RATES`` had right, 0 where training diverged; empty where
+            no image could be held out, and the first rate was taken.
+    """
+
+    rate: float
+    accuracies: tuple[float, ...]
+
+
+def light_views(dataset: str) -> ViewsConfig:
+    """Return the views that fine-tuning trains on, the same for every encoder.
+
+    Args:
+        dataset: Its name: images are flipped where its usual views flip them; of unknown ones nobody says that a
+            mirror image has the same label.
+    """
+    usual = USUAL_VIEWS.get(dataset)
+    flip_rate = VIEW_RECIPES[usual].settings["flip_rate"] if usual else 0.0
+    return ViewsConfig(crop_scale_min=SMALLEST_CROP, flip_rate=flip_rate)
+
+
+def fine_tuned(
+    encoder: nn.Module,
+    labelled: ImageSet,
+    task: FineTuningTask,
+    *,
+    rate: float,
+    seed: int,
+    on_progress: OnProgress = silent,
+    what: str = "fine-tuning",
+) -> nn.Module:
+    """Return a trained copy of ``encoder`` with a linear layer: preprocessed images (B, C, H, W) to logits (B, K).
+
+    The same arguments give the same bits on a CPU: the order of the images and their views are hashes, and what else is
+    random draws from torch's generator with ``seed``, which afterwards is as it was.
+
+    Args:
+        encoder: Where the copy begins.
+        labelled: The images, every one with a label in [0, K).
+        task: What to do.
+        rate: Learning rate of the first step.
+        seed: Of the linear layer, the order of the images, their views, and dropout.
+        on_progress: Called after each epoch with epochs done, epochs in all and ``what``.
+        what: Name of this work.
+
+    Raises:
+        DataError: Nothing in the encoder can be trained, or the images do not fit it.
+    """
+    check_images(labelled.images, task.preprocessing)
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise DataError(f"fine-tuning: an encoder with weights to train is needed, {type(encoder).__name__} has none")
+    with torch.random.fork_rng(devices=[task.device] if task.device.type == "cuda" else []):
+        torch.manual_seed(int(hash_words(_LAYER_SALT, seed)))  # not the numbers that a new encoder's weights are
+        copied = copy.deepcopy(encoder).to(task.device)
+        layer = nn.Linear(_embedding_size(copied, labelled, task), task.num_classes)
+        model: nn.Sequential = (
+            nn.Sequential(copied, layer.to(task.device)).to(memory_format=torch.channels_last).train()
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, nesterov=True)
+        epochs, steps = task.epochs_for(len(labelled)), _batches(len(labelled))
+        for epoch in range(epochs):
+            for step, rows in enumerate(_epoch(labelled.keys, seed, epoch)):
+                for group in optimizer.param_groups:
+                    group["lr"] = _rate_at(epoch * steps + step, rate, epochs * steps)
+                _step(model, optimizer, labelled.rows(rows), task, seed, epoch)
+            on_progress(epoch + 1, epochs, what)
+    return model.eval()
+
+
+def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
+    """Return the class (m,) that a fine-tuned network says each image is of, images as they are.
+
+    Raises:
+        DataError: The images do not fit the encoder.
+        DivergedError: The network gives NaN or infinity.
+    """
+    try:
+        logits = compute_features(
+            model, images.images, task.preprocessing, batch_size=task.batch_size, device=task.device
+        )
+    except DivergedError as error:
+        raise DivergedError(
+            f"fine-tuning: training diverged, the network gives NaN or infinity for images of {images.name}; the "
+            f"encoder's features are too large for rates of {min(RATES):g} to {max(RATES):g}"
+        ) from error
+    return logits.argmax(dim=1)
+
+
+def choose_rate(
+    encoder: nn.Module,
+    fitted: ImageSet,
+    held_out: ImageSet,
+    task: FineTuningTask,
+    *,
+    seed: int,
+    on_progress: OnProgress = silent,
+    what: str = "fine-tuning",
+) -> ChosenRate:
+    """Return the rate with which a copy of ``encoder`` gets most held-out images right.
+
+    Args:
+        encoder: Where each copy begins.
+        fitted: Labelled images to train on.
+        held_out: Labelled images that are not trained on; with none the first rate is taken.
+        task: What to do.
+        seed: See ``fine_tuned``.
+        on_progress: See ``fine_tuned``.
+        what: Name of this work.
+    """
+    if len(held_out) == 0:
+        return ChosenRate(RATES[0], ())
+    accuracies = []
+    for rate in RATES:
+        named = f"{what}, rate {rate:g}"
+        model = fine_tuned(encoder, fitted, task, rate=rate, seed=seed, on_progress=on_progress, what=named)
+        try:
+            right = predictions(model, held_out, task) == held_out.labels
+        except DivergedError:
+            right = torch.zeros(1)
+        accuracies.append(float(right.double().mean()))
+    best = max(range(len(RATES)), key=lambda place: accuracies[place])  # the first of equals
+    return ChosenRate(RATES[best], tuple(accuracies))
+
+
+def _batches(count: int) -> int:
+    """Return into how many batches an epoch of ``count`` images is cut: none is larger, none is a single image."""
+    return math.ceil(count / BATCH_SIZE)
+
+
+def _epoch(keys: Tensor, seed: int, epoch: int) -> Iterator[Tensor]:
+    """Yield the rows (B,) of each batch of an epoch: batches of sizes that differ by at most one image."""
+    order = torch.argsort(hash_words(_ORDER_SALT, seed, epoch, keys), stable=True)
+    yield from torch.tensor_split(order, _batches(len(keys)))
+
+
+def _rate_at(step: int, rate: float, num_steps: int) -> float:
+    return learning_rate_at(step, peak=rate, num_steps=num_steps, warmup_steps=0, schedule="cosine", final_rate=0.0)
+
+
+def _step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: ImageSet, task: FineTuningTask, seed: int, epoch: int
+) -> None:
+    """Move the weights by the gradient of the mean cross-entropy of a batch."""
+    pixels, keys, labels = (each.to(task.device) for each in (batch.images, batch.keys, batch.labels))
+    pixels = task.preprocessing.as_read(pixels)
+    views = make_views(
+        pixels, keys, task.views, task.preprocessing, seed=seed, epoch=epoch, num_views=1, channels_last=True
+    )
+    loss = functional.cross_entropy(model(views[0]), labels)
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def _embedding_size(encoder: nn.Module, labelled: ImageSet, task: FineTuningTask) -> int:
+    """Return D."""
+    one = compute_features(encoder, labelled.images[:1], task.preprocessing, batch_size=1, device=task.device)
+    return one.shape[1]

@@ -1,0 +1,77 @@
+"""Average precision of a ranking, for images with several labels each (Everingham et al., 2010, section 4.2).
+
+Images are ranked by their score for a class. Down to the image of rank k, t_k of the k images have the class, of P that
+have it in all: precision ``p_k = t_k / k``, recall ``r_k = t_k / P``. Interpolated precision at recall r is the best
+that is reached at that recall or above, ``q(r) = max over k with r_k >= r of p_k``.
+
+    11-point (PASCAL VOC until 2009):  AP = 1/11 sum over r in {0, 0.1, ..., 1} of q(r)
+    area (PASCAL VOC from 2010 on):    AP = sum over k of (r_k - r_{k-1}) q(r_k)
+
+Images of equal score have no order among them, so precision and recall are taken after the last of them alone; the
+challenge's own code takes them in the order of its files. Shapes: n images, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Interpolation = Literal["11-point", "area"]
+
+
+def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> float:
+    """Return AP, in [0, 1], of one class; the equations stand above.
+
+    Args:
+        scores: (n,) how sure a classifier is that each image has the class.
+        relevant: (n,) bool: the image has it.
+        interpolation: 11-point, or area.
+
+    Raises:
+        ValueError: No image has the class, or a score is NaN.
+    """
+    if scores.isnan().any():
+        count = int(scores.isnan().sum())
+        raise ValueError(f"scores: must be numbers, got NaN for {count:,} of {len(scores):,} images")
+    positives = int(relevant.sum())
+    if positives == 0:
+        raise ValueError(f"relevant: at least one image must have the class, got 0 of {len(relevant):,}")
+    order = scores.argsort(descending=True, stable=True)
+    found = relevant[order].long().cumsum(dim=0)  # t_k
+    ends = torch.cat([scores[order].diff() != 0, torch.ones(1, dtype=torch.bool, device=scores.device)])
+    hits = found[ends]
+    precision = hits.double() / (1 + ends.nonzero().flatten())
+    best = precision.flip(0).cummax(dim=0).values.flip(0)  # q(r_k)
+    if interpolation == "area":
+        gained = hits.diff(prepend=hits.new_zeros(1))
+        return float((gained * best).sum() / positives)
+    tenths = torch.arange(11, device=scores.device)
+    reached = torch.searchsorted(10 * hits, tenths * positives)  # first k with r_k >= r, in whole numbers
+    return float(best[reached].mean())
+
+
+def mean_average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> tuple[float, Tensor]:
+    """Return the mean of AP over classes, and AP (K,) float64 of each.
+
+    Args:
+        scores: (n, K) score of each image for each class.
+        relevant: (n, K) bool: the image has the class; any number of classes an image.
+        interpolation: 11-point, or area.
+
+    Raises:
+        ValueError: A class is had by no image, or a score is NaN.
+    """
+    if scores.shape != relevant.shape or scores.ndim != 2:
+        raise ValueError(
+            f"scores and relevant: must both be (n, K), got {tuple(scores.shape)} and {tuple(relevant.shape)}"
+        )
+    each = []
+    for label in range(scores.shape[1]):
+        try:
+            each.append(average_precision(scores[:, label], relevant[:, label], interpolation))
+        except ValueError as error:
+            raise ValueError(f"class {label}: {error}") from error
+    precisions = torch.tensor(each, dtype=torch.float64)
+    return float(precisions.mean()), precisions

@@ -1,0 +1,281 @@
+"""Groups of the card that see labels: few labels, fine-tuning and transfer, on tiny made-up images and encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ebclab.card.card import CardFolder
+from ebclab.card.feature_store import FeatureStore
+from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
+from ebclab.card.images import MeasuredSet, short_names
+from ebclab.card.measure import measure_card
+from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.results import Findings, images_key
+from ebclab.card.subject import Subject
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.label_lists import label_list
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError
+from ebclab.evaluation.adaptation import fine_tuning as training
+from ebclab.evaluation.progress import silent
+
+CLASSES = ("left", "right", "all")
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LEAST_STEPS", 4)
+    monkeypatch.setattr(few_labels, "PERCENTS", (5, 20))
+
+
+def part(count: int, seed: int, *, side: int = 4, name: str = "made-up") -> ImageSet:
+    """Images (count, 1, side, side): bright on the left, on the right, or everywhere; with much noise."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 100, (count, 1, side, side), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(count) % 3
+    half = side // 2
+    pixels[labels != 1, :, :, :half] += 120
+    pixels[labels != 0, :, :, half:] += 120
+    return ImageSet(name, pixels, labels, torch.arange(count) + 10_000 * seed, CLASSES, (0.5,), (0.25,))
+
+
+def a_set(name: str = "made-up", side: int = 4, count: int = 120) -> MeasuredSet:
+    return MeasuredSet(name, part(count, 1, side=side, name=name), part(60, 2, side=side, name=name))
+
+
+def network(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        ).eval()
+
+
+def a_subject(random_weights: Callable[[int], nn.Module] | None = network) -> Subject:
+    return Subject(
+        label="tiny",
+        address="nowhere",
+        encoder=network(100),
+        preprocessing=Preprocessing(4, (0.5,), (0.25,)),
+        in_channels=1,
+        origin="made up",
+        digest="0" * 64,
+        random_weights=random_weights,
+    )
+
+
+def measuring(
+    subject: Subject | None = None,
+    data: MeasuredSet | None = None,
+    others: tuple[MeasuredSet, ...] = (),
+    seeds: int = 2,
+) -> Measuring:
+    options = CardOptions(EvaluationConfig(knn_neighbours=5), seeds=seeds, fine_tuning_epochs=3)
+    store = FeatureStore(None, torch.device("cpu"), 64)
+    subject, data = subject or a_subject(), data or a_set()
+    return Measuring(subject, data, options, store, device=torch.device("cpu"), on_progress=silent, others=others)
+
+
+def by_name(findings: Findings) -> dict[str, float]:
+    return {number.name: number.value for number in findings.numbers}
+
+
+def test_few_labels_reports_frozen_fine_tuned_and_from_scratch_for_each_share() -> None:
+    work = measuring()
+    found = few_labels.measure(work)
+    names = ("frozen", "fine-tuned", "from-scratch", "gain")
+    assert [number.name for number in found.numbers] == [f"{name}-{p}-percent" for p in (5, 20) for name in names]
+    for number in found.numbers:
+        assert number.seeds == (0, 1)
+        assert number.num_images == 60
+        assert number.images == images_key(work.measured.test.keys)
+        assert number.contributions is not None
+        assert float(number.contributions.mean()) == pytest.approx(number.value, abs=1e-12)
+        assert number.std == pytest.approx(abs(number.per_seed[0] - number.per_seed[1]) / 2**0.5, abs=1e-12)
+    values = by_name(found)
+    for percent in (5, 20):
+        gained = values[f"fine-tuned-{percent}-percent"] - values[f"from-scratch-{percent}-percent"]
+        assert values[f"gain-{percent}-percent"] == pytest.approx(gained, abs=1e-12)
+    assert values["frozen-20-percent"] > 0.8  # three classes: chance is a third
+    assert "2 images of each class" in found.numbers[0].protocol
+    assert "by 2-fold cross-validation among the labelled images" in found.numbers[0].protocol
+    assert len(found.plots) == 1
+
+
+def test_the_table_names_each_list_by_its_sum() -> None:
+    work = measuring()
+    table = few_labels.measure(work).tables[0]
+    expected = [label_list(work.measured.train, percent, seed, 3).digest for percent in (5, 20) for seed in (0, 1)]
+    assert [row[-1] for row in table.rows] == expected
+    assert [row[:3] for row in table.rows] == [(5, 0, 6), (5, 1, 6), (20, 0, 24), (20, 1, 24)]
+
+
+def test_only_labels_of_the_list_are_looked_at() -> None:
+    # Wrong labels for all other training images change nothing: neither a penalty, nor a rate, nor an answer.
+    data = a_set()
+    work = measuring(data=data)
+    lists = [label_list(data.train, 20, seed, 3) for seed in (0, 1)]
+    known = torch.zeros(len(data.train), dtype=torch.bool)
+    for each in lists:
+        known[each.rows] = True
+    hidden = torch.where(known, data.train.labels, (data.train.labels + 1) % 3)
+    wrong = MeasuredSet(data.name, replace(data.train, labels=hidden), data.test)
+    both = fine_tuning.beginnings(work.subject)
+    first = few_labels._on_lists(work, tuple(lists), both)
+    second = few_labels._on_lists(measuring(data=wrong), tuple(lists), both)
+    assert first.choices == second.choices
+    for name, number in first.numbers.items():
+        assert number.per_seed == second.numbers[name].per_seed
+
+
+def test_a_share_that_is_too_small_is_a_remark_and_nothing_at_all_an_error() -> None:
+    found = few_labels.measure(measuring(data=a_set(count=45)))
+    assert {number.name.rpartition("-")[0].rpartition("-")[2] for number in found.numbers} == {"20"}
+    assert found.remarks == (
+        "made-up: 5 % of 45 training images is less than one for each of 3 classes; measure on a larger set",
+    )
+    assert found.plots == ()
+    with pytest.raises(DataError, match="20 % of 9 training images is less than one for each of 3 classes"):
+        few_labels.measure(measuring(data=a_set(count=9)))
+
+
+@pytest.mark.parametrize("random_weights", [None, network])
+def test_an_encoder_without_weights_has_frozen_numbers_and_a_remark(
+    random_weights: Callable[[int], nn.Module] | None,
+) -> None:
+    # However it was made: raw pixels beside a run know the run's network.
+    pixels = replace(a_subject(random_weights), encoder=nn.Flatten(), label="raw pixels")
+    found = few_labels.measure(measuring(pixels))
+    assert [number.name for number in found.numbers] == ["frozen-5-percent", "frozen-20-percent"]
+    assert found.remarks == ("raw pixels: there are no weights to fine-tune",)
+    with pytest.raises(DataError, match="raw pixels: there are no weights to fine-tune"):
+        fine_tuning.measure(measuring(pixels))
+
+
+def test_fine_tuning_measures_every_dataset_beside_random_weights() -> None:
+    work = measuring(others=(a_set("else where", side=6),))
+    before = {name: value.clone() for name, value in work.subject.encoder.state_dict().items()}
+    found = fine_tuning.measure(work)
+    names = ["fine-tuned", "from-scratch", "gain"]
+    assert [number.name for number in found.numbers] == [*names, *(f"else-where-{name}" for name in names)]
+    assert [row[:2] for row in found.tables[0].rows] == [
+        (name, weights) for name in ("made-up", "else where") for weights in ("fine-tuned", "supervised from scratch")
+    ]
+    values = by_name(found)
+    assert values["gain"] == pytest.approx(values["fine-tuned"] - values["from-scratch"], abs=1e-12)
+    for name, value in work.subject.encoder.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert by_name(fine_tuning.measure(measuring(others=(a_set("else where", side=6),)))) == values  # to the bit
+
+
+def test_from_scratch_begins_with_the_random_weights_of_each_seed() -> None:
+    made: list[int] = []
+
+    def random_weights(seed: int) -> nn.Module:
+        made.append(seed)
+        return network(seed)
+
+    fine_tuning.measure(measuring(a_subject(random_weights), seeds=2))
+    assert made == [0, 0, 1]  # the rate is chosen with the first seed, then each seed is trained
+
+
+def test_transfer_gives_the_numbers_of_classification_there() -> None:
+    other = MeasuredSet("folder:/data/Other_Set", part(90, 3, side=6), part(45, 4, side=6))
+    found = transfer.measure(measuring(others=(other,)))
+    there = classification.measure(measuring(data=other))
+    assert by_name(found) == {f"folder-other-set-{name}": value for name, value in by_name(there).items()}
+    assert all("6 x 6 pixels scaled to 4 x 4" in number.protocol for number in found.numbers)
+    assert all(number.images == images_key(other.test.keys) for number in found.numbers)
+
+
+def unlabelled() -> MeasuredSet:
+    data = a_set("no labels")
+    return replace(data, train=replace(data.train, labels=data.train.labels.where(data.train.keys % 2 == 0, -1)))
+
+
+def one_class() -> MeasuredSet:
+    data = a_set("one class")
+    same = {"class_names": (), "labels": torch.zeros(120, dtype=torch.int64)}
+    return MeasuredSet(
+        data.name, replace(data.train, **same), replace(data.test, **{**same, "labels": same["labels"][:60]})
+    )
+
+
+def more_classes_in_the_test_set() -> MeasuredSet:
+    data = a_set("more classes")
+    labels = data.test.labels.clone()
+    labels[0] = 3
+    return replace(data, test=replace(data.test, labels=labels))
+
+
+PROBLEMS = [
+    (unlabelled, "no labels: 60 images have no label; choose a labelled dataset"),
+    (one_class, "one class: two classes are needed, got 1; choose another dataset"),
+    (
+        more_classes_in_the_test_set,
+        "more classes: every class needs a training image, got none of 1 of 4 classes, 3 for one; add some, or choose "
+        "another dataset",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), PROBLEMS)
+def test_labels_that_do_not_serve_are_one_sentence(make: Callable[[], MeasuredSet], sentence: str) -> None:
+    found = transfer.measure(measuring(others=(make(), a_set("good"))))
+    assert found.remarks == (sentence,)
+    assert {number.name.partition("-")[0] for number in found.numbers} == {"good"}
+    with pytest.raises(DataError) as caught:
+        transfer.measure(measuring(others=(make(),)))
+    assert str(caught.value) == sentence
+    assert fine_tuning.measure(measuring(others=(make(),), seeds=1)).remarks == (sentence,)
+
+
+@pytest.mark.parametrize(("make", "sentence"), PROBLEMS)
+def test_groups_that_need_labels_are_left_out_with_the_same_sentence(
+    make: Callable[[], MeasuredSet], sentence: str, tmp_path: Path
+) -> None:
+    folder = CardFolder(tmp_path)
+    card = measure_card(measuring(data=make()), ["few-labels", "fine-tuning"], folder, {"ebclab": "0"})
+    assert [(result.problem, result.failed) for result in card.results] == [(sentence, False)] * 2
+
+
+def test_images_with_other_channels_are_one_sentence() -> None:
+    data = a_set()
+    colour = replace(
+        data,
+        **{
+            each: replace(getattr(data, each), images=getattr(data, each).images.expand(-1, 3, -1, -1))
+            for each in ("train", "test")
+        },
+    )
+    for group in (few_labels, fine_tuning):
+        with pytest.raises(DataError, match=r"the encoder expects 1 channel\(s\), got 3"):
+            group.measure(measuring(data=colour))
+
+
+def test_names_of_datasets_are_plain_and_different() -> None:
+    names = ("mnist", "folder:/a/Birds 2", "folder:/b/birds_2", "own:mnist", "folder:/c/?")
+    assert short_names([a_set(name) for name in names]) == (
+        "mnist",
+        "folder-birds-2",
+        "folder-birds-2-2",
+        "own-mnist",
+        "folder",
+    )
+
+
+def test_other_epochs_are_measured_anew(tmp_path: Path) -> None:
+    keys = []
+    for epochs in (3, 4):
+        work = measuring(data=one_class())
+        work.options = replace(work.options, fine_tuning_epochs=epochs)
+        card = measure_card(work, ["few-labels"], CardFolder(tmp_path / str(epochs)), {"ebclab": "0"})
+        keys.append(card.results[0].key)
+    assert len(set(keys)) == 2

@@ -1,0 +1,47 @@
+"""The network that fine-tuning is compared with: the subject's own, with random weights that a seed decides."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from ebclab.card.subject import Subject, open_subject
+from ebclab.config.encoder import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.encoders import digest_of, new_encoder
+from ebclab.export.card import CardFacts
+from ebclab.export.encoder_folder import save_encoder
+
+OLD_RUN = Path(__file__).parents[2] / "folders" / "made_by_0.1" / "runs" / "finished"
+SMALL = EncoderConfig(name="small", width=4)
+
+
+def check(subject: Subject) -> None:
+    """The same names and shapes as the subject's, the same bits for a seed, others for another; no generator moves."""
+    assert subject.random_weights is not None
+    before = torch.get_rng_state()
+    first, again, other = (subject.random_weights(seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    shapes = {name: value.shape for name, value in subject.encoder.state_dict().items()}
+    assert {name: value.shape for name, value in first.state_dict().items()} == shapes
+    assert digest_of(first.state_dict()) == digest_of(again.state_dict())
+    assert len({digest_of(each.state_dict()) for each in (first, other, subject.encoder)}) == 3
+
+
+def test_of_a_run_it_is_the_runs_network(tmp_path: Path) -> None:
+    shutil.copytree(OLD_RUN, tmp_path / "run")
+    check(open_subject(str(tmp_path / "run")))
+
+
+def test_of_an_exported_folder_it_is_the_network_described_there(tmp_path: Path) -> None:
+    save_encoder(
+        tmp_path / "out",
+        new_encoder(SMALL, 1),
+        architecture=SMALL,
+        in_channels=1,
+        preprocessing=Preprocessing(8, (0.5,), (0.25,)),
+        facts=CardFacts("title", "simclr", "method: {name: simclr}\n"),
+    )
+    check(open_subject(str(tmp_path / "out")))

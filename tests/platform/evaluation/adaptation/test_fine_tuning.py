@@ -1,0 +1,223 @@
+"""Fine-tuning: the steps are those of the equation, the given encoder stays as it is, a seed means the same bits."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, DivergedError
+from ebclab.evaluation.adaptation import fine_tuning
+from ebclab.evaluation.adaptation.fine_tuning import (
+    LEAST_STEPS,
+    RATES,
+    FineTuningTask,
+    choose_rate,
+    fine_tuned,
+    light_views,
+    predictions,
+)
+
+PLAIN = Preprocessing(4, (0.5,), (0.25,))
+TASK = FineTuningTask(2, PLAIN, ViewsConfig(), epochs=3, batch_size=32, device=torch.device("cpu"))
+AS_THEY_ARE = ViewsConfig()  # no crop, no flip
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 5)
+
+
+def made_up(count: int, seed: int = 0) -> ImageSet:
+    """Images (count, 1, 4, 4) of two classes: the left half is bright, or the right half."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 120, (count, 1, 4, 4), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(count) % 2
+    pixels[labels == 0, :, :, :2] += 130
+    pixels[labels == 1, :, :, 2:] += 130
+    return ImageSet("made-up", pixels, labels, torch.arange(count) + 1000 * seed, (), (0.5,), (0.25,))
+
+
+class WithNorm(nn.Module):
+    """A convolution with batch norm, pooled by halves of the image, and dropout."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.layers = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.adaptive_avg_pool2d(self.layers(images), (1, 2)).flatten(1)
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_the_steps_are_those_of_the_equation() -> None:
+    # logits = V (U x + a) + c. With G = (softmax - onehot) / n: dV = G' h, dc = sum G, dU = V' G' x, da = sum V' G.
+    # Nesterov, as in Sutskever et al. (2013) with constant momentum and the rate outside: v <- 0.9 v + g, then
+    # w <- w - rate (g + 0.9 v); rate = peak (1 + cos(pi step / steps)) / 2. One batch an epoch, so order is no matter.
+    data, rate = made_up(6), 0.2
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    start = fine_tuned(encoder, data, TASK, rate=0.0, seed=1)
+    trained = fine_tuned(encoder, data, TASK, rate=rate, seed=1)
+
+    x = ((data.images.double() / 255 - 0.5) / 0.25).flatten(1)
+    onehot = functional.one_hot(data.labels, 2).double()
+    weights = [parameter.detach().double() for parameter in start.parameters()]  # U, a, V, c
+    velocity = [torch.zeros_like(weight) for weight in weights]
+    for step in range(5):
+        u, a, v, c = weights
+        hidden = x @ u.T + a
+        g = ((hidden @ v.T + c).softmax(dim=1) - onehot) / len(x)
+        gradients = [(g @ v).T @ x, (g @ v).sum(dim=0), g.T @ hidden, g.sum(dim=0)]
+        now = rate * (1 + math.cos(math.pi * step / 5)) / 2
+        velocity = [0.9 * each + gradient for each, gradient in zip(velocity, gradients, strict=True)]
+        weights = [
+            weight - now * (gradient + 0.9 * each)
+            for weight, gradient, each in zip(weights, gradients, velocity, strict=True)
+        ]
+    for found, expected in zip(trained.parameters(), weights, strict=True):
+        torch.testing.assert_close(found.detach().double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_given_encoder_stays_as_it_is_to_the_bit() -> None:
+    encoder = WithNorm().eval()
+    before = copy.deepcopy(encoder)
+    model = fine_tuned(encoder, made_up(12), TASK, rate=0.1, seed=0)
+    assert same(encoder, before)
+    assert not encoder.training
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+    assert not same(model[0], before)  # type: ignore[index]
+
+
+def test_batch_norm_is_in_training_mode_while_training_and_the_result_in_eval_mode() -> None:
+    encoder = WithNorm().eval()
+    model = fine_tuned(encoder, made_up(12), TASK, rate=0.1, seed=0)
+    assert int(model[0].layers[1].num_batches_tracked) == 5  # type: ignore[index, union-attr, operator, arg-type]
+    assert not any(part.training for part in model.modules())
+
+
+def test_a_seed_means_the_same_bits_and_moves_no_generator() -> None:
+    encoder, data = WithNorm().eval(), made_up(12)
+    before = torch.get_rng_state()
+    first = fine_tuned(encoder, data, TASK, rate=0.1, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(7)
+    again, other = (fine_tuned(encoder, data, TASK, rate=0.1, seed=seed) for seed in (3, 4))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_an_epoch_has_every_image_once_in_batches_of_almost_one_size() -> None:
+    keys = torch.arange(130) * 7
+    batches = list(fine_tuning._epoch(keys, 0, 0))
+    assert [len(rows) for rows in batches] == [44, 43, 43]
+    assert torch.equal(torch.cat(batches).sort().values, torch.arange(130))
+    assert not torch.equal(torch.cat(batches), torch.cat(list(fine_tuning._epoch(keys, 0, 1))))
+    assert min(len(rows) for rows in fine_tuning._epoch(keys[:65], 0, 0)) == 32  # and no single image
+
+
+@pytest.mark.parametrize(("count", "epochs"), [(10, 200), (600, 20), (6000, 10), (60_000, 10)])
+def test_few_images_are_passed_more_often(count: int, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", LEAST_STEPS)
+    assert replace(TASK, epochs=10).epochs_for(count) == epochs
+
+
+def test_what_can_be_learned_is_learned_and_unseen_images_are_right() -> None:
+    task = replace(TASK, epochs=30, views=light_views("digits"))
+    model = fine_tuned(WithNorm().eval(), made_up(64), task, rate=0.1, seed=0)
+    test = made_up(40, seed=1)
+    assert torch.equal(predictions(model, test, task), test.labels)
+
+
+def test_the_rate_taken_is_best_on_held_out_images() -> None:
+    encoder, data, held_out = WithNorm().eval(), made_up(16), made_up(30, seed=1)
+    chosen = choose_rate(encoder, data, held_out, TASK, seed=0)
+    each = [
+        float(
+            (predictions(fine_tuned(encoder, data, TASK, rate=rate, seed=0), held_out, TASK) == held_out.labels)
+            .double()
+            .mean()
+        )
+        for rate in RATES
+    ]
+    assert chosen.accuracies == tuple(each)
+    assert chosen.rate == RATES[each.index(max(each))]
+    assert len(set(each)) > 1  # rates do differ here
+
+
+def test_without_held_out_images_the_first_rate_is_taken() -> None:
+    data = made_up(4)
+    nothing = data.rows(torch.zeros(4, dtype=torch.bool))
+    assert choose_rate(WithNorm(), data, nothing, TASK, seed=0) == (RATES[0], ())
+
+
+class Huge(nn.Module):
+    """Features so large that any of the rates diverges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1e25))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1) * self.scale
+
+
+def test_a_rate_that_diverges_has_nothing_right_and_divergence_is_one_sentence() -> None:
+    data = made_up(8)
+    data = replace(data, images=data.images[:1].expand(8, -1, -1, -1))  # half of the labels are wrong whatever it says
+    assert choose_rate(Huge(), data, data, TASK, seed=0).accuracies == (0.0, 0.0, 0.0)
+    with pytest.raises(DivergedError, match=r"fine-tuning: training diverged, .* images of made-up; the encoder's"):
+        predictions(fine_tuned(Huge(), data, TASK, rate=0.1, seed=0), data, TASK)
+
+
+def test_what_cannot_be_trained_is_one_sentence() -> None:
+    with pytest.raises(DataError, match="fine-tuning: an encoder with weights to train is needed, Flatten has none"):
+        fine_tuned(nn.Flatten(), made_up(4), TASK, rate=0.1, seed=0)
+    colour = replace(made_up(4), images=torch.zeros(4, 3, 4, 4, dtype=torch.uint8))
+    with pytest.raises(DataError, match=r"the encoder expects 1 channel\(s\), got 3"):
+        fine_tuned(WithNorm(), colour, TASK, rate=0.1, seed=0)
+
+
+class Seeing(WithNorm):
+    """Keeps what it sees, in a list that copies of it share."""
+
+    def __init__(self, seen: list[Tensor]) -> None:
+        super().__init__()
+        self.keep = seen.append  # a bound method of a list is copied as it is
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.keep(images.detach().clone())
+        return super().forward(images)
+
+
+def test_images_of_another_size_are_cropped_and_scaled_as_when_the_run_read_its_own() -> None:
+    wide = replace(made_up(2), images=torch.randint(0, 256, (2, 1, 6, 10), dtype=torch.uint8))
+    preprocessing = replace(PLAIN, read_size=6)
+    task = replace(TASK, preprocessing=preprocessing, views=AS_THEY_ARE)
+    seen: list[Tensor] = []
+    encoder = Seeing(seen)
+    fine_tuned(encoder, wide, task, rate=0.1, seed=0)
+    expected = preprocessing(wide.images)
+    assert len(seen) == 6  # one look at the size of the features, five steps
+    for batch in seen[1:]:
+        in_order = batch if torch.allclose(batch[0], expected[0], atol=1e-4) else batch.flip(0)
+        torch.testing.assert_close(in_order.contiguous(), expected, rtol=0, atol=1e-4)
+
+
+def test_digits_are_not_mirrored_photographs_are_and_of_unknown_images_nobody_says() -> None:
+    flips = {name: light_views(name).flip_rate for name in ("digits", "mnist", "fashion-mnist", "cifar10", "folder:/x")}
+    assert flips == {"digits": 0.0, "mnist": 0.0, "fashion-mnist": 0.5, "cifar10": 0.5, "folder:/x": 0.0}
+    assert light_views("mnist").crop_scale_min == 0.5
