@@ -23,6 +23,7 @@ from ebclab.card.side_by_side import Cell, columns_of, rows_of
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.sections import EvaluationConfig
+from ebclab.data.holdout import limit
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
@@ -59,6 +60,7 @@ class CardRequest:
         attacked_images: Test images that attacks are tried on; 0 means all.
         autoattack: Also try AutoAttack, which costs more than all other attacks together.
         fine_tuning_epochs: Passes over the labelled images while all weights are trained.
+        train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
     """
 
     encoders: tuple[str, ...]
@@ -74,6 +76,7 @@ class CardRequest:
     attacked_images: int = CardOptions.attacked_images
     autoattack: bool = False
     fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
+    train_limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,9 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     for option, count in (("--seeds", request.seeds), ("--fine-tuning-epochs", request.fine_tuning_epochs)):
         if count < 1:
             raise UserError(f"{option}: must be at least 1, got {count}")
-    if request.attacked_images < 0:
-        raise UserError(f"--attacked: must not be negative, got {request.attacked_images}")
+    for option, count in (("--attacked", request.attacked_images), ("--train-limit", request.train_limit)):
+        if count < 0:
+            raise UserError(f"{option}: must not be negative, got {count}")
     if request.autoattack and find_spec("pyautoattack") is None:
         raise UserError("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
     if request.protocol is not None:
@@ -188,9 +192,9 @@ def _measure(
 
 def _sets(subject: Subject, request: CardRequest) -> list[MeasuredSet]:
     """Return the dataset that is measured on, and those that the encoder is transferred to."""
-    if request.datasets:
-        return [named_set(name, subject, request.data_root) for name in dict.fromkeys(request.datasets)]
-    return [own_set(subject, request.data_root)]
+    names = dict.fromkeys(request.datasets)
+    whole = [named_set(name, subject, request.data_root) for name in names] or [own_set(subject, request.data_root)]
+    return [replace(each, train=limit(each.train, request.train_limit)) for each in whole]
 
 
 def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:

@@ -66,6 +66,7 @@ class EvaluateOptions:
     autoattack: Annotated[
         bool, typer.Option("--autoattack", help="Attack by AutoAttack too: costs more than all other attacks together.")
     ] = False
+    train_limit: Annotated[int, typer.Option(help="Training images that are used, chosen by hash; 0 means all.")] = 0
     fine_tuning_epochs: Annotated[int, typer.Option(help="Passes over the labelled images in fine-tuning.")] = 10
     data_root: DataRoot = None
     to: Annotated[
@@ -108,6 +109,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         to=options.to,
         attacked_images=options.attacked,
         autoattack=options.autoattack,
+        train_limit=options.train_limit,
         fine_tuning_epochs=options.fine_tuning_epochs,
     )
     unsaved = None

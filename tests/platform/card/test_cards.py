@@ -75,6 +75,16 @@ def test_the_card_has_the_scores_of_the_single_probes(copies: Path) -> None:
     assert scores[0] == scores[1]
 
 
+def test_a_limit_on_training_images_is_kept_and_measured_anew(copies: Path) -> None:
+    counts = [
+        measure_cards(CardRequest(("runs/s0",), only=("classification",), train_limit=limit)).cards[0]
+        for limit in (0, 200)
+    ]
+    assert [card.num_train for card in counts] == [1442, 200]
+    assert counts[0].data != counts[1].data
+    assert counts[0].results[0].key != counts[1].results[0].key
+
+
 def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Path) -> None:
     done = _measure("runs/s0", "runs/s1", "encoder", datasets=("digits",), to="page")
     compared = {each["number"]: each["columns"] for each in done.to_mapping()["side_by_side"]}
