@@ -5,6 +5,7 @@ from energy_contrast.contrastive.dhel import Dhel
 from energy_contrast.contrastive.flatclr import Flatclr
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.contrastive.sogclr import Sogclr
 from energy_contrast.energy_based.ebclr import Ebclr
 from energy_contrast.energy_based.vem_bank import VemLangevin, VemSvgd
 from energy_contrast.energy_based.vem_image import VemImage
@@ -21,6 +22,7 @@ METHODS: dict[str, type[Method]] = {
     "flatclr": Flatclr,
     "dcl": Dcl,
     "dhel": Dhel,
+    "sogclr": Sogclr,
     "vicreg": Vicreg,
     "ebclr": Ebclr,
     "vem-langevin": VemLangevin,

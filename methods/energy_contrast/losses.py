@@ -209,6 +209,35 @@ def kernel_contrastive(positive: Tensor, within: Tensor, *, sharpness: float, re
     return -2 * near.mean() + repulsion * apart.mean(dim=(1, 2)).sum()
 
 
+def global_contrastive(positive: Tensor, negatives: Tensor, means: Tensor, *, temperature: float) -> Tensor:
+    """Return a loss whose gradient estimates that of the contrastive loss over a whole training set.
+
+    ``L = mean_i (-s_i+ + 1/K sum_j w_ij s_ij)``, ``w_ij = exp(s_ij / tau) / u_i`` constants. With u_i the mean of
+    ``exp(s_ij / tau)`` over these negatives, its gradient is tau times that of ``decoupled``.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        means: (N,) u, constants above 0.
+        temperature: tau, divides similarities.
+
+    Returns:
+        () loss; its value says little, since it changes with the weights.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> global_contrastive(torch.ones(4), torch.zeros(4, 7), torch.ones(4), temperature=0.1)
+    tensor(-1.)
+
+    Source: SogCLR (arXiv:2202.12387), the gradient estimator of algorithm 1.
+    """
+    _check_pairs(positive, negatives)
+    logits = negatives.detach().to(means) / temperature - means.detach().log()[:, None]  # of a mean that may be huge
+    weights = logits.exp().to(negatives)  # (N, K)
+    return ((weights * negatives).mean(dim=1) - positive).mean()
+
+
 @torch.no_grad()
 def von_mises_fisher_weights(positive: Tensor, *, sigma: float) -> Tensor:
     """Return weights of anchors that grow the further apart the two views of an image are.
@@ -258,10 +287,14 @@ def negative_cosine(prediction: Tensor, target: Tensor) -> Tensor:
 
 def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
     """Return (N,) log-odds of the positive against all negatives, ``-log xi``."""
+    _check_pairs(positive, negatives)
+    return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)
+
+
+def _check_pairs(positive: Tensor, negatives: Tensor) -> None:
     if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
         shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
         raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")
-    return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)
 
 
 def _check_within(positive: Tensor, within: Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.contrastive.simclr import PairConfig, PairMethod
 from energy_contrast.ess_control import EssController, scheduled_target
 from energy_contrast.losses import flat_nce
 from energy_contrast.method import Progress, StepOutput
@@ -15,7 +15,7 @@ from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class FlatclrConfig(SimclrConfig):
+class FlatclrConfig(PairConfig):
     """Settings of FlatCLR: those of SimCLR, the variant of the loss, and the control of the temperature."""
 
     include_positive: bool = setting(
@@ -56,7 +56,7 @@ class FlatclrConfig(SimclrConfig):
         return found
 
 
-class Flatclr(Simclr):
+class Flatclr(PairMethod):
     """FlatCLR.
 
     ``L = mean_i xi_i / detach(xi_i)`` with ``xi_i = sum_j exp((s_ij - s_i+) / tau)`` over the 2B - 2 negatives of
