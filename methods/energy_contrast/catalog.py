@@ -11,6 +11,7 @@ from energy_contrast.energy_based.vem_bank import VemLangevin, VemSvgd
 from energy_contrast.energy_based.vem_image import VemImage
 from energy_contrast.method import Method
 from energy_contrast.predictive.byol import Byol
+from energy_contrast.predictive.lejepa import Lejepa
 from energy_contrast.predictive.simsiam import Simsiam
 from energy_contrast.predictive.vicreg import Vicreg
 
@@ -24,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     "dhel": Dhel,
     "sogclr": Sogclr,
     "vicreg": Vicreg,
+    "lejepa": Lejepa,
     "ebclr": Ebclr,
     "vem-langevin": VemLangevin,
     "vem-svgd": VemSvgd,
