@@ -95,7 +95,12 @@ def nt_xent(z0: Tensor, z1: Tensor, *, temperature: float | Tensor) -> Tensor:
 
 
 def flat_nce(
-    positive: Tensor, negatives: Tensor, *, temperature: float | Tensor, include_positive: bool = False
+    positive: Tensor,
+    negatives: Tensor,
+    *,
+    temperature: float | Tensor,
+    include_positive: bool = False,
+    exponent: float = 1.0,
 ) -> Tensor:
     """Return the FlatNCE loss. Its value is exactly 1; only its gradient means something.
 
@@ -104,11 +109,15 @@ def flat_nce(
     loss), so every anchor keeps weight 1 however well it is told apart: per anchor,
     ``grad InfoNCE_i = (1 - p_i+) grad FlatNCE_i``. With the positive the gradient is that of InfoNCE.
 
+    Of Hoelder-FlatNCE, ``xi_i = (sum_j exp((s_ij - s_i+) / tau)^gamma)^(1 / gamma)``: the gradient is that of FlatNCE
+    at the temperature ``tau / gamma``, divided by gamma.
+
     Args:
         positive: (N,) similarity of each anchor with its positive.
         negatives: (N, K) similarities with its negatives.
         temperature: tau, divides similarities.
         include_positive: Add the positive's own term, exp(0) = 1, to the sum (eq. 7).
+        exponent: gamma, above 0; 1 is FlatNCE.
 
     Returns:
         () loss, 1 unless a similarity is not finite.
@@ -119,11 +128,12 @@ def flat_nce(
     >>> flat_nce(torch.rand(4), torch.rand(4, 7), temperature=0.1).item()
     1.0
 
-    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7.
-    Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow.
+    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6 and proposition 3.7.
+    Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow. A
+    mean in place of Hoelder's sum would be the same: a constant factor of xi leaves the ratio.
     """
-    log_odds = _log_odds(positive, negatives, temperature)
-    v = -F.logsigmoid(log_odds) if include_positive else -log_odds  # (N,)
+    log_odds = _log_odds(positive, negatives, temperature / exponent)
+    v = (-F.logsigmoid(log_odds) if include_positive else -log_odds) / exponent  # (N,)
     return torch.exp(v - v.detach()).mean()
 
 

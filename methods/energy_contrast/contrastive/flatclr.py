@@ -21,6 +21,12 @@ class FlatclrConfig(PairConfig):
     include_positive: bool = setting(
         False, "Count the positive among the candidates (eq. 7): the gradient is then that of InfoNCE."
     )
+    hoelder_exponent: float = setting(
+        1.0,
+        "Of the mean over negatives in Hoelder-FlatNCE; 1 is FlatNCE. Any other is FlatNCE at temperature / exponent, "
+        "its gradient divided by the exponent.",
+        above=0.0,
+    )
     ess_target: float = setting(
         0.0,
         "Effective sample size at which the temperature is held; 0 keeps the temperature constant.",
@@ -47,7 +53,12 @@ class FlatclrConfig(PairConfig):
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         if self.ess_target > 0:
-            return []
+            if self.hoelder_exponent == 1:
+                return []
+            return [
+                "hoelder_exponent: is a factor of the temperature, which ess_target moves already, got "
+                f"{self.hoelder_exponent}; leave one of the two out"
+            ]
         found = []
         if self.ess_target_end > 0:
             found.append(f"ess_target_end: needs a target to start from, got {self.ess_target_end}; set ess_target too")
@@ -69,7 +80,7 @@ class Flatclr(PairMethod):
     Metrics: those of SimCLR at the present temperature; while the temperature is controlled also ``temperature``,
     ``ess`` (of every step) and ``ess_target``.
 
-    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, algorithms 1 and S1.
+    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6, algorithms 1 and S1.
     Departs from the paper: see ``flat_nce`` and ``EssController``; the default temperature is SimCLR's, so that the
     two differ in the loss alone (the released code uses 0.1). With the released code, the views of both sides are
     anchors, and negatives are of both; eq. 6 has one anchor and its K negatives.
@@ -92,7 +103,14 @@ class Flatclr(PairMethod):
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
         temperature = self.temperature
-        loss = flat_nce(positive, negatives, temperature=temperature, include_positive=self.config.include_positive)
+        config = self.config
+        loss = flat_nce(
+            positive,
+            negatives,
+            temperature=temperature,
+            include_positive=config.include_positive,
+            exponent=config.hoelder_exponent,
+        )
         metrics = self.measure_simclr(projection, positive, negatives)
         if self.config.ess_target > 0:
             self.controller.observe(negatives)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
+from energy_contrast.losses import flat_nce, info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
@@ -36,6 +37,12 @@ class PairConfig:
 @dataclass(frozen=True)
 class SimclrConfig(PairConfig):
     """Settings of SimCLR."""
+
+    objective: Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj"] = setting(
+        "infonce",
+        "Bound on mutual information that is raised. infonce: SimCLR's loss. flatnce, donsker-varadhan and "
+        "fenchel-legendre have one and the same gradient, that of dcl, and differ in the value that is logged.",
+    )
 
 
 class PairMethod(Method):
@@ -93,6 +100,15 @@ class PairMethod(Method):
         return self.measure(readable, projection, positive, negatives, temperature=self.temperature)
 
 
+OBJECTIVES = {
+    "flatnce": flat_nce,
+    "donsker-varadhan": donsker_varadhan,
+    "fenchel-legendre": fenchel_legendre,
+    "nwj": nwj,
+}
+"""Losses beside InfoNCE by the words of ``SimclrConfig.objective``."""
+
+
 class Simclr(PairMethod):
     """SimCLR.
 
@@ -103,9 +119,10 @@ class Simclr(PairMethod):
         config: Temperature and shape of the projection head.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections.
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections; with another
+    objective of which a bound can be read, that bound as ``mutual_information``, in nats.
 
-    Source: SimCLR (arXiv:2002.05709), algorithm 1.
+    Source: SimCLR (arXiv:2002.05709), algorithm 1; the other objectives: FlatNCE (arXiv:2107.01152), table 1.
     Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
     CIFAR-10 runs use 0.5 (appendix B.9). Similarities are float32 even under autocast.
     """
@@ -115,5 +132,10 @@ class Simclr(PairMethod):
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
-        loss = info_nce(positive, negatives, temperature=self.temperature)
-        return StepOutput(loss, self.measure(loss, projection, positive, negatives, temperature=self.temperature))
+        objective, tau = self.config.objective, self.temperature
+        if objective == "infonce":
+            loss = info_nce(positive, negatives, temperature=tau)
+            return StepOutput(loss, self.measure(loss, projection, positive, negatives, temperature=tau))
+        loss = OBJECTIVES[objective](positive, negatives, temperature=tau)
+        metrics = self.measure_simclr(projection, positive, negatives)
+        return StepOutput(loss, metrics if objective == "flatnce" else metrics | {"mutual_information": -loss.detach()})
