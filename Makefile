@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
-QUICK_BENCHMARKS := views simclr_step startup
-LONG_BENCHMARKS := report coverage load compiled vem_bank ray_startup scaling storage_requests methods
+QUICK_BENCHMARKS := views simclr_step startup precision
+LONG_BENCHMARKS := steps report coverage load compiled vem_bank ray_startup scaling storage_requests methods
 # Run by hand: gpu (a GPU); delivery, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# for tests that wait more than they work, until a machine is found to be dead
@@ -63,7 +63,7 @@ format: install ## Rewrite files in the house format.
 wheel: install ## Build dist/*.whl.
 	$(BIN)/python -m build --wheel --no-isolation
 
-bench: install ## The quick benchmarks: views, simclr_step, startup. Tables go to benchmarks/results.
+bench: install ## The quick benchmarks: views, simclr_step, startup, precision. Tables go to benchmarks/results.
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	for script in $(QUICK_BENCHMARKS); do $(BIN)/python benchmarks/$$script.py || exit 1; done
 

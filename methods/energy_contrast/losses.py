@@ -95,7 +95,12 @@ def nt_xent(z0: Tensor, z1: Tensor, *, temperature: float | Tensor) -> Tensor:
 
 
 def flat_nce(
-    positive: Tensor, negatives: Tensor, *, temperature: float | Tensor, include_positive: bool = False
+    positive: Tensor,
+    negatives: Tensor,
+    *,
+    temperature: float | Tensor,
+    include_positive: bool = False,
+    exponent: float = 1.0,
 ) -> Tensor:
     """Return the FlatNCE loss. Its value is exactly 1; only its gradient means something.
 
@@ -104,11 +109,15 @@ def flat_nce(
     loss), so every anchor keeps weight 1 however well it is told apart: per anchor,
     ``grad InfoNCE_i = (1 - p_i+) grad FlatNCE_i``. With the positive the gradient is that of InfoNCE.
 
+    Of Hoelder-FlatNCE, ``xi_i = (sum_j exp((s_ij - s_i+) / tau)^gamma)^(1 / gamma)``: the gradient is that of FlatNCE
+    at the temperature ``tau / gamma``, divided by gamma.
+
     Args:
         positive: (N,) similarity of each anchor with its positive.
         negatives: (N, K) similarities with its negatives.
         temperature: tau, divides similarities.
         include_positive: Add the positive's own term, exp(0) = 1, to the sum (eq. 7).
+        exponent: gamma, above 0; 1 is FlatNCE.
 
     Returns:
         () loss, 1 unless a similarity is not finite.
@@ -119,11 +128,12 @@ def flat_nce(
     >>> flat_nce(torch.rand(4), torch.rand(4, 7), temperature=0.1).item()
     1.0
 
-    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7.
-    Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow.
+    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6 and proposition 3.7.
+    Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow. A
+    mean in place of Hoelder's sum would be the same: a constant factor of xi leaves the ratio.
     """
-    log_odds = _log_odds(positive, negatives, temperature)
-    v = -F.logsigmoid(log_odds) if include_positive else -log_odds  # (N,)
+    log_odds = _log_odds(positive, negatives, temperature / exponent)
+    v = (-F.logsigmoid(log_odds) if include_positive else -log_odds) / exponent  # (N,)
     return torch.exp(v - v.detach()).mean()
 
 
@@ -209,6 +219,35 @@ def kernel_contrastive(positive: Tensor, within: Tensor, *, sharpness: float, re
     return -2 * near.mean() + repulsion * apart.mean(dim=(1, 2)).sum()
 
 
+def global_contrastive(positive: Tensor, negatives: Tensor, means: Tensor, *, temperature: float) -> Tensor:
+    """Return a loss whose gradient estimates that of the contrastive loss over a whole training set.
+
+    ``L = mean_i (-s_i+ + 1/K sum_j w_ij s_ij)``, ``w_ij = exp(s_ij / tau) / u_i`` constants. With u_i the mean of
+    ``exp(s_ij / tau)`` over these negatives, its gradient is tau times that of ``decoupled``.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        means: (N,) u, constants above 0.
+        temperature: tau, divides similarities.
+
+    Returns:
+        () loss; its value says little, since it changes with the weights.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> global_contrastive(torch.ones(4), torch.zeros(4, 7), torch.ones(4), temperature=0.1)
+    tensor(-1.)
+
+    Source: SogCLR (arXiv:2202.12387), the gradient estimator of algorithm 1.
+    """
+    _check_pairs(positive, negatives)
+    logits = negatives.detach().to(means) / temperature - means.detach().log()[:, None]  # of a mean that may be huge
+    weights = logits.exp().to(negatives)  # (N, K)
+    return ((weights * negatives).mean(dim=1) - positive).mean()
+
+
 @torch.no_grad()
 def von_mises_fisher_weights(positive: Tensor, *, sigma: float) -> Tensor:
     """Return weights of anchors that grow the further apart the two views of an image are.
@@ -258,10 +297,14 @@ def negative_cosine(prediction: Tensor, target: Tensor) -> Tensor:
 
 def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
     """Return (N,) log-odds of the positive against all negatives, ``-log xi``."""
+    _check_pairs(positive, negatives)
+    return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)
+
+
+def _check_pairs(positive: Tensor, negatives: Tensor) -> None:
     if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
         shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
         raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")
-    return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)
 
 
 def _check_within(positive: Tensor, within: Tensor) -> None:

@@ -27,6 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "moco": {"queue_size": 96},
     "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
     "vicreg": {"projection_size": 24},
+    "lejepa": {"projection_size": 8, "num_slices": 16},
     "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},
     "jem": {"buffer_size": 40, "num_steps": 3, "reinit_rate": 0.4},
@@ -42,6 +43,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "supervised, supcon": ("supervised", {"objective": "supcon", "label_smoothing": 0.1}),
     "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
     "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
+    "lejepa, visreg, three views": (
+        "lejepa",
+        {"projection_size": 8, "num_slices": 16, "regularizer": "visreg", "regularizer_weight": 0.6, "num_views": 3},
+    ),
     "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
     "simsiam, as released with EBCLR": ("simsiam", {"projection_scale": True}),
     "byol, as released with EBCLR": (

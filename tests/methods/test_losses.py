@@ -148,6 +148,17 @@ def test_each_anchors_info_nce_gradient_is_flat_nce_times_the_chance_to_miss() -
             torch.testing.assert_close(g_info, (1 - chance) * g_flat, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("gamma", [0.5, 3.0])
+def test_hoelder_flat_nce_is_its_definition_and_flat_nce_at_another_temperature(gamma: float) -> None:
+    """Definition 3.6 as a ratio of Hoelder means; by proposition 3.7, FlatNCE of gamma times the logits over gamma."""
+    positive, negatives = random_similarities()
+    hoelder = flat_nce(positive, negatives, temperature=TAU, exponent=gamma)
+    means = (((negatives - positive[:, None]) / TAU).exp() ** gamma).mean(dim=1) ** (1 / gamma)
+    assert hoelder.item() == 1.0
+    assert_same_gradients(hoelder, (means / means.detach()).mean(), positive, negatives)
+    assert_same_gradients(gamma * hoelder, flat_nce(positive, negatives, temperature=TAU / gamma), positive, negatives)
+
+
 def test_nt_xent_is_its_equation_in_value_and_gradient_of_both_views() -> None:
     z0, z1 = random_views()
     fast, slow = nt_xent(z0, z1, temperature=TAU), slow_nt_xent(z0, z1, TAU)

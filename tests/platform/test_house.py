@@ -18,7 +18,7 @@ PACKAGES = {"energy_contrast": SCIENCE, "ebclab": LAB}
 
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
-    {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
+    {"losses", "bounds", "energies", "samplers", "memory", "networks", "diagnostics"},
     {"method", "ess_control", "classifier"},
     {"sampling_method"},
     {"chains"},

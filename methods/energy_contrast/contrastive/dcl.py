@@ -7,14 +7,14 @@ from typing import Literal
 
 from torch import Tensor
 
-from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.contrastive.simclr import PairConfig, PairMethod
 from energy_contrast.losses import decoupled, von_mises_fisher_weights
 from energy_contrast.method import StepOutput
 from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class DclConfig(SimclrConfig):
+class DclConfig(PairConfig):
     """Settings of DCL: those of SimCLR, and the weights of positives."""
 
     weighting: Literal["none", "von-mises-fisher"] = setting(
@@ -25,7 +25,7 @@ class DclConfig(SimclrConfig):
     )
 
 
-class Dcl(Simclr):
+class Dcl(PairMethod):
     """DCL.
 
     ``L = 1/2B sum_i (-w_i s(i, i+) / tau + log sum_k exp(s(i, k) / tau))``, i over both views, k over the 2B - 2 views

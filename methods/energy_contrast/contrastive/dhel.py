@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.contrastive.simclr import PairConfig, PairMethod
 from energy_contrast.losses import hyperspherical_energy, kernel_contrastive
 from energy_contrast.method import StepOutput
 from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class DhelConfig(SimclrConfig):
+class DhelConfig(PairConfig):
     """Settings of DHEL: those of SimCLR, and the kernel form."""
 
     objective: Literal["energy", "kernel"] = setting(
@@ -25,7 +25,7 @@ class DhelConfig(SimclrConfig):
     kernel_repulsion: float = setting(16.0, "Weight of the images that repel, kernel only.", above=0.0, symbol="gamma")
 
 
-class Dhel(Simclr):
+class Dhel(PairMethod):
     """DHEL, and KCL with ``objective="kernel"``.
 
     ``L = 1/B sum_i (-s(u_i, v_i) / tau + log sum_{j != i} exp(s(u_i, u_j) / tau)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.contrastive.simclr import PairConfig, PairMethod
 from energy_contrast.ess_control import EssController, scheduled_target
 from energy_contrast.losses import flat_nce
 from energy_contrast.method import Progress, StepOutput
@@ -15,11 +15,17 @@ from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class FlatclrConfig(SimclrConfig):
+class FlatclrConfig(PairConfig):
     """Settings of FlatCLR: those of SimCLR, the variant of the loss, and the control of the temperature."""
 
     include_positive: bool = setting(
         False, "Count the positive among the candidates (eq. 7): the gradient is then that of InfoNCE."
+    )
+    hoelder_exponent: float = setting(
+        1.0,
+        "Of the mean over negatives in Hoelder-FlatNCE; 1 is FlatNCE. Any other is FlatNCE at temperature / exponent, "
+        "its gradient divided by the exponent.",
+        above=0.0,
     )
     ess_target: float = setting(
         0.0,
@@ -47,7 +53,12 @@ class FlatclrConfig(SimclrConfig):
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         if self.ess_target > 0:
-            return []
+            if self.hoelder_exponent == 1:
+                return []
+            return [
+                "hoelder_exponent: is a factor of the temperature, which ess_target moves already, got "
+                f"{self.hoelder_exponent}; leave one of the two out"
+            ]
         found = []
         if self.ess_target_end > 0:
             found.append(f"ess_target_end: needs a target to start from, got {self.ess_target_end}; set ess_target too")
@@ -56,7 +67,7 @@ class FlatclrConfig(SimclrConfig):
         return found
 
 
-class Flatclr(Simclr):
+class Flatclr(PairMethod):
     """FlatCLR.
 
     ``L = mean_i xi_i / detach(xi_i)`` with ``xi_i = sum_j exp((s_ij - s_i+) / tau)`` over the 2B - 2 negatives of
@@ -69,7 +80,7 @@ class Flatclr(Simclr):
     Metrics: those of SimCLR at the present temperature; while the temperature is controlled also ``temperature``,
     ``ess`` (of every step) and ``ess_target``.
 
-    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, algorithms 1 and S1.
+    Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6, algorithms 1 and S1.
     Departs from the paper: see ``flat_nce`` and ``EssController``; the default temperature is SimCLR's, so that the
     two differ in the loss alone (the released code uses 0.1). With the released code, the views of both sides are
     anchors, and negatives are of both; eq. 6 has one anchor and its K negatives.
@@ -93,7 +104,14 @@ class Flatclr(Simclr):
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
         temperature = self.temperature
-        loss = flat_nce(positive, negatives, temperature=temperature, include_positive=self.config.include_positive)
+        config = self.config
+        loss = flat_nce(
+            positive,
+            negatives,
+            temperature=temperature,
+            include_positive=config.include_positive,
+            exponent=config.hoelder_exponent,
+        )
         metrics = self.measure_simclr(projection, positive, negatives)
         if self.config.ess_target > 0:
             self.controller.observe(negatives)

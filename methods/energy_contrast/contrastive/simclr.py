@@ -1,17 +1,21 @@
 """SimCLR: two views of an image are each other's positive, all other views of the batch are negatives.
 
+``PairMethod`` is what methods with the same pairs and another loss share with it.
+
 Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
+from energy_contrast.losses import flat_nce, info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
@@ -19,8 +23,8 @@ from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class SimclrConfig:
-    """Settings of SimCLR."""
+class PairConfig:
+    """Settings of every method that compares views of a batch in pairs."""
 
     temperature: float = setting(0.2, "Divides cosine similarities; 0.1 to 0.5 are usual.", above=0.0, symbol="tau")
     projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
@@ -30,28 +34,34 @@ class SimclrConfig:
     projection_batch_norm: bool = setting(False, "Batch norm in the projection head's hidden layer.")
 
 
-class Simclr(Method):
-    """SimCLR.
+@dataclass(frozen=True)
+class SimclrConfig(PairConfig):
+    """Settings of SimCLR."""
 
-    ``L = 1/2B sum_i -log( exp(s(i, i+) / tau) / sum_{k != i} exp(s(i, k) / tau) )``, i and k over both views, s the
-    cosine of projections ``p = g(f(x))``.
+    objective: Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj"] = setting(
+        "infonce",
+        "Bound on mutual information that is raised. infonce: SimCLR's loss. flatnce, donsker-varadhan and "
+        "fenchel-legendre have one and the same gradient, that of dcl, and differ in the value that is logged.",
+    )
+
+
+class PairMethod(Method):
+    """A method that compares both views of each image with all views of a batch; its loss is the subclass's.
+
+    The views pass through f and g, ``p = g(f(x))``; s is the cosine of projections p of the global batch.
 
     Args:
         config: Temperature and shape of the projection head.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections.
-
-    Source: SimCLR (arXiv:2002.05709), algorithm 1.
-    Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
-    CIFAR-10 runs use 0.5 (appendix B.9). Similarities are float32 even under autocast.
+    Source: SimCLR (arXiv:2002.05709), algorithm 1, up to its loss.
+    Departs from the paper: similarities are float32 even under autocast.
     """
 
-    Config = SimclrConfig
-    config: SimclrConfig
-    paper = "arXiv:2002.05709"
+    Config = PairConfig
+    config: PairConfig
 
-    def __init__(self, config: SimclrConfig, encoder: nn.Module) -> None:
+    def __init__(self, config: PairConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         embedding_size = cast(int, encoder.embedding_size)
         self.head = ProjectionHead(
@@ -79,13 +89,54 @@ class Simclr(Method):
             # 4. the loss, averaged over the 2B anchors
             return self.contrast(projection, positive, negatives)
 
+    @abstractmethod
+    def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
+        """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
+
     def measure_simclr(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> dict[str, Tensor]:
         """Return SimCLR's metrics for a method whose loss is another one; no gradient is taken of them."""
         with torch.no_grad():
             readable = info_nce(positive, negatives, temperature=self.temperature)
         return self.measure(readable, projection, positive, negatives, temperature=self.temperature)
 
+
+OBJECTIVES = {
+    "flatnce": flat_nce,
+    "donsker-varadhan": donsker_varadhan,
+    "fenchel-legendre": fenchel_legendre,
+    "nwj": nwj,
+}
+"""Losses beside InfoNCE by the words of ``SimclrConfig.objective``."""
+
+
+class Simclr(PairMethod):
+    """SimCLR.
+
+    ``L = 1/2B sum_i -log( exp(s(i, i+) / tau) / sum_{k != i} exp(s(i, k) / tau) )``, i and k over both views, s the
+    cosine of projections ``p = g(f(x))``.
+
+    Args:
+        config: Temperature and shape of the projection head.
+        encoder: f, with ``embedding_size``.
+
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections; with another
+    objective of which a bound can be read, that bound as ``mutual_information``, in nats.
+
+    Source: SimCLR (arXiv:2002.05709), algorithm 1; the other objectives: FlatNCE (arXiv:2107.01152), table 1.
+    Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
+    CIFAR-10 runs use 0.5 (appendix B.9). Similarities are float32 even under autocast.
+    """
+
+    Config = SimclrConfig
+    config: SimclrConfig
+    paper = "arXiv:2002.05709"
+
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
-        loss = info_nce(positive, negatives, temperature=self.temperature)
-        return StepOutput(loss, self.measure(loss, projection, positive, negatives, temperature=self.temperature))
+        objective, tau = self.config.objective, self.temperature
+        if objective == "infonce":
+            loss = info_nce(positive, negatives, temperature=tau)
+            return StepOutput(loss, self.measure(loss, projection, positive, negatives, temperature=tau))
+        loss = OBJECTIVES[objective](positive, negatives, temperature=tau)
+        metrics = self.measure_simclr(projection, positive, negatives)
+        return StepOutput(loss, metrics if objective == "flatnce" else metrics | {"mutual_information": -loss.detach()})

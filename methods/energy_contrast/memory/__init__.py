@@ -2,5 +2,6 @@
 
 from energy_contrast.memory.particle_bank import ParticleBank
 from energy_contrast.memory.replay_buffer import ReplayBuffer
+from energy_contrast.memory.running_means import RunningMeans
 
-__all__ = ["ParticleBank", "ReplayBuffer"]
+__all__ = ["ParticleBank", "ReplayBuffer", "RunningMeans"]

@@ -77,14 +77,14 @@ class GlobalBatchNorm(_BatchNorm):
 
     def _normalise_in_groups(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return y, and the means over groups of their means and unbiased variances (C,)."""
-        normalised, statistics = [], []
-        for part in x.chunk(self.groups // parallel.world_size()):
-            # With momentum 1, torch's running statistics become those of this group.
-            own = torch.zeros(2, x.shape[1], dtype=self.running_mean.dtype, device=x.device)
-            normalised.append(F.batch_norm(part, own[0], own[1], self.weight, self.bias, True, 1.0, self.eps))
-            statistics.append(own)
-        mean, variance = parallel.gather(torch.stack(statistics)).mean(dim=0)
-        return torch.cat(normalised), mean, variance
+        if x.numel() // x.shape[1] <= (groups := self.groups // parallel.world_size()):
+            raise ValueError(
+                f"batch_norm_groups: a group has one value of each channel, and no spread, got {self.groups}; "
+                "use fewer groups, a larger batch or larger images"
+            )
+        y, statistics = _NormaliseInGroups.apply(x, self.weight, self.bias, groups, self.eps)
+        mean, variance = parallel.gather(statistics, dim=1).mean(dim=1)
+        return y, mean, variance
 
 
 class GlobalBatchNorm1d(GlobalBatchNorm, nn.BatchNorm1d):
@@ -209,3 +209,45 @@ class _NormaliseOverRanks(torch.autograd.Function):
         pixels = (1,) * (x.dim() - 2)
         dx.add_(shift.view(-1, *pixels)).addcmul_(x, slope.view(-1, *pixels))
         return dx, dweight, dbias, None
+
+
+class _NormaliseInGroups(torch.autograd.Function):
+    """Batch norm of each of g groups of this rank, in one call: groups stand side by side as channels.
+
+    Images (g n, C, ...) become (n, g C, ...), whose channels are normalised apart; weight and bias stand there g times.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+        side_by_side = torch.cat(x.chunk(groups), dim=1)  # (n, g C, ...)
+        weight, bias = torch.cat([weight] * groups), torch.cat([bias] * groups)  # (g C,)
+        # With momentum 1, torch's running statistics become those of the groups.
+        statistics = torch.zeros(2, len(weight), dtype=weight.dtype, device=x.device)
+        own_mean, own_variance = statistics
+        y, mean, inverse = torch.native_batch_norm(
+            side_by_side, weight, bias, own_mean, own_variance, training=True, momentum=1.0, eps=eps
+        )
+        ctx.save_for_backward(side_by_side, weight, mean, inverse)
+        ctx.groups, ctx.eps = groups, eps
+        statistics = statistics.view(2, groups, -1)  # mean and unbiased variance (g, C)
+        ctx.mark_non_differentiable(statistics)
+        return torch.cat(y.chunk(groups, dim=1)), statistics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        side_by_side, weight, mean, inverse = ctx.saved_tensors
+        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+            torch.cat(dy.chunk(ctx.groups), dim=1),
+            side_by_side,
+            weight,
+            None,
+            None,
+            mean,
+            inverse,
+            True,
+            ctx.eps,
+            [True, True, True],
+        )
+        dweight, dbias = (whole.view(ctx.groups, -1).sum(dim=0) for whole in (dweight, dbias))
+        return torch.cat(dx.chunk(ctx.groups, dim=1)), dweight, dbias, None, None

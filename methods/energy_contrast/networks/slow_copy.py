@@ -50,5 +50,6 @@ def follow(average: nn.Module, network: nn.Module, *, momentum: float) -> None:
 
     Source: MoCo (arXiv:1911.05722), eq. 2.
     """
-    for weight, averaged in zip(network.parameters(), average.parameters(), strict=True):
-        averaged.lerp_(weight, 1 - momentum)
+    averages, weights = tuple(average.parameters()), tuple(network.parameters())
+    if averages:
+        torch._foreach_lerp_(averages, weights, 1 - momentum)  # all of them in one operation

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from energy_contrast.contrastive.moco import Moco, MocoConfig
-from energy_contrast.method import Batch, Progress, StepOutput
+from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.method import Batch, Method, Progress, StepOutput
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
@@ -205,3 +208,29 @@ def test_sixty_steps_on_two_clusters_lower_info_nce() -> None:
         batch = Batch(views, torch.full((16,), -1), torch.arange(16), views.new_empty(0, 1, 8, 8))
         values.append(take_step(method, batch, optimizer).metrics["info_nce"].item())
     assert sum(values[-5:]) / 5 < max(values[:20]) - 0.5
+
+
+class DispatchCount(TorchDispatchMode):
+    """Counts what torch dispatches within it."""
+
+    number = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return function(*args, **(kwargs or {}))
+
+
+def operations_of_a_step(method: Method) -> int:
+    views = torch.randn(2, 16, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    batch = Batch(views, torch.full((16,), -1), torch.arange(16), views.new_empty(0, 1, 8, 8))
+    method.diagnosing = False
+    with DispatchCount() as count:
+        method(batch, torch.Generator()).loss.backward()
+        method.after_step(Progress(1, 10, 0))
+    return count.number
+
+
+def test_a_step_with_groups_dispatches_at_most_three_times_what_simclrs_does() -> None:
+    encoders = [build_encoder("resnet18", in_channels=1, width=4) for _ in range(2)]
+    moco, simclr = Moco(MocoConfig(batch_norm_groups=8), encoders[0]), Simclr(SimclrConfig(), encoders[1])
+    assert operations_of_a_step(moco) <= 3 * operations_of_a_step(simclr)

@@ -1,11 +1,14 @@
 """SimCLR: one pass, the paper's loss, and learning."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
 from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.losses import nt_xent
+from energy_contrast.losses import flat_nce, info_nce, nt_xent, pair_similarities
 from energy_contrast.method import Batch, Method
 from energy_contrast.networks import build_encoder
 
@@ -50,6 +53,31 @@ def test_loss_is_nt_xent_of_the_projections_of_both_views() -> None:
     output = method(batch, torch.Generator())
     torch.testing.assert_close(output.loss, nt_xent(projection[:8], projection[8:], temperature=0.3))
     torch.testing.assert_close(output.metrics["info_nce"], output.loss.detach())
+
+
+@pytest.mark.parametrize(
+    ("objective", "loss"),
+    [
+        ("donsker-varadhan", donsker_varadhan),
+        ("fenchel-legendre", fenchel_legendre),
+        ("nwj", nwj),
+        ("flatnce", flat_nce),
+    ],
+)
+def test_another_objective_is_that_bound_of_the_same_pairs(objective: str, loss: Callable[..., Tensor]) -> None:
+    method, batch = build(temperature=0.3, objective=objective), random_batch()
+    pairs = pair_similarities(*method.head(method.encoder(batch.views.flatten(0, 1))).chunk(2))
+    output = method(batch, torch.Generator())
+    expected = loss(*pairs, temperature=0.3)
+    torch.testing.assert_close(output.loss, expected)
+    torch.testing.assert_close(output.metrics["info_nce"], info_nce(*pairs, temperature=0.3).detach())
+    if objective == "flatnce":
+        assert "mutual_information" not in output.metrics  # its value is 1
+    else:
+        torch.testing.assert_close(output.metrics["mutual_information"], -expected.detach())
+    weights = list(method.parameters())
+    found, wanted = (torch.autograd.grad(value, weights, retain_graph=True) for value in (output.loss, expected))
+    torch.testing.assert_close(found, wanted)
 
 
 def test_both_views_go_through_the_encoder_in_one_pass_and_keep_their_memory_format() -> None:

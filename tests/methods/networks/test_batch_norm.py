@@ -151,6 +151,21 @@ def test_bfloat16_keeps_float32_statistics_and_layout(ranks: list[dict[str, Run]
         torch.testing.assert_close(run[name].double(), exact[name], rtol=2**-7, atol=2**-7)
 
 
+def test_groups_in_bfloat16_keep_float32_statistics_and_layout() -> None:
+    x, pull = (whole.bfloat16() for whole in inputs(MAPS, "channels_last"))
+    norm = prepare(GlobalBatchNorm2d(5), torch.float32)
+    set_groups(norm, 2)
+    run = pass_through(norm, x, pull)
+    exact = slow_groups(prepare(nn.BatchNorm2d(5)), x.double(), pull.double(), 2)
+    assert run["y"].dtype == run["x.grad"].dtype == torch.bfloat16
+    assert run["y"].is_contiguous(memory_format=torch.channels_last)
+    assert run["x.grad"].is_contiguous(memory_format=torch.channels_last)
+    for name in ("running_mean", "running_var", "weight.grad", "bias.grad"):
+        torch.testing.assert_close(run[name], exact[name].float(), rtol=1e-5, atol=1e-5)
+    for name in ("y", "x.grad"):
+        torch.testing.assert_close(run[name].double(), exact[name], rtol=2**-7, atol=2**-7)
+
+
 def test_one_value_a_rank_is_enough(ranks: list[dict[str, Run]]) -> None:
     expected = pass_through(prepare(nn.BatchNorm1d(5)), draw((2, 5), 5), draw((2, 5), 6))
     torch.testing.assert_close(together(ranks, "one vector a rank"), expected, rtol=1e-10, atol=1e-10)
@@ -184,6 +199,16 @@ def test_groups_reach_every_norm_of_a_network() -> None:
 def test_groups_that_do_not_fit_are_refused(groups: int, batch_size: int, num_ranks: int, message: str) -> None:
     with pytest.raises(ValueError, match="^" + message + "$"):
         check_groups(groups, batch_size, num_ranks)
+
+
+def test_groups_of_one_value_have_no_spread() -> None:
+    norm = GlobalBatchNorm2d(3)
+    set_groups(norm, 4)
+    norm(torch.randn(4, 3, 1, 2))
+    with pytest.raises(
+        ValueError, match="batch_norm_groups: a group has one value of each channel, and no spread, got 4"
+    ):
+        norm(torch.randn(4, 3, 1, 1))
 
 
 def test_a_pass_checks_its_groups() -> None:

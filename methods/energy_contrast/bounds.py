@@ -1,0 +1,107 @@
+"""Variational bounds on mutual information, as losses: similarities in, a scalar out, whose negative is the estimate.
+
+``s / tau`` is the critic. With negatives without end, the negative of each is at most the mutual information of pairs;
+with K of them, that of ``donsker_varadhan`` and ``fenchel_legendre`` is too large, since a logarithm is concave.
+InfoNCE and FlatNCE, of the same family, are in ``losses.py``.
+
+Shapes: N anchors, K negatives of each anchor. Pure functions; no communication.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def donsker_varadhan(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
+    """Return the negative of the Donsker-Varadhan bound, each anchor with its own negatives.
+
+    ``L = mean_i (-s_i+ / tau + log 1/K sum_j exp(s_ij / tau))``, the decoupled contrastive loss less log K.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        temperature: tau, divides similarities.
+
+    Returns:
+        () in nats.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> donsker_varadhan(torch.ones(4), torch.zeros(4, 7), temperature=0.5).round(decimals=4)
+    tensor(-2.)
+
+    Source: FlatNCE (arXiv:2107.01152), table 1; Donsker and Varadhan 1983.
+    Departs from the paper: each anchor has the logarithm of its own negatives' mean; the bound has one for all.
+    """
+    return _log_mean_odds(positive, negatives, temperature).mean()
+
+
+def nwj(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
+    """Return the negative of the bound of Nguyen, Wainwright and Jordan, which K does not bias.
+
+    ``L = mean_i (-s_i+ / tau + 1/K sum_j exp(s_ij / tau - 1))``
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        temperature: tau, divides similarities; below 0.012, float32 cannot hold the exponentials.
+
+    Returns:
+        () in nats.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> nwj(torch.ones(4), torch.ones(4, 7), temperature=1.0)
+    tensor(0.)
+
+    Source: FlatNCE (arXiv:2107.01152), table 1; Nguyen, Wainwright and Jordan 2010 (arXiv:0809.0853).
+    """
+    _check_shapes(positive, negatives)
+    return (torch.exp(negatives / temperature - 1).mean(dim=1) - positive / temperature).mean()
+
+
+def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
+    """Return the negative of the Fenchel-Legendre bound at its best u, a constant.
+
+    ``L = mean_i (u_i + exp(-u_i) 1/K sum_j exp((s_ij - s_i+) / tau) - 1)``, of which
+    ``u_i = log 1/K sum_j exp((s_ij - s_i+) / tau)`` is the minimum: there the value is that of ``donsker_varadhan`` and
+    the gradient that of ``flat_nce``.
+
+    Args:
+        positive: (N,) similarity of each anchor with its positive.
+        negatives: (N, K) similarities with its negatives.
+        temperature: tau, divides similarities.
+
+    Returns:
+        () in nats.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> fenchel_legendre(torch.ones(4), torch.zeros(4, 7), temperature=0.5).round(decimals=4)
+    tensor(-2.)
+
+    Source: FlatNCE (arXiv:2107.01152), table 1; Guo et al. 2022 (arXiv:2107.01131), the bound FLO.
+    Departs from the papers: u is not learned, it is the best for each anchor's own negatives.
+    """
+    log_odds = _log_mean_odds(positive, negatives, temperature)  # (N,)
+    u = log_odds.detach()
+    return (u + torch.exp(log_odds - u) - 1).mean()
+
+
+def _log_mean_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
+    """Return (N,) ``log 1/K sum_j exp((s_ij - s_i+) / tau)``."""
+    _check_shapes(positive, negatives)
+    logits = negatives / temperature
+    return torch.logsumexp(logits, dim=1) - math.log(logits.shape[1]) - positive / temperature
+
+
+def _check_shapes(positive: Tensor, negatives: Tensor) -> None:
+    if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
+        shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
+        raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")

@@ -1,0 +1,85 @@
+"""Running means, one for each training image, that outlive a step.
+
+Shapes: S rows up to the last that was stored, N rows of a step, A new values of each row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+class RunningMeans:
+    """A positive number for each image, found by the image's row.
+
+    ``u <- (1 - gamma) u + gamma g`` for a new value g; the first value of a row is its mean. The memory grows with the
+    rows that it is given, so that nobody has to say beforehand how many there are. Its numbers are float64, since
+    ``exp(s / tau)`` leaves the range of float32 at temperatures below 0.012.
+
+    Args:
+        rate: gamma, the share of a new value.
+
+    Attributes:
+        means: (S,) u, float64; 0 where a row was never stored.
+
+    >>> memory = RunningMeans(0.75)
+    >>> memory.store(torch.tensor([2]), torch.tensor([1.0]))
+    >>> memory.blend(torch.tensor([2, 9]), torch.tensor([[5.0, 7.0]]))
+    tensor([[4., 7.]], dtype=torch.float64)
+
+    Source: SogCLR (arXiv:2202.12387), algorithm 1, the update of u.
+    Departs from the paper: u begins with the first value of its row, not with a constant.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.means = torch.empty(0, dtype=torch.float64)
+
+    def blend(self, rows: Tensor, fresh: Tensor) -> Tensor:
+        """Return what the means of rows become by new values; nothing is stored.
+
+        Args:
+            rows: (N,) int64.
+            fresh: (A, N) g, A values of each row, which do not meet each other.
+
+        Returns:
+            (A, N) float64.
+        """
+        self._make_room(rows)
+        fresh = fresh.double()
+        stored = self.means[rows]  # (N,)
+        return torch.where(stored == 0, fresh, stored).lerp(fresh, self.rate)
+
+    def store(self, rows: Tensor, means: Tensor) -> None:
+        """Replace the means of rows.
+
+        Args:
+            rows: (N,) int64, all different.
+            means: (N,) u, above 0.
+        """
+        self._make_room(rows)
+        self.means[rows] = means.double()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the means; they share memory with this."""
+        return {"means": self.means}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over a copy of what ``state_dict`` returned.
+
+        Raises:
+            ValueError: If it is not one positive number a row, or 0.
+        """
+        means = state.get("means", torch.empty(0, 0))
+        if means.ndim != 1 or means.dtype != torch.float64 or not bool(((means >= 0) & (means < math.inf)).all()):
+            raise ValueError(f"means: not one number a row, 0 or more, got {means.dtype} {tuple(means.shape)}")
+        self.means = means.clone()
+
+    def _make_room(self, rows: Tensor) -> None:
+        """Have a place for every row, on the device of ``rows``."""
+        missing = int(rows.max()) + 1 - len(self.means)
+        self.means = self.means.to(rows.device)
+        if missing > 0:
+            self.means = torch.cat([self.means, self.means.new_zeros(missing)])

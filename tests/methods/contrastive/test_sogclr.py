@@ -1,0 +1,108 @@
+"""SogCLR against a loop of its estimator over several steps, and against DCL where it forgets all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from energy_contrast.contrastive.dcl import Dcl, DclConfig
+from energy_contrast.contrastive.sogclr import Sogclr, SogclrConfig
+from energy_contrast.losses import info_nce, pair_similarities
+from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.networks import build_encoder
+
+SIZE, TAU = 5, 0.3
+
+
+def build(method: type[Method] = Sogclr, config: type = SogclrConfig, **settings: object) -> Method:
+    torch.manual_seed(0)
+    return method(config(temperature=TAU, **settings), build_encoder("small", in_channels=1, width=4)).double()
+
+
+def make_batch(step: int = 0) -> Batch:
+    """Return two views of five of eight images."""
+    generator = torch.Generator().manual_seed(step)
+    views = torch.randn(2, SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)
+    rows = torch.randperm(8, generator=generator)[:SIZE]
+    return Batch(views, torch.full((SIZE,), -1), rows, views.new_empty(0, 1, 8, 8))
+
+
+def gradients(method: Method, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(method.parameters()), retain_graph=True))
+
+
+def slow_estimator(
+    projection: Tensor, rows: list[int], means: dict[int, float], gamma: float
+) -> tuple[Tensor, dict[int, float]]:
+    """Return the loss whose gradient is the paper's estimator, and the means after it, an anchor at a time."""
+    z = [row / row.norm() for row in projection]
+    total, moved = torch.zeros((), dtype=torch.float64), dict.fromkeys(rows, 0.0)
+    for a in range(2 * SIZE):
+        image, others = rows[a % SIZE], [k for k in range(2 * SIZE) if k % SIZE != a % SIZE]
+        g = sum(math.exp((z[a] @ z[k]).item() / TAU) for k in others) / len(others)
+        u = (1 - gamma) * means[image] + gamma * g if image in means else g
+        moved[image] += u / 2
+        total = total - z[a] @ z[(a + SIZE) % (2 * SIZE)]
+        for k in others:
+            total = total + math.exp((z[a] @ z[k]).item() / TAU) / u * (z[a] @ z[k]) / len(others)
+    return total / (2 * SIZE), means | moved
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.2])
+def test_steps_follow_the_papers_estimator_and_its_running_means(gamma: float) -> None:
+    method, means = build(update_rate=gamma), {}
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.5)
+    for step in range(4):
+        batch = make_batch(step)
+        output = method(batch, torch.Generator())
+        projection = method.head(method.encoder(batch.views.flatten(0, 1)))
+        expected, means = slow_estimator(projection, batch.index.tolist(), means, gamma)
+        torch.testing.assert_close(output.loss, expected, rtol=1e-12, atol=1e-12)
+        wanted = gradients(method, expected)
+        optimizer.zero_grad()
+        output.loss.backward()
+        torch.testing.assert_close([p.grad for p in method.parameters()], wanted, rtol=1e-9, atol=1e-12)
+        optimizer.step()
+        method.after_step(Progress(step + 1, 4, 0))
+        assert {row: method.means.means[row].item() for row in means} == pytest.approx(means, rel=1e-12)
+    assert len(means) == 8  # all images were met, some of them more than once
+
+
+def test_without_a_memory_the_gradient_is_tau_times_that_of_dcl() -> None:
+    sogclr, dcl, batch = build(update_rate=1.0), build(Dcl, DclConfig), make_batch()
+    sogclr(make_batch(1), torch.Generator())
+    sogclr.after_step(Progress(1, 2, 0))
+    found = gradients(sogclr, sogclr(batch, torch.Generator()).loss)
+    expected = [TAU * gradient for gradient in gradients(dcl, dcl(batch, torch.Generator()).loss)]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_what_is_read_is_simclrs_loss_and_the_estimate_of_the_global_one() -> None:
+    method, batch = build(update_rate=0.4), make_batch()
+    with torch.no_grad():
+        positive, negatives = pair_similarities(*method.head(method.encoder(batch.views.flatten(0, 1))).chunk(2))
+    metrics = method(batch, torch.Generator()).metrics
+    torch.testing.assert_close(metrics["info_nce"], info_nce(positive, negatives, temperature=TAU))
+    means = (negatives / TAU).exp().mean(dim=1)  # of the first batch, whatever the rate
+    torch.testing.assert_close(metrics["global_loss"], (TAU * means.log() - positive).mean())
+
+
+def test_nothing_is_remembered_of_a_pass_without_a_step() -> None:
+    method = build()
+    method(make_batch(), torch.Generator())
+    assert not method.means.means.any()
+    method.after_step(Progress(1, 1, 0))
+    seen = method.means.means.clone()
+    method.after_step(Progress(2, 2, 0))
+    assert torch.equal(method.means.means, seen)
+    assert (seen > 0).sum() == SIZE
+
+
+@pytest.mark.parametrize("index", [torch.full((SIZE,), -1), torch.zeros(0), torch.arange(SIZE - 1), torch.rand(SIZE)])
+def test_a_batch_that_does_not_know_its_rows_is_one_sentence(index: Tensor) -> None:
+    with pytest.raises(ValueError, match="index: sogclr keeps a number for each training image and must know which"):
+        build()(replace(make_batch(), index=index), torch.Generator())
