@@ -8,13 +8,14 @@ LEAKY_SLOPE = 0.2
 ACTIVATIONS = ("relu", "leaky_relu")
 
 
-def make_activation(name: str) -> nn.Module:
-    """Return an activation that works in place.
+def make_activation(name: str, *, inplace: bool = True) -> nn.Module:
+    """Return an activation, which works in place unless asked not to.
 
     ``relu(x) = max(x, 0)``, ``leaky_relu(x) = max(x, 0.2 x)``
 
     Args:
         name: ``relu`` or ``leaky_relu``.
+        inplace: Write over the input.
 
     Returns:
         The module.
@@ -29,4 +30,4 @@ def make_activation(name: str) -> nn.Module:
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"activation: no such value, got {name!r}; use one of {', '.join(ACTIVATIONS)}")
-    return nn.ReLU(inplace=True) if name == "relu" else nn.LeakyReLU(LEAKY_SLOPE, inplace=True)
+    return nn.ReLU(inplace=inplace) if name == "relu" else nn.LeakyReLU(LEAKY_SLOPE, inplace=inplace)

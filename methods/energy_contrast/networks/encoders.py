@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Any
 
 from torch import nn
 
 from energy_contrast.networks.activation import ACTIVATIONS
-from energy_contrast.networks.resnet import ResNet
+from energy_contrast.networks.resnet import BottleneckBlock, ResNet
 from energy_contrast.networks.small import SmallEncoder
+from energy_contrast.networks.wide_resnet import WideResNet
 
-DEFAULT_WIDTHS = {"small": 16, "resnet18": 64}
+DEFAULT_WIDTHS = {"small": 16, "resnet18": 64, "resnet50": 64, "wrn28": 160}
 STEMS = ("cifar", "imagenet")
 BATCH_NORMS = ("global", "none")
 INITIALISATIONS = ("kaiming", "torch")
@@ -29,17 +31,18 @@ def build_encoder(
     """Return a freshly initialised encoder: images (B, C, H, W) to embeddings (B, D).
 
     Args:
-        name: ``small`` (8x8 to 32x32 pixels) or ``resnet18``.
+        name: ``small`` (8x8 to 32x32 pixels), ``resnet18``, ``resnet50`` or ``wrn28`` (WRN-28-10 at its width).
         in_channels: C, channels of the images.
         stem: ``cifar`` or ``imagenet``; ``small`` has the CIFAR stem only.
-        width: Channels of the first stage; 0 means 16 for ``small`` and 64 for ``resnet18``.
+        width: Channels of the first stage; 0 means 16 for ``small``, 160 for ``wrn28`` and 64 for the others.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: What convolutions start from: ``kaiming`` (torchvision's for residual networks) or ``torch``
             (that of every convolution of torch).
 
     Returns:
-        The network; its ``embedding_size`` is D: 4 widths for ``small``, 8 widths for ``resnet18``.
+        The network; its ``embedding_size`` is D: 4 widths for ``small`` and ``wrn28``, 8 for ``resnet18``, 32 for
+        ``resnet50``.
 
     Raises:
         ValueError: If a word is unknown, a number is out of range or ``small`` is asked for another stem.
@@ -57,25 +60,22 @@ def build_encoder(
     if width < 0:
         raise ValueError(f"encoder.width: must not be negative, got {width}; 0 means {DEFAULT_WIDTHS[name]}")
     width = width or DEFAULT_WIDTHS[name]
+    if name == "small" and stem != "cifar":
+        raise ValueError(f"encoder.stem: small has one stem only, got {stem!r}; use 'cifar'")
+    shared: dict[str, Any] = {
+        "in_channels": in_channels,
+        "width": width,
+        "batch_norm": batch_norm,
+        "activation": activation,
+        "initialisation": initialisation,
+    }
     if name == "small":
-        if stem != "cifar":
-            raise ValueError(f"encoder.stem: small has one stem only, got {stem!r}; use 'cifar'")
-        return SmallEncoder(
-            in_channels=in_channels,
-            width=width,
-            batch_norm=batch_norm,
-            activation=activation,
-            initialisation=initialisation,
-        )
-    return ResNet(
-        (2, 2, 2, 2),
-        in_channels=in_channels,
-        stem=stem,
-        width=width,
-        batch_norm=batch_norm,
-        activation=activation,
-        initialisation=initialisation,
-    )
+        return SmallEncoder(**shared)
+    if name == "wrn28":
+        return WideResNet(4, stem=stem, **shared)
+    if name == "resnet50":
+        return ResNet((3, 4, 6, 3), stem=stem, block=BottleneckBlock, **shared)
+    return ResNet((2, 2, 2, 2), stem=stem, **shared)
 
 
 def _check_word(where: str, word: str, known: tuple[str, ...]) -> None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.networks.drawn import DrawnEncoder
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
-from energy_contrast.networks.resnet import ResNet
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
@@ -86,10 +86,10 @@ class Byol(Method):
         self.predictor = ProjectionHead(size, hidden, size, batch_norm=True)
         self.target_encoder, self.target_head = slow_copy(self.encoder), slow_copy(self.head)
         if config.target_start == "own":
-            if not isinstance(self.target_encoder, ResNet):
+            if not isinstance(self.target_encoder, DrawnEncoder):
                 raise ValueError(
                     f"target_start: own needs an encoder of energy_contrast, got {type(encoder).__name__}; "
-                    "use small or resnet18, or copy"
+                    "use one of ours, or copy"
                 )
             self.target_encoder.reset_parameters()
             self.target_head = slow_copy(ProjectionHead(embedding_size, hidden, size, batch_norm=True))

@@ -9,7 +9,7 @@ from ebclab.config.names import did_you_mean
 from ebclab.config.timm_names import TIMM, architecture_problem
 from energy_contrast.settings import setting
 
-OWN_ENCODERS = ("small", "resnet18")
+OWN_ENCODERS = ("small", "resnet18", "resnet50", "wrn28")
 
 
 @dataclass(frozen=True)
@@ -18,23 +18,29 @@ class EncoderConfig:
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # for `encoder.json`, in which pydantic validates this class
     name: str = setting(
-        "small", "small: three residual blocks for 8 to 32 pixels; resnet18; timm/NAME: a network of timm."
+        "small",
+        "small: three residual blocks for 8 to 32 pixels; resnet18; resnet50; wrn28: WRN-28-10, as in JEM; "
+        "timm/NAME: a network of timm.",
     )
     stem: Literal["cifar", "imagenet"] = setting(
-        "cifar", "resnet18's first layers. cifar: 3x3, stride 1, no max-pool; imagenet: 7x7, stride 2, max-pool."
+        "cifar",
+        "First layers of all of ours but small. cifar: 3x3, stride 1, no max-pool; imagenet: 7x7, stride 2, max-pool.",
     )
     width: int = setting(
-        0, "Channels of the first stage; 0 means 16 for small and 64 for resnet18.", unit="channels", minimum=0
+        0,
+        "Channels of the first stage; 0 means 16 for small, 160 for wrn28 and 64 for the others.",
+        unit="channels",
+        minimum=0,
     )
     batch_norm: Literal["global", "none"] = setting(
         "global", "global: batch norm over the whole global batch; none: no normalisation, convolutions get biases."
     )
     activation: Literal["relu", "leaky_relu"] = setting(
-        "relu", "Of small and resnet18; leaky_relu has slope 0.2. Networks of timm have their own."
+        "relu", "Of our own encoders; leaky_relu has slope 0.2. Networks of timm have their own."
     )
     initialisation: Literal["kaiming", "torch"] = setting(
         "kaiming",
-        "Random weights of the convolutions of small and resnet18. kaiming: normal, as in torchvision's resnet18; "
+        "Random weights of the convolutions of our own encoders. kaiming: normal, as in torchvision's networks; "
         "torch: uniform, as torch makes every convolution.",
     )
 

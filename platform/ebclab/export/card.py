@@ -87,7 +87,7 @@ def _bullets(lines: Sequence[str]) -> str:
 def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
     channels, size = description.in_channels, description.input_size
     name, stem = description.architecture.name, description.architecture.stem
-    network = f"{name} with the {stem} stem" if name == "resnet18" else f"{name} encoder"
+    network = f"{name} with the {stem} stem" if name != "small" else f"{name} encoder"
     if description.architecture.timm_name:
         network = f"{description.architecture.timm_name} of timm"
     return (

@@ -20,6 +20,7 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
 
 FORMAT_VERSION = 1
+OF_TORCHVISION = ("resnet18", "resnet50")  # encoders of ours under torchvision's names
 
 
 @dataclass(frozen=True)
@@ -148,4 +149,4 @@ def _counterpart(architecture: EncoderConfig) -> str | None:
     if architecture.timm_name:
         return "timm.create_model"
     same = architecture.batch_norm == "global" and architecture.activation == "relu" and architecture.width in (0, 64)
-    return "torchvision.models.resnet18" if architecture.name == "resnet18" and same else None
+    return f"torchvision.models.{architecture.name}" if architecture.name in OF_TORCHVISION and same else None

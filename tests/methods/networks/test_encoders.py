@@ -7,7 +7,15 @@ from energy_contrast.networks import build_encoder
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "embedding_size"), [("small", 0, 64), ("small", 8, 32), ("resnet18", 0, 512), ("resnet18", 8, 64)]
+    ("name", "width", "embedding_size"),
+    [
+        ("small", 0, 64),
+        ("small", 8, 32),
+        ("resnet18", 0, 512),
+        ("resnet18", 8, 64),
+        ("resnet50", 2, 64),
+        ("wrn28", 4, 16),
+    ],
 )
 def test_embedding_size_is_what_the_network_returns(name: str, width: int, embedding_size: int) -> None:
     encoder = build_encoder(name, in_channels=1, width=width).eval()
@@ -20,7 +28,7 @@ def test_embedding_size_is_what_the_network_returns(name: str, width: int, embed
     ("arguments", "message"),
     [
         ({"name": "resnet81"}, r"encoder.name: .*, got 'resnet81'; did you mean resnet18\?"),
-        ({"name": "vgg"}, "encoder.name: .*, got 'vgg'; use one of small, resnet18"),
+        ({"name": "vgg"}, "encoder.name: .*, got 'vgg'; use one of small, resnet18, resnet50, wrn28"),
         ({"stem": "cifra"}, r"encoder.stem: .*, got 'cifra'; did you mean cifar\?"),
         ({"name": "small", "stem": "imagenet"}, "encoder.stem: .*, got 'imagenet'; use 'cifar'"),
         ({"batch_norm": "local"}, r"encoder.batch_norm: .*, got 'local'; did you mean global\?"),

@@ -4,8 +4,10 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torchvision.models.resnet import Bottleneck
 
-from energy_contrast.networks.resnet import ResNet
+from energy_contrast.networks import build_encoder
+from energy_contrast.networks.resnet import BottleneckBlock, ResNet
 
 
 def resnet18(**changes: object) -> ResNet:
@@ -33,6 +35,58 @@ def test_weights_load_into_torchvisions_resnet18_and_give_its_output(training: b
     images = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(ours.train(training)(images), theirs.train(training)(images))
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
+@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+@pytest.mark.parametrize("training", [False, True])
+def test_weights_of_a_narrow_resnet50_load_into_torchvisions_and_give_its_output(stem: str, training: bool) -> None:
+    torch.manual_seed(0)
+    ours = ResNet(
+        (3, 4, 6, 3), in_channels=3, stem=stem, width=2, batch_norm="global", activation="relu", block=BottleneckBlock
+    )
+    randomise_norms(ours)
+    theirs = torchvision.models.ResNet(Bottleneck, [3, 4, 6, 3], width_per_group=64)
+    narrow(theirs, 32)
+    if stem == "cifar":
+        theirs.conv1, theirs.maxpool = nn.Conv2d(3, 2, 3, padding=1, bias=False), nn.Identity()
+    theirs.fc = nn.Identity()
+    theirs.load_state_dict(ours.state_dict())
+    images = torch.randn(4, 3, 32, 32)
+    torch.testing.assert_close(ours.train(training)(images), theirs.train(training)(images))
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+    assert ours.embedding_size == 64
+
+
+def narrow(network: nn.Module, factor: int) -> None:
+    """Give every convolution and norm of a network fewer channels, but for the images'."""
+    for parent in list(network.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Conv2d):
+                shape = (
+                    (child.in_channels if child.in_channels == 3 else child.in_channels // factor),
+                    (child.out_channels // factor),
+                )
+                parts = {"stride": child.stride, "padding": child.padding, "bias": False}
+                setattr(parent, name, nn.Conv2d(*shape, child.kernel_size, **parts))
+            elif isinstance(child, nn.BatchNorm2d):
+                setattr(parent, name, nn.BatchNorm2d(child.num_features // factor))
+
+
+def test_resnet50_has_torchvisions_names_and_shapes() -> None:
+    with torch.device("meta"):
+        ours, theirs = build_encoder("resnet50", in_channels=3, stem="imagenet"), torchvision.models.resnet50()
+    shapes = {name: value.shape for name, value in theirs.state_dict().items() if not name.startswith("fc.")}
+    assert {name: value.shape for name, value in ours.state_dict().items()} == shapes
+
+
+def test_bottlenecks_without_norm_have_biases_and_see_images_alone() -> None:
+    torch.manual_seed(0)
+    network = build_encoder("resnet50", in_channels=1, width=2, batch_norm="none", activation="leaky_relu")
+    images = torch.randn(3, 1, 8, 8)
+    torch.testing.assert_close(network(images)[:1], network(images[:1]))
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    assert len(convolutions) == 53
+    assert all(c.bias is not None and not c.bias.any() for c in convolutions)
 
 
 def test_parameters_number_as_torchvisions_without_the_classifier() -> None:

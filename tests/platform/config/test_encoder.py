@@ -43,10 +43,10 @@ def test_settings_without_an_initialisation_have_the_old_one() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("smal", "did you mean small? Known: small, resnet18, timm/NAME"),
-        ("Resnet18", "did you mean resnet18? Known: small, resnet18, timm/NAME"),
-        ("resnet50", "did you mean timm/resnet50?"),
-        ("vit", "Known: small, resnet18, timm/NAME"),
+        ("smal", "did you mean small? Known: small, resnet18, resnet50, wrn28, timm/NAME"),
+        ("Resnet18", "did you mean resnet18? Known: small, resnet18, resnet50, wrn28, timm/NAME"),
+        ("resnet34", "did you mean timm/resnet34?"),
+        ("vit", "Known: small, resnet18, resnet50, wrn28, timm/NAME"),
     ],
 )
 def test_a_name_without_the_prefix_is_one_of_ours(name: str, hint: str) -> None:

@@ -62,7 +62,7 @@ def test_a_newer_format_asks_for_an_update(folder: Path):
         (lambda c: c.update(in_channels=0), "in_channels: Input should be greater than 0, got 0"),
         (
             lambda c: c["architecture"].update(name="resnet"),
-            r"architecture\.name: .*got 'resnet'; did you mean resnet18",
+            r"architecture\.name: .*got 'resnet'; did you mean resnet(18|50)",
         ),
         (lambda c: c["architecture"].update(name="timm/resnt18"), r"architecture\.name: no such network in timm"),
         (lambda c: c["architecture"].update(stem="imagenet"), r"architecture\.stem: the small encoder has one stem"),

@@ -1,0 +1,115 @@
+"""Wide residual networks, as energy-based models have them.
+
+Shapes: B images, C channels, H x W pixels, D embedding size.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from energy_contrast.networks.activation import make_activation
+from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem
+
+STEM_CHANNELS = 16
+
+
+class WideBlock(nn.Module):
+    """Two 3x3 convolutions, each after its norm and activation, beside a shortcut.
+
+    ``y = c2(a(n2(c1(a(n1(x)))))) + shortcut(x)`` with convolutions c, norms n and activation a; the shortcut is the
+    identity where shapes agree and a 1x1 convolution elsewhere.
+
+    Args:
+        in_channels: Channels of the input.
+        channels: Channels of the output.
+        stride: Stride of the second convolution and of the shortcut.
+        batch_norm: ``global`` or ``none``; without norms the convolutions have biases.
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+
+    Source: Zagoruyko and Komodakis 2016 (arXiv:1605.07146), figure 1; stride and shortcut as in JEM's released code.
+    Departs from the paper: the second convolution has the stride, and the shortcut starts from x; there, the first has
+    it, and a convolution on the shortcut starts from a(n1(x)).
+    """
+
+    def __init__(self, in_channels: int, channels: int, *, stride: int, batch_norm: str, activation: str) -> None:
+        super().__init__()
+        bias = batch_norm == "none"
+        self.bn1 = make_norm(in_channels, batch_norm)
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=bias)
+        self.bn2 = make_norm(channels, batch_norm)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=bias)
+        # what no norm has copied is the shortcut's too
+        self.relu1 = make_activation(activation, inplace=batch_norm == "global")
+        self.relu2 = make_activation(activation)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != channels:
+            self.shortcut = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, H, W) to (B, channels, H / stride, W / stride)."""
+        y = self.conv1(self.relu1(self.bn1(x)))
+        y = self.conv2(self.relu2(self.bn2(y)))
+        y += self.shortcut(x)
+        return cast(Tensor, y)
+
+
+class WideResNet(DrawnEncoder):
+    """A wide residual network that ends in the average over pixels: WRN-28-10 with four blocks a stage and width 160.
+
+    A stem of 16 channels, then three stages of ``num_blocks`` blocks with w, 2w and 4w channels and strides 1, 2 and 2,
+    a last norm and activation. The depth is ``6 num_blocks + 4``.
+
+    Args:
+        num_blocks: Blocks of each stage.
+        in_channels: Channels of the images.
+        stem: ``cifar`` (3x3, stride 1, no pooling) or ``imagenet`` (7x7, stride 2, then max-pooling with stride 2).
+        width: w, channels of the first stage; 160 is ten times the stem's.
+        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
+
+    Attributes:
+        embedding_size: D, 4w.
+
+    Source: Zagoruyko and Komodakis 2016 (arXiv:1605.07146), table 1; JEM (arXiv:1912.03263), section 5 and its code: no
+    norm, leaky ReLU, torch's initialisation.
+    Departs from the papers: no dropout; the ImageNet stem is ours.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        in_channels: int,
+        stem: str,
+        width: int,
+        batch_norm: str,
+        activation: str,
+        initialisation: str = "kaiming",
+    ) -> None:
+        super().__init__(activation, initialisation)
+        self.conv1, self.maxpool = make_stem(in_channels, STEM_CHANNELS, stem, bias=batch_norm == "none")
+        stages, channels = [], STEM_CHANNELS
+        for stage in range(3):
+            blocks = []
+            for number in range(num_blocks):
+                stride = 2 if stage > 0 and number == 0 else 1
+                out_channels = width * 2**stage
+                blocks.append(
+                    WideBlock(channels, out_channels, stride=stride, batch_norm=batch_norm, activation=activation)
+                )
+                channels = out_channels
+            stages.append(nn.Sequential(*blocks))
+        self.layer1, self.layer2, self.layer3 = stages
+        self.bn1 = make_norm(channels, batch_norm)
+        self.relu = make_activation(activation)
+        self.embedding_size = channels
+        self.initialise()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (B, C, H, W) to embeddings (B, D)."""
+        x = self.layer3(self.layer2(self.layer1(self.maxpool(self.conv1(images)))))
+        embedding: Tensor = self.relu(self.bn1(x)).mean(dim=(2, 3))
+        return embedding

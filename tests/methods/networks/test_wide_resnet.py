@@ -1,0 +1,91 @@
+"""The wide residual network against its equation, by counting, and where an activation could write over a shortcut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.networks import build_encoder
+from energy_contrast.networks.wide_resnet import WideResNet
+
+
+def wrn(**changes: object) -> WideResNet:
+    settings = {"in_channels": 3, "stem": "cifar", "width": 4, "batch_norm": "global", "activation": "relu"}
+    return WideResNet(2, **settings | changes)
+
+
+def slow_forward(network: WideResNet, images: Tensor, slope: float) -> Tensor:
+    """Evaluate the network from its weights alone; nothing is written over."""
+    state = network.state_dict()
+
+    def conv(name: str, x: Tensor, stride: int = 1, padding: int = 1) -> Tensor:
+        return F.conv2d(x, state[f"{name}.weight"], state.get(f"{name}.bias"), stride=stride, padding=padding)
+
+    def activated(name: str, x: Tensor) -> Tensor:
+        if f"{name}.weight" in state:
+            running = state[f"{name}.running_mean"], state[f"{name}.running_var"]
+            x = F.batch_norm(x, *running, state[f"{name}.weight"], state[f"{name}.bias"])
+        return torch.where(x > 0, x, slope * x)
+
+    x = conv("conv1", images)
+    for stage in (1, 2, 3):
+        for block in (0, 1):
+            name, stride = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+            y = conv(f"{name}.conv1", activated(f"{name}.bn1", x))
+            y = conv(f"{name}.conv2", activated(f"{name}.bn2", y), stride)
+            x = y + (conv(f"{name}.shortcut", x, stride, 0) if f"{name}.shortcut.weight" in state else x)
+    return activated("bn1", x).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize("batch_norm", ["global", "none"])
+@pytest.mark.parametrize(("activation", "slope"), [("relu", 0.0), ("leaky_relu", 0.2)])
+def test_it_is_its_equation(batch_norm: str, activation: str, slope: float) -> None:
+    torch.manual_seed(0)
+    network = wrn(batch_norm=batch_norm, activation=activation).double()
+    for name, value in network.state_dict().items():
+        if "running" in name or "bias" in name or ("bn" in name and "weight" in name):
+            value.uniform_(0.5, 1.5)
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(network.eval()(images), slow_forward(network, images, slope))
+    gradient, expected = (
+        torch.autograd.grad(embed(moving).square().sum(), moving)[0]
+        for embed in (network, lambda x: slow_forward(network, x, slope))
+        for moving in [images.clone().requires_grad_()]
+    )
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_at_its_own_width_it_has_the_weights_of_wrn_28_10() -> None:
+    """3x3 convolutions of four blocks a stage, three shortcuts, and two numbers a channel for each norm."""
+    with torch.device("meta"):
+        network = build_encoder("wrn28", in_channels=3)
+    convolutions = 3 * 16 * 9
+    norms = 2 * 640
+    for before, channels in ((16, 160), (160, 320), (320, 640)):
+        convolutions += before * channels * 9 + 7 * channels * channels * 9 + before * channels
+        norms += 2 * (before + 7 * channels)
+    assert sum(p.numel() for p in network.parameters()) == convolutions + norms
+    assert round((convolutions + norms + 6410) / 1e6, 1) == 36.5  # with ten classes, as the paper counts
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
+    assert len(layers) == 25  # and the classifier, and two of the three shortcuts' places, make 28 in the paper's count
+    assert network.embedding_size == 640
+
+
+@pytest.mark.parametrize(("stem", "size", "last"), [("cifar", 32, 8), ("cifar", 8, 2), ("imagenet", 64, 4)])
+def test_stems_set_the_resolution_of_the_last_stage(stem: str, size: int, last: int) -> None:
+    network = wrn(stem=stem).eval()
+    shapes = []
+    network.layer3.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
+    with torch.no_grad():
+        assert network(torch.zeros(1, 3, size, size)).shape == (1, network.embedding_size) == (1, 16)
+    assert shapes == [(1, 16, last, last)]
+
+
+def test_without_norm_no_image_sees_another_and_every_convolution_has_a_bias() -> None:
+    network = wrn(batch_norm="none", activation="leaky_relu", initialisation="torch")
+    images = torch.randn(3, 3, 8, 8)
+    torch.testing.assert_close(network(images)[:1], network(images[:1]))
+    assert all(module.bias is not None for module in network.modules() if isinstance(module, nn.Conv2d))
+    assert list(network.buffers()) == []
