@@ -21,7 +21,6 @@ import torch._dynamo  # what a rank that trains imports, a second and more, is i
 import torch.distributed as dist
 import torch.nn.parallel
 
-import ebclab.training.pretrain
 import energy_contrast.catalog  # noqa: F401
 
 LIMIT = 200
