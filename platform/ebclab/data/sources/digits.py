@@ -39,7 +39,7 @@ def read_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor
 def _read_table() -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return an image a row, (1797, 65): 64 counts, then the label.
 
-    scikit-learn's file is read where it lies: each process that trains would take most of a second to import the package.
+    scikit-learn's file is read where it lies: to import the package takes each process that trains most of a second.
     """
     package = importlib.util.find_spec("sklearn")
     for folder in (package.submodule_search_locations or []) if package is not None else []:
