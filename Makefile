@@ -49,6 +49,8 @@ test-all: test slow-test ## All three tiers, each test once; what fails on a clu
 	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed
 
 test slow-test cluster-test: export OMP_NUM_THREADS = 1
+test slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
+unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes
 cluster-test: JOBS = $(WAITING_JOBS)
 
 check: install ## Format, lint, types.

@@ -95,7 +95,7 @@ def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int
     import ebclab
     from ebclab.sweeps.display.live_table import SilentSweepDisplay
     from ebclab.sweeps.ray_tune import tuner
-    from ebclab.sweeps.ray_tune.launch import Limits
+    from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space
 
     tuner.run_turn = turn

@@ -39,7 +39,7 @@ def ours(root: str) -> list[float]:
     """Return the seconds from one trial's end to the next one's, its own training apart, all but the first."""
     import ebclab
     from ebclab.sweeps.display.live_table import SilentSweepDisplay
-    from ebclab.sweeps.ray_tune.launch import Limits
+    from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space
 
     plan = ebclab.make_plan(

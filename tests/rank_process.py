@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import pytest  # noqa: F401  # test files import it
 import torch
+import torch._dynamo  # what a rank that trains imports, a second and more, is imported once
 import torch.distributed as dist
 import torch.nn.parallel
 
@@ -57,8 +58,9 @@ def _be_a_rank(file: str, rank: int, num_ranks: int, folder: Path) -> NoReturn:
         world_size=num_ranks,
         timeout=datetime.timedelta(seconds=60),
     )
-    torch.save(runpy.run_path(file)["be_a_rank"](rank, num_ranks), folder / f"rank-{rank}.pt")
-    dist.barrier()  # nobody leaves while another still talks to it
+    found = runpy.run_path(file)["be_a_rank"](rank, num_ranks)
+    dist.barrier()  # nobody leaves while another still talks to it; a message that waits keeps gloo's thread busy
+    torch.save(found, folder / f"rank-{rank}.pt")
     os._exit(0)  # gloo's threads, torn down with the interpreter, now and then abort a process that has done its work
 
 

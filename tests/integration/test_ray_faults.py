@@ -28,7 +28,7 @@ from ebclab.errors import UserError
 from ebclab.runs.checkpoint import newest_step
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.ray_tune.launch import Limits
+from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
 

@@ -14,7 +14,7 @@ import torch
 import ebclab
 from ebclab.errors import UserError
 from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
-from ebclab.sweeps.ray_tune.launch import Limits
+from ebclab.sweeps.resources import Limits
 
 from .test_ray_sweep import _plan
 from .test_ray_train import _pretrain, _records, _weights

@@ -23,7 +23,7 @@ from ebclab.storage.remote import COPIES, remote_at
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.ray_tune.launch import Limits
+from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
 

@@ -27,7 +27,7 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.ray_tune.launch import Limits
+from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Trial
 

@@ -15,7 +15,7 @@ from ebclab.errors import UserError
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
-    from ebclab.sweeps.ray_tune.launch import Limits
+    from ebclab.sweeps.resources import Limits
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -120,7 +120,7 @@ class SweepOptions:
         Raises:
             UserError: ``--concurrent`` or ``--time`` is wrong.
         """
-        from ebclab.sweeps.ray_tune.launch import Limits
+        from ebclab.sweeps.resources import Limits
 
         seconds = None if self.limit is None else seconds_of(self.limit)
         return Limits(self.gpus_per_trial, _concurrent(self.concurrent), seconds)

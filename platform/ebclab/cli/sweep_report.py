@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
-    from ebclab.sweeps.ray_tune.launch import Limits
+    from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.results import ConfirmedSettings, SweepResult
 
 

@@ -9,6 +9,21 @@ from ebclab.errors import UserError
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a sweep may use; it may differ on resume.
+
+    Attributes:
+        gpus_per_trial: GPUs of a trial, fractions allowed; None means one where the cluster has any.
+        concurrent: Number of trials at once; None means as many as fit.
+        seconds: Time for the search; None means no limit.
+    """
+
+    gpus_per_trial: float | None = None
+    concurrent: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class TrialResources:
     """What the trials of a sweep reserve on a cluster.
 

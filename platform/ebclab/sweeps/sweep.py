@@ -18,7 +18,7 @@ from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
-from ebclab.sweeps.ray_tune.launch import Launch, Limits
+from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
 from ebclab.sweeps.warm_start import earlier_results
 from ebclab.training.setup import load_images
@@ -82,7 +82,7 @@ def sweep(
     require_judgeable(plan, split)
     warnings = require_trainable(plan, split, methods, weights)
     set_ray_switches()
-    from ebclab.sweeps.ray_tune.launch import launch_sweep
+    from ebclab.sweeps.ray_tune.launch import Launch, launch_sweep  # now: Ray reads its switches when it is imported
 
     shown = display or choose_sweep_display()
     if not folder.log.exists():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from ebclab.config import compose, parse_experiment, parse_yaml, to_yaml
@@ -51,18 +48,6 @@ def test_settings_without_an_initialisation_have_the_old_one() -> None:
 )
 def test_a_name_without_the_prefix_is_one_of_ours(name: str, hint: str) -> None:
     assert EncoderConfig(name).problems() == [f"name: no such choice, got {name!r}; {hint}"]
-
-
-def test_our_own_encoders_do_not_import_timm(in_new_process: Callable[..., Any]) -> None:
-    def imported() -> bool:
-        import sys
-
-        from ebclab.config import compose
-
-        compose("simclr")
-        return "timm" in sys.modules
-
-    assert in_new_process(imported) is False
 
 
 def test_a_digest_needs_weights() -> None:

@@ -51,17 +51,6 @@ def test_comments_tell_meaning_choices_range_unit_and_symbol(methods):
     assert "seed: 0 # Seed of weights, views, order of images and draws. At least 0, at most 4294967295." in lines
 
 
-def test_reading_settings_loads_neither_torch_nor_pydantic_before_they_are_needed(in_new_process):
-    def imported():
-        import sys
-
-        import ebclab.config  # noqa: F401
-
-        return sorted({"torch", "pydantic", "ray"} & sys.modules.keys())
-
-    assert in_new_process(imported) == []
-
-
 def test_scores_on_images_to_confirm_with_need_such_images() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.scored_on: no images are kept for it, got confirm"):
         compose("simclr", overrides=["evaluation.scored_on=confirm"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ class FinishedSweep:
 
     def __init__(self, path: Path, plan: SweepPlan) -> None:
         self.folder, self.plan = SweepFolder(path), plan
-        self.folder.trials.mkdir(parents=True)
-        write_plan(self.folder.plan, plan)
+        if not path.exists():
+            self.folder.trials.mkdir(parents=True)
+            write_plan(self.folder.plan, plan)
         self.log = SweepLog(self.folder.log)
 
     def add(self, name: str, value: float, *, kind: str = "search", rate: float = 0.01, seed: int = 0) -> None:
@@ -70,6 +73,37 @@ class FinishedSweep:
 @pytest.fixture
 def sweep_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FinishedSweep]:
     """Make a sweep of SimCLR on digits; a few of its images stand for the test set."""
+    _load_few(monkeypatch)
+    return partial(_sweep, tmp_path)
+
+
+@pytest.fixture
+def hunt(_hunt: FinishedSweep, sweep_of: Callable[..., FinishedSweep], tmp_path: Path) -> FinishedSweep:
+    """A finished sweep: 0001 wins the search, but 0002 is better over the seeds, though not with the first one."""
+    return FinishedSweep(shutil.copytree(_hunt.folder.path, tmp_path / "hunt"), _hunt.plan)
+
+
+@pytest.fixture(scope="session")
+def _hunt(tmp_path_factory: pytest.TempPathFactory) -> FinishedSweep:
+    """The sweep that each test gets a copy of."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _load_few(monkeypatch)
+        sweep = _sweep(tmp_path_factory.mktemp("sweeps"))
+        sweep.add("0000", 0.5, rate=0.001)
+        sweep.add("0001", 0.9, rate=0.002)
+        sweep.add("0002", 0.8, rate=0.003)
+        for name, rate, values in (
+            ("0001", 0.002, (0.6, 0.7)),
+            ("0002", 0.003, (0.7, 0.9)),
+            ("baseline", 0.06, (0.5, 0.5)),
+        ):
+            for seed, value in enumerate(values, start=1):
+                sweep.add(f"confirm-{name}-seed{seed}", value, kind="confirm", rate=rate, seed=seed)
+        sweep.conclude()
+    return sweep
+
+
+def _load_few(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate_run._load
 
     def few(name: str, root: str | None, reading: Any) -> tuple[ImageSet, ImageSet]:
@@ -77,28 +111,9 @@ def sweep_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
 
     monkeypatch.setattr(evaluate_run, "_load", few)
 
-    def make(name: str = "hunt", *, top: int = 2, seeds: int = 2) -> FinishedSweep:
-        small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=1", "encoder.width=4"]
-        config = compose("simclr", overrides=[*small, "resources.threads=1"])
-        space = parse_space({"parameters": SPACE}, "test")
-        return FinishedSweep(tmp_path / name, make_plan(config, space=space, trials=4, top=top, seeds=seeds))
 
-    return make
-
-
-@pytest.fixture
-def hunt(sweep_of: Callable[..., FinishedSweep]) -> FinishedSweep:
-    """A finished sweep: 0001 wins the search, but 0002 is better over the seeds, though not with the first one."""
-    sweep = sweep_of()
-    sweep.add("0000", 0.5, rate=0.001)
-    sweep.add("0001", 0.9, rate=0.002)
-    sweep.add("0002", 0.8, rate=0.003)
-    for name, rate, values in (
-        ("0001", 0.002, (0.6, 0.7)),
-        ("0002", 0.003, (0.7, 0.9)),
-        ("baseline", 0.06, (0.5, 0.5)),
-    ):
-        for seed, value in enumerate(values, start=1):
-            sweep.add(f"confirm-{name}-seed{seed}", value, kind="confirm", rate=rate, seed=seed)
-    sweep.conclude()
-    return sweep
+def _sweep(folder: Path, name: str = "hunt", *, top: int = 2, seeds: int = 2) -> FinishedSweep:
+    small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=1", "encoder.width=4"]
+    config = compose("simclr", overrides=[*small, "resources.threads=1"])
+    space = parse_space({"parameters": SPACE}, "test")
+    return FinishedSweep(folder / name, make_plan(config, space=space, trials=4, top=top, seeds=seeds))

@@ -126,18 +126,3 @@ def test_a_restored_optimizer_continues_with_the_same_bits(name: str):
             parameter.grad = torch.tensor(gradient, dtype=torch.float64).view_as(parameter)
         optimizer.step()
     assert {key: p.detach().flatten().tolist() for key, p in module.named_parameters()} == whole
-
-
-def test_timm_is_imported_for_lars_only(in_new_process):
-    def imported():
-        import sys
-
-        import torch
-
-        from ebclab.config.sections import OptimizerConfig
-        from ebclab.optimization.optimizers import build_optimizer
-
-        build_optimizer(OptimizerConfig(name="adamw"), torch.nn.Linear(2, 2))
-        return "timm" in sys.modules
-
-    assert in_new_process(imported) is False

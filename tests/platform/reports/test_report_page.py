@@ -6,8 +6,6 @@ import csv
 import fcntl
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -223,11 +221,6 @@ def test_what_is_asked_wrongly_is_one_sentence(
     assert "--to: no such folder" in _refused(capsys, folder.path, "--to", tmp_path / "taken" / "page.html")
     assert "must not be negative" in _refused(capsys, folder.path, "--price-per-gpu-hour", "-1")
     assert "cannot be written" in _refused(capsys, folder.path, "--to", "/proc/page.html")
-
-
-def test_reading_a_sweep_imports_no_ray() -> None:
-    code = "import sys, ebclab.reports.output; print([name for name in sys.modules if name.split('.')[0] == 'ray'])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_axes_mark_whole_epochs_and_plain_numbers(sweep_folder: Callable[..., Any]) -> None:

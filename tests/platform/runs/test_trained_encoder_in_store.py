@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ TINY = [
     "encoder.width=4",
     "evaluation.knn_every=0",
     "encoder.batch_norm=none",
+    "method.buffer_size=64",
 ]
 
 
@@ -45,15 +47,23 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A finished run of EBCLR in a store."""
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    (tmp_path / "store").mkdir()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a finished run of EBCLR."""
+    store = tmp_path_factory.mktemp("finished")
     config = compose("ebclr", overrides=[*TINY, "resources.threads=1"])
-    address = f"file://{tmp_path}/store"
-    ebclab.pretrain(config, runs=address, name="one", images=images(), display=SilentDisplay())
-    return RunFolder.at(f"{address}/one")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv(COPIES, str(tmp_path_factory.mktemp("copies")))
+        ebclab.pretrain(config, runs=f"file://{store}", name="one", images=images(), display=SilentDisplay())
+    return store
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A copy of that run in a store of its own; this machine has no copy of it yet."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    shutil.copytree(finished, tmp_path / "store")
+    return RunFolder.at(f"file://{tmp_path}/store/one")
 
 
 def test_whoever_reads_a_run_leaves_the_copy_that_it_is_trained_in_alone(run: RunFolder, tmp_path: Path) -> None:

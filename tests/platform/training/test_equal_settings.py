@@ -23,11 +23,12 @@ from ebclab.storage.remote import COPIES
 from ebclab.training.display import SilentDisplay
 
 FOLDER = "data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"
+SMALL = "method.projection_size=16", "method.projection_hidden_size=32"
 
 
-def _config(epochs: int, method: str = "byol") -> ExperimentConfig:
+def _config(epochs: int) -> ExperimentConfig:
     """Two steps an epoch; BYOL's average follows the planned steps, and every second epoch is scored."""
-    return compose(method, overrides=[*FOLDER, f"training.epochs={epochs}", "evaluation.knn_every=2"])
+    return compose("byol", overrides=[*FOLDER, *SMALL, f"training.epochs={epochs}", "evaluation.knn_every=2"])
 
 
 def _pretrain(runs: Path, name: str, config: ExperimentConfig, **given: Any) -> Path:
@@ -135,7 +136,7 @@ def test_what_may_change_from_launch_to_launch_changes_nothing_but_rounding(tmp_
     with pytest.raises(KeyboardInterrupt):
         _pretrain(tmp_path, "one", _config(3), display=_Killed(3))
     others = ["resources.threads=2", "resources.deterministic=false", "resources.max_failures=9", "data.root=elsewhere"]
-    config = compose("byol", overrides=[*FOLDER, "training.epochs=3", "evaluation.knn_every=2", *others])
+    config = compose("byol", overrides=[*FOLDER, *SMALL, "training.epochs=3", "evaluation.knn_every=2", *others])
     one = _pretrain(tmp_path, "one", config)
     for ours, theirs in zip(_numbers(one)["metrics"], _numbers(whole)["metrics"], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-2, abs=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.monitor import HoldoutScores
-from ebclab.runs import checkpoint
+from ebclab.runs import checkpoint, resume
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.resume import claim, find
 from ebclab.runs.stop_request import StopFlag
@@ -111,6 +112,7 @@ class Silent:
 def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank, "SummaryWriter", Silent)
     monkeypatch.setattr(rank, "describe_environment", lambda *_: {"ranks": 1})
+    monkeypatch.setattr(resume, "to_yaml", cache(resume.to_yaml))
 
 
 def launch(folder: Path, config: ExperimentConfig = CONFIG) -> None:

@@ -25,7 +25,7 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.phase import Phase
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
-from ebclab.sweeps.resources import TrialResources, share_out
+from ebclab.sweeps.resources import Limits, TrialResources, share_out
 from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method
 
@@ -102,21 +102,6 @@ def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
         gpus_per_trial=per_trial,
         concurrent=limits.concurrent,
     )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a sweep may use; it may differ on resume.
-
-    Attributes:
-        gpus_per_trial: GPUs of a trial, fractions allowed; None means one where the cluster has any.
-        concurrent: Number of trials at once; None means as many as fit.
-        seconds: Time for the search; None means no limit.
-    """
-
-    gpus_per_trial: float | None = None
-    concurrent: int | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
+import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from ebclab.data.sources import digits
 from ebclab.data.sources.digits import read_digits
 
 
@@ -40,3 +43,17 @@ def test_every_class_is_tested() -> None:
 
 def test_the_split_is_the_same_twice() -> None:
     assert torch.equal(read_digits("test")[2], read_digits("test")[2])
+
+
+def test_scikit_learn_is_imported_for_them_only_where_it_keeps_its_file_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = read_digits("test")
+    with monkeypatch.context() as patch:
+        patch.setattr(digits, "_FILE", "elsewhere.csv.gz")
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(read_digits("test"), found, strict=True))
+        patch.setitem(sys.modules, "sklearn.datasets", None)
+        with pytest.raises(ImportError):
+            read_digits("test")
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(read_digits("test"), found, strict=True))

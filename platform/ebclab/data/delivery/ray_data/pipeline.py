@@ -47,16 +47,26 @@ def execution_options() -> ExecutionOptions:
 
 
 def _block_maker(plan_ref: Any, first_epoch: int) -> Callable[[dict[str, np.ndarray]], pa.Table]:
-    """Return the task of one block; what it closes over is small."""
+    """Return the task of one block; what it closes over is small.
+
+    Ray Data's own processes, which hand the task on and never run it, must not import torch for it: it imports what it
+    needs where it runs.
+    """
 
     def make_block(numbers: dict[str, np.ndarray]) -> pa.Table:
-        torch.set_num_threads(1)  # tasks share the machine with each other and with the workers
-        # Ray Data tells a task the number of its execution nowhere else; the worker checks the epoch of every batch.
-        epoch = first_epoch + DataContext.get_current()._execution_idx
-        plan: StreamPlan = ray.get(plan_ref)
-        return pa.concat_tables([_block(plan, epoch, int(number)) for number in numbers["id"]])
+        from ebclab.data.delivery.ray_data.pipeline import _blocks
+
+        return _blocks(plan_ref, first_epoch, numbers)
 
     return make_block
+
+
+def _blocks(plan_ref: Any, first_epoch: int, numbers: dict[str, np.ndarray]) -> pa.Table:
+    torch.set_num_threads(1)  # tasks share the machine with each other and with the workers
+    # Ray Data tells a task the number of its execution nowhere else; the worker checks the epoch of every batch.
+    epoch = first_epoch + DataContext.get_current()._execution_idx
+    plan: StreamPlan = ray.get(plan_ref)
+    return pa.concat_tables([_block(plan, epoch, int(number)) for number in numbers["id"]])
 
 
 def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:

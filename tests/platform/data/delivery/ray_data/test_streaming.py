@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -35,6 +37,23 @@ pytestmark = [
 BATCH = 32
 NUM_IMAGES = 600
 VIEWS = ["views.recipe=flatclr-cifar", "views.noise_std=0.1"]
+
+
+def test_whoever_hands_the_task_of_a_block_on_imports_neither_torch_nor_ebclab() -> None:
+    from ray import cloudpickle
+
+    from ebclab.data.delivery.ray_data.pipeline import _block_maker
+
+    class Recording(pickle.Unpickler):
+        imported: ClassVar[set[str]] = set()
+
+        def find_class(self, module: str, name: str) -> Any:
+            self.imported.add(module.partition(".")[0])
+            return super().find_class(module, name)
+
+    Recording(io.BytesIO(cloudpickle.dumps(_block_maker(None, 0)))).load()
+    assert "ray" in Recording.imported
+    assert not {"torch", "ebclab", "energy_contrast"} & Recording.imported
 
 
 @pytest.fixture(scope="module")
