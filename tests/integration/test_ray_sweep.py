@@ -40,6 +40,10 @@ SPACE = {
 }
 
 
+ONE = Limits(concurrent=1)
+"""For sweeps that are about something else: each process of trials takes four seconds of a processor to start."""
+
+
 def _plan(*settings: str, space: dict[str, Any] | None = None, **asked: Any) -> SweepPlan:
     config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=4", *settings])
     return ebclab.make_plan(config, space=parse_space({"parameters": space or SPACE}, "test"), **asked)
@@ -184,7 +188,7 @@ def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp
     space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e28, 1e30]}}}, "test")
     plan = ebclab.make_plan(config, space=space, search="random", trials=2, top=1)
     with pytest.raises(TrainingError, match=r"no trial measured anything: step \d.*\(2 times\)"):
-        ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", display=SilentSweepDisplay())
+        ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", limits=ONE, display=SilentSweepDisplay())
 
 
 def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_its_own(
@@ -340,7 +344,7 @@ def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_fro
     space = {"method.temperature": {"choice": [0.1, 0.2, 0.5]}, "optimizer.beta1": {"uniform": [0.8, 0.9], "points": 2}}
     label_free = ("evaluation.objective=effective_rank", "training.epochs=2")
     plan = _plan(*label_free, space=space, search="grid", scheduler="median", top=0)
-    result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", display=SilentSweepDisplay())
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", limits=ONE, display=SilentSweepDisplay())
     trials = list(_trials(tmp_path / "grid").values())
     points = [(trial.settings["method.temperature"], trial.settings["optimizer.beta1"]) for trial in trials]
     assert points == [(0.1, 0.8), (0.1, 0.9), (0.2, 0.8), (0.2, 0.9), (0.5, 0.8), (0.5, 0.9)]
@@ -399,7 +403,7 @@ def test_every_trial_starts_from_the_weights_that_the_sweep_was_given(cluster: s
     still = {"optimizer.learning_rate": {"loguniform": [1e-32, 1e-30]}}
     settings = [f"init.weights={donor.path}", "optimizer.learning_rate=1e-31"]
     plan = _plan(*settings, space=still, trials=2, top=1, seeds=1, epochs=1, baseline=False)
-    ebclab.sweep(plan, sweeps=tmp_path, name="begun", display=SilentSweepDisplay())
+    ebclab.sweep(plan, sweeps=tmp_path, name="begun", limits=ONE, display=SilentSweepDisplay())
     begun = _encoder(donor.path)
     trials = sorted((tmp_path / "begun" / "trials").iterdir())
     assert len(trials) == 3
