@@ -162,9 +162,14 @@ def train(case: str, rank: int = 0, num_ranks: int = 1, resume_after: int = 0) -
                 for key, value in memory.state_dict().items()
             }
         )
-    return {
-        what: {name: torch.stack([step[name] for step in steps]) for name in steps[0]} for what, steps in run.items()
-    }
+    return {what: {name: stacked([step[name] for step in steps]) for name in steps[0]} for what, steps in run.items()}
+
+
+def stacked(steps: list[Tensor]) -> Tensor:
+    """Return what each step left as one tensor; a memory that grows has zeros where it was not yet."""
+    if steps[0].ndim != 1:
+        return torch.stack(steps)
+    return torch.nn.utils.rnn.pad_sequence(steps, batch_first=True)
 
 
 def new_optimizer(method: Method) -> torch.optim.Optimizer:

@@ -151,12 +151,12 @@ def _pretrained_network(name: str) -> nn.Module:
     Raises:
         ValueError: They cannot be fetched.
     """
-    architecture = name.partition(".")[0]
+    architecture, timm = name.partition(".")[0], _timm()  # the hub's library sets its own level when it is imported
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
     hub.setLevel(logging.CRITICAL)  # it tells every one of its retries; the error below says what came of them
     try:
-        network: nn.Module = _timm().create_model(name, pretrained=True, num_classes=0)
+        network: nn.Module = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # whatever stands between here and the hub: no network, no space, no such file
         raise ValueError(
             f"the weights cannot be fetched, got {type(error).__name__}: {_first_line(error)}; connect this machine "
