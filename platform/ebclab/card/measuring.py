@@ -57,6 +57,7 @@ class GroupInfo:
         source: Where its protocols come from.
         needs: What it cannot do without; it is left out, with a sentence, where that is missing.
         is_quick: Measured when nothing is asked for by name.
+        headline: Name of the number that stands for the group in a sentence; its first one where this is empty.
     """
 
     name: str
@@ -65,6 +66,7 @@ class GroupInfo:
     source: str
     needs: tuple[Need, ...] = ()
     is_quick: bool = True
+    headline: str = ""
 
     def in_words(self) -> str:
         """Return one line about it: what it is, what it needs, and whether it must be asked for."""

@@ -59,10 +59,11 @@ def title_of(columns: Sequence[EncoderColumn]) -> str:
 
 
 def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
-    """Return the answer in a sentence: the first number of each group of the first column."""
+    """Return the answer in a sentence: one number of each group, of the first column."""
     seen: dict[str, NumberRow] = {}
     for row in rows:
-        seen.setdefault(row.group, row)
+        if row.group not in seen or row.number.name == GROUPS[row.group].info.headline:
+            seen[row.group] = row
     card = columns[0].cards[0]
     parts = [
         f"{row.number.title} {shown(row.cells[0].mean, row.number.unit)}"

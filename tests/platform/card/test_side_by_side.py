@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from ebclab.card.card import Card, GroupResult
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.side_by_side import columns_of, rows_of
+from ebclab.card.wording import summary
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 
 KEYS = torch.arange(200)
@@ -136,3 +138,14 @@ def test_a_number_that_only_one_encoder_has_leaves_the_other_cell_empty() -> Non
     brier = mean_over_images("brier", "Brier", torch.rand(200), KEYS, protocol="p", better="lower")
     rows = rows_of(columns_of([one, _card("b", brier)]))
     assert [[cell is not None for cell in row.cells] for row in rows] == [[True, False], [False, True]]
+
+
+def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -> None:
+    accurate, wrong = _accuracy(_right(0.8, 1)), Number("ece-15", "ECE, 15 bins", 0.0123, "p", 200, "lower")
+    results = (
+        GroupResult("classification", "key", Findings((accurate,)), 1.0),
+        GroupResult("calibration", "key", Findings((replace(accurate, name="accuracy"), wrong)), 1.0),
+    )
+    columns = columns_of([replace(_card("a", accurate), results=results)])
+    share = 100 * accurate.value
+    assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f} %, ECE, 15 bins 1.2 %."

@@ -35,6 +35,7 @@ INFO = GroupInfo(
     doc="ECE and MCE with 15 and 20 bins, adaptive and classwise ECE, Brier score, NLL; before and after a temperature",
     source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
     needs=("labels",),
+    headline="ece-15",
 )
 
 BINS = (15, 20)

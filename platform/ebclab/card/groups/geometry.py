@@ -21,6 +21,7 @@ from energy_contrast.losses import info_nce, pair_similarities
 INFO = GroupInfo(
     name="geometry",
     title="Geometry of the features",
+    headline="effective-rank",
     doc="alignment, uniformity, effective rank, effective sample size, InfoNCE against its bound; no labels",
     source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018)",
 )

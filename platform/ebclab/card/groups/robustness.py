@@ -29,6 +29,7 @@ INFO = GroupInfo(
     source="Goodfellow et al. (2015); Madry et al. (2018); Andriushchenko et al. (2020); Croce & Hein (2020); checks "
     "of Carlini et al. (2019)",
     needs=("labels",),
+    headline="pgd-20",
     is_quick=False,
 )
 
