@@ -64,7 +64,7 @@ class Contestant:
         name, overrides = CASES[case]
         channels = scene.shape[1]
         config = compose(name, recipe=scene.recipe, overrides=[*scene.overrides, *overrides])
-        self.method = build_method(config, METHODS[name], channels, CPU).train()
+        self.method = build_method(config, METHODS[name], channels, CPU, num_classes=10).train()
         self.method.pixel_range = PixelRange((-2.0,) * channels, (2.0,) * channels)
         self.method.diagnosing = False
         self.method.start(lambda count, generator: torch.randn(count, *scene.shape[1:], generator=generator))

@@ -79,7 +79,7 @@ def build(name: str, batch_size: int) -> tuple[Method, Callable[[], Batch]]:
     """Return a method that has been started, and what draws its batches."""
     overrides = [f"training.batch_size={batch_size}", "training.channels_last=true"]
     config = compose(name, overrides=["data.name=cifar10", "encoder.name=resnet18", *overrides])
-    method = build_method(config, METHODS[name], 3, CPU).train()
+    method = build_method(config, METHODS[name], 3, CPU, num_classes=10).train()
     method.pixel_range = PixelRange((-2.0,) * 3, (2.0,) * 3)
     method.diagnosing = False
     method.start(lambda count, generator: torch.randn(count, *SHAPE, generator=generator))

@@ -20,6 +20,7 @@ from energy_contrast.method import Method
 
 _PREFIX = "encoder."
 _LARGEST_SIDE = 1 << 14  # pixels
+_MOST_CLASSES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class TrainedEncoder:
         epochs_done: Epochs behind its weights.
         finished: The run has finished.
         data_digest: Short hash of the images that it was trained on, as the checkpoint says; empty when it does not.
+        num_classes: Classes that the method told apart; 0 where it read no labels.
     """
 
     encoder: nn.Module
@@ -47,6 +49,7 @@ class TrainedEncoder:
     epochs_done: int
     finished: bool
     data_digest: str
+    num_classes: int = 0
 
 
 def load_trained_encoder(
@@ -86,6 +89,7 @@ def load_trained_encoder(
         epochs_done=facts.epochs_done,
         finished=run.result_path.exists(),
         data_digest=facts.data_digest,
+        num_classes=facts.num_classes,
     )
 
 
@@ -99,6 +103,7 @@ class _Facts:
     std: tuple[float, ...]
     epochs_done: int
     data_digest: str = ""
+    num_classes: int = 0
 
 
 def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:
@@ -108,6 +113,10 @@ def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:
         raise RunError(f"{where}: the checkpoint at step {step} is damaged, {error}; delete its folder") from error
     numbers = (*facts.mean, *facts.std)
     is_fitting = len(facts.mean) == len(facts.std) == facts.in_channels and facts.image_size in range(1, _LARGEST_SIDE)
+    if facts.num_classes not in range(_MOST_CLASSES):
+        raise RunError(
+            f"{where}: the checkpoint at step {step} is damaged, got {facts.num_classes} classes; delete its folder"
+        )
     if not is_fitting or not all(map(math.isfinite, numbers)) or min(facts.std) <= 0:
         raise RunError(
             f"{where}: the checkpoint at step {step} is damaged, got images of {facts.in_channels} channels and "

@@ -109,7 +109,7 @@ def prepare(
         world_size=ranks.world_size,
     )
     scored = split.scored(config.evaluation.scored_on)
-    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored))
+    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored), num_classes)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
     return Prepared(training, data.draw, split.train, scored, preprocessing, facts, split.content)
 
@@ -131,9 +131,14 @@ def load_images(config: ExperimentConfig, images: Images | None = None) -> Split
 
 
 def describe_data(
-    example: ImageSet, preprocessing: Preprocessing, digest: str, train_images: int, holdout_images: int
+    example: ImageSet,
+    preprocessing: Preprocessing,
+    digest: str,
+    train_images: int,
+    holdout_images: int,
+    num_classes: int,
 ) -> dict[str, Any]:
-    """Return what every checkpoint says about the images of its run."""
+    """Return what every checkpoint says about the images of its run; 0 classes where the method reads no labels."""
     return {
         "in_channels": example.images.shape[1],
         "image_size": preprocessing.image_size,
@@ -142,6 +147,7 @@ def describe_data(
         "data_digest": digest,
         "train_images": train_images,
         "holdout_images": holdout_images,
+        "num_classes": num_classes,
     }
 
 

@@ -43,9 +43,11 @@ def load_trained_method(
             f"{run.address}: the {trained.kind} checkpoint was of step {trained.step} a moment ago, got {found}; "
             "the run goes on, measure it again when it has finished"
         )
-    preprocessing = trained.preprocessing
+    preprocessing, classes = trained.preprocessing, trained.num_classes
     method_class = {**METHODS, **(methods or {})}[config.method_name]
-    method = build_method(config, method_class, trained.in_channels, device, preprocessing.image_size)
+    method = build_method(
+        config, method_class, trained.in_channels, device, preprocessing.image_size, num_classes=classes
+    )
     load_model(method, saved, run.address)
     method.pixel_range = preprocessing.pixel_range
     return method.eval()

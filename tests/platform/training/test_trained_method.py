@@ -16,6 +16,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.trained_method import load_trained_method
+from energy_contrast.classifier import Classifier
 
 TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
 CPU = torch.device("cpu")
@@ -45,6 +46,21 @@ def test_all_weights_and_banks_are_those_of_the_checkpoint(trained_run: Path) ->
     pixels = torch.rand(5, 1, 8, 8)
     torch.testing.assert_close(method.embed(pixels), trained.encoder(pixels))  # to rounding: another memory layout
     assert method.pixel_range == trained.preprocessing.pixel_range
+
+
+@pytest.mark.parametrize("name", ["supervised", "jem"])
+def test_a_classifier_has_as_many_classes_as_it_was_trained_with(name: str, tmp_path: Path) -> None:
+    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    mine = ImageSet("mine", pixels, torch.arange(40) % 3, torch.arange(40), (), (0.5,), (0.3,))
+    own = ["encoder.batch_norm=none", "method.buffer_size=32", "method.num_steps=1"] if name == "jem" else []
+    config = compose(name, overrides=[*TINY, *own, "resources.threads=1"])
+    run = RunFolder.at(ebclab.pretrain(config, runs=tmp_path, name="one", images=mine, display=SilentDisplay()).path)
+    method = load_trained_method(run, load_trained_encoder(run), CPU)
+    assert isinstance(method, Classifier)
+    saved = run.load()
+    assert saved is not None
+    torch.testing.assert_close(method.state_dict(), saved.model, rtol=0, atol=0)
+    assert method.classify(torch.rand(5, 1, 8, 8)).shape == (5, 3)
 
 
 def test_a_run_that_goes_on_meanwhile_is_one_sentence(trained_run: Path, tmp_path: Path) -> None:

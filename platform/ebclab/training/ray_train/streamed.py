@@ -154,7 +154,8 @@ def prepare_streamed(
         device=device,
         channels_last=channels_last,
     )
-    facts = describe_data(stream.bank, settings.preprocessing, plan.digest, len(plan.train), len(stream.holdout))
+    counts = len(plan.train), len(stream.holdout), num_classes
+    facts = describe_data(stream.bank, settings.preprocessing, plan.digest, *counts)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
     preprocessing, digest = settings.preprocessing, stream.digest
     return Prepared(training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, digest, replayable=False)
