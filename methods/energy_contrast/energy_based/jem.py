@@ -167,6 +167,10 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
         self.buffer.require_room(shape, available_bytes(device), str(device))
         return self.buffer.num_bytes(shape)
 
+    def require_images_of(self, shape: tuple[int, int, int]) -> None:
+        """Refuse a buffer of other images."""
+        self.buffer.require_images_of(shape)
+
     def new_sampler(self) -> Sampler:
         """Return Langevin dynamics with the method's settings; its context is a ``Staged``."""
 
