@@ -37,5 +37,5 @@ def test_a_method_that_moves_no_images_is_refused_in_one_sentence(
     refused = ebclab("evaluate", finished, "--only", "chains")
     assert refused.code == 2
     assert refused.err.strip() == (
-        "error: --only: chains of images are drawn for ebclr, vem-image, got a run of flatclr"
+        "error: --only: chains of images are drawn for jem, ebclr, vem-image, got a run of flatclr"
     )
