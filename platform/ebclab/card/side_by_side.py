@@ -144,8 +144,12 @@ def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
     if len(values) == 1:
         return Cell(values[0], numbers[0].low, numbers[0].high, None, 1, against)
     low = high = None
-    if (table := _table(numbers)) is not None:
-        low, high = mean_interval(table, CHANCE) if numbers[0].is_rate else _around(table, _half_width(table, CHANCE))
+    if (table := _table(numbers)) is not None and numbers[0].is_rate:
+        low, high = mean_interval(table, CHANCE)
+    elif table is not None:
+        low, high = _around(table, _half_width(table, CHANCE))
+        if numbers[0].unit == "share":
+            low, high = max(0.0, low), min(1.0, high)
     return Cell(fmean(values), low, high, stdev(values), len(values), against)
 
 

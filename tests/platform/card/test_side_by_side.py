@@ -149,3 +149,14 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
     columns = columns_of([replace(_card("a", accurate), results=results)])
     share = 100 * accurate.value
     assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f} %, ECE, 15 bins 1.2 %."
+
+
+def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
+    values = [
+        mean_over_images("auroc", "AUROC", torch.full((200,), each), KEYS, protocol="p", better="higher")
+        for each in (0.9, 0.99)
+    ]
+    cards = [_card("a", number, settings="a", seed=seed) for seed, number in enumerate(values)]
+    (row,) = rows_of(columns_of(cards))
+    assert row.cells[0] is not None
+    assert (row.cells[0].low, row.cells[0].high) == (pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3), 1.0)
