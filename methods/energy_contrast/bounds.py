@@ -14,6 +14,8 @@ import math
 import torch
 from torch import Tensor
 
+from energy_contrast.losses import check_pairs
+
 
 def donsker_varadhan(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
     """Return the negative of the Donsker-Varadhan bound, each anchor with its own negatives.
@@ -61,7 +63,7 @@ def nwj(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> 
 
     Source: FlatNCE (arXiv:2107.01152), table 1; Nguyen, Wainwright and Jordan 2010 (arXiv:0809.0853).
     """
-    _check_shapes(positive, negatives)
+    check_pairs(positive, negatives)
     return (torch.exp(negatives / temperature - 1).mean(dim=1) - positive / temperature).mean()
 
 
@@ -96,12 +98,6 @@ def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float 
 
 def _log_mean_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
     """Return (N,) ``log 1/K sum_j exp((s_ij - s_i+) / tau)``."""
-    _check_shapes(positive, negatives)
+    check_pairs(positive, negatives)
     logits = negatives / temperature
     return torch.logsumexp(logits, dim=1) - math.log(logits.shape[1]) - positive / temperature
-
-
-def _check_shapes(positive: Tensor, negatives: Tensor) -> None:
-    if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
-        shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
-        raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")

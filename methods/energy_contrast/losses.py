@@ -242,7 +242,7 @@ def global_contrastive(positive: Tensor, negatives: Tensor, means: Tensor, *, te
 
     Source: SogCLR (arXiv:2202.12387), the gradient estimator of algorithm 1.
     """
-    _check_pairs(positive, negatives)
+    check_pairs(positive, negatives)
     logits = negatives.detach().to(means) / temperature - means.detach().log()[:, None]  # of a mean that may be huge
     weights = logits.exp().to(negatives)  # (N, K)
     return ((weights * negatives).mean(dim=1) - positive).mean()
@@ -297,11 +297,22 @@ def negative_cosine(prediction: Tensor, target: Tensor) -> Tensor:
 
 def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) -> Tensor:
     """Return (N,) log-odds of the positive against all negatives, ``-log xi``."""
-    _check_pairs(positive, negatives)
+    check_pairs(positive, negatives)
     return positive / temperature - torch.logsumexp(negatives / temperature, dim=1)
 
 
-def _check_pairs(positive: Tensor, negatives: Tensor) -> None:
+def check_pairs(positive: Tensor, negatives: Tensor) -> None:
+    """Refuse similarities with positives and negatives that are not of the same anchors.
+
+    Args:
+        positive: (N,).
+        negatives: (N, K).
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> check_pairs(torch.ones(4), torch.zeros(4, 7))
+    """
     if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
         shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"
         raise ValueError(f"similarities: positive and negatives do not fit, got {shapes}; use (N,) and (N, K), K >= 1")

@@ -17,8 +17,8 @@ PACKAGES = {"energy_contrast": SCIENCE, "ebclab": LAB}
 
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
-    {"losses", "bounds", "energies", "samplers", "memory", "networks", "diagnostics"},
-    {"method", "ess_control", "classifier"},
+    {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
+    {"method", "ess_control", "classifier", "bounds"},
     {"sampling_method"},
     {"chains"},
     {"contrastive", "predictive", "supervised", "energy_based"},

@@ -219,7 +219,7 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
 
         Source: JEM (Grathwohl et al., 2020), eq. 6.
         """
-        return -torch.logsumexp(self.classify(images), dim=1)
+        return classifier_energy(self.classify(images))
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws noise, which chains, and which of them start anew."""
