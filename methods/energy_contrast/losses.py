@@ -312,6 +312,8 @@ def check_pairs(positive: Tensor, negatives: Tensor) -> None:
         ValueError: If the shapes do not fit or K is 0.
 
     >>> check_pairs(torch.ones(4), torch.zeros(4, 7))
+
+    Source: ours.
     """
     if negatives.dim() != 2 or positive.shape != negatives.shape[:1] or negatives.shape[1] == 0:
         shapes = f"{tuple(positive.shape)} and {tuple(negatives.shape)}"

@@ -6,23 +6,23 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
+from energy_contrast.chains.buffered import BufferedMethod
+from energy_contrast.chains.chains import gather_chains, measure_chains, move_chains, start_chains
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
-from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Progress, Requirements, StepOutput
+from energy_contrast.method import Batch, Draw, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
-from energy_contrast.sampling_method import ChainTrace, ImageEnergy, SamplingMethod
+from energy_contrast.sampling_method import ChainTrace, ImageEnergy
 from energy_contrast.settings import setting
 
 
@@ -86,7 +86,7 @@ class EbclrConfig:
         return found
 
 
-class Ebclr(SamplingMethod, ImageEnergy):
+class Ebclr(BufferedMethod, ImageEnergy):
     """EBCLR.
 
     ``L = L_dis + lambda (mean E(v) - mean E(x) + w sum |f|^2)`` with views v, chains x, and the energy
@@ -122,11 +122,8 @@ class Ebclr(SamplingMethod, ImageEnergy):
         embedding_size = cast(int, encoder.embedding_size)
         hidden_size = config.projection_hidden_size or embedding_size
         self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size, activation="leaky_relu")
-        self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
-        self.memories = {"buffer": self.buffer}
         self._restarts = _restarts(config)
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
-        self._moved: Chains | None = None
         self._energy = ChainEnergy(
             self.encoder,
             marginal(self.head, temperature=config.temperature),
@@ -137,22 +134,10 @@ class Ebclr(SamplingMethod, ImageEnergy):
     @classmethod
     def requirements(cls, config: EbclrConfig, batch_size: int) -> Requirements:
         """Return what all methods need, a proposal for every chain that starts anew from a view, and images alone."""
-        if batch_size > config.buffer_size:
-            raise ValueError(
-                f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
-                f"use at least {batch_size}"
-            )
         return replace(
             super().requirements(config, batch_size),
             num_proposals=_restarts(config).num_proposals(batch_size),
-            images_alone=True,
         )
-
-    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
-        """Return the bytes of the replay buffer, if they fit where it shall live."""
-        device = self._buffer_device()
-        self.buffer.require_room(shape, available_bytes(device), str(device))
-        return self.buffer.num_bytes(shape)
 
     def new_sampler(self) -> Sampler:
         """Return multi-stage SGLD with the method's settings; its context is a ``Staged``."""
@@ -165,15 +150,6 @@ class Ebclr(SamplingMethod, ImageEnergy):
             sigma_max=config.sigma_max,
             noise_decay_count=config.noise_decay_count,
         )
-
-    def compile_parts(self, **options: Any) -> None:
-        """Compile the encoder and all that chains repeat."""
-        super().compile_parts(**options)
-        self._energy.compile(**options)
-
-    def require_images_of(self, shape: tuple[int, int, int]) -> None:
-        """Refuse a buffer of other images."""
-        self.buffer.require_images_of(shape)
 
     def start(self, draw: Draw) -> None:
         """Fill the buffer with views of training images, or uniform pixels, that count as old."""
@@ -203,12 +179,6 @@ class Ebclr(SamplingMethod, ImageEnergy):
         if self.diagnosing:
             output.metrics.update(measure_chains(self.buffer, chains, infos, self.pixel_range))
         return output
-
-    def after_step(self, progress: Progress) -> None:
-        """Write the step's chains to the buffer."""
-        if self._moved is not None:
-            store_chains(self.buffer, self._moved)
-            self._moved = None
 
     @torch.no_grad()
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
@@ -262,9 +232,6 @@ class Ebclr(SamplingMethod, ImageEnergy):
 
     def _project(self, images: Tensor) -> Tensor:
         return at_least_float32(self.head(self.encoder(images)))
-
-    def _buffer_device(self) -> torch.device:
-        return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")
 
 
 def _restarts(config: EbclrConfig) -> Restarts:

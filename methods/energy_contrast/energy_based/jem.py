@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from energy_contrast.chains.buffered import BufferedMethod
 from energy_contrast.chains.chains import (
-    Chains,
     gather_chains,
     measure_chains,
     move_chains,
     own_noise,
     start_chains,
-    store_chains,
 )
 from energy_contrast.chains.class_gaussians import class_gaussian_samples
 from energy_contrast.chains.energy import ChainEnergy
@@ -30,12 +29,11 @@ from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.classifier import Classifier, measure_classes, require_classes
 from energy_contrast.energies import classifier_energy
-from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Progress, Requirements, StepOutput
+from energy_contrast.method import Batch, Draw, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.sampling_method import ChainTrace, ImageEnergy, SamplingMethod
+from energy_contrast.sampling_method import ChainTrace, ImageEnergy
 from energy_contrast.settings import setting
 
 
@@ -95,7 +93,7 @@ class JemConfig:
         return found
 
 
-class Jem(SamplingMethod, Classifier, ImageEnergy):
+class Jem(BufferedMethod, Classifier, ImageEnergy):
     """JEM, and its variants JEM++ and SADA-JEM.
 
     ``L = mean_n (-log p(y_n|x_n) + w (E(x_n) - E(x~_n)))`` with logits ``f(x) = W h(x) + c``,
@@ -138,12 +136,9 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
         super().__init__(config, encoder, num_classes)
         self.num_classes, self.num_views = num_classes, _num_views(config)
         self.classifier = nn.Linear(cast(int, encoder.embedding_size), num_classes)
-        self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
-        self.memories = {"buffer": self.buffer}
         uniform_rate = 1.0 if config.variant == "plain" else 0.0
         self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, each=True)  # 0 is a new start
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
-        self._moved: Chains | None = None
         self._energy = ChainEnergy(
             self.encoder,
             lambda embedding, _: classifier_energy(at_least_float32(self.classifier(embedding))),
@@ -154,22 +149,7 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
     @classmethod
     def requirements(cls, config: JemConfig, batch_size: int) -> Requirements:
         """Return one view, two for sada, labels, and images alone."""
-        if batch_size > config.buffer_size:
-            raise ValueError(
-                f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
-                f"use at least {batch_size}"
-            )
-        return replace(super().requirements(config, batch_size), num_views=_num_views(config), images_alone=True)
-
-    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
-        """Return the bytes of the replay buffer, if they fit where it shall live."""
-        device = self._buffer_device()
-        self.buffer.require_room(shape, available_bytes(device), str(device))
-        return self.buffer.num_bytes(shape)
-
-    def require_images_of(self, shape: tuple[int, int, int]) -> None:
-        """Refuse a buffer of other images."""
-        self.buffer.require_images_of(shape)
+        return replace(super().requirements(config, batch_size), num_views=_num_views(config))
 
     def new_sampler(self) -> Sampler:
         """Return Langevin dynamics with the method's settings; its context is a ``Staged``."""
@@ -183,11 +163,6 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
             gradient_clamp=math.inf if self.config.variant == "plain" else self.config.gradient_clamp,
             noise_std=self.config.noise_std,
         )
-
-    def compile_parts(self, **options: Any) -> None:
-        """Compile the encoder and all that chains repeat."""
-        super().compile_parts(**options)
-        self._energy.compile(**options)
 
     def start(self, draw: Draw) -> None:
         """Fill the buffer with uniform pixels, or with samples of a Gaussian of training images."""
@@ -243,12 +218,6 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
             metrics |= measure_chains(self.buffer, chains, infos, self.pixel_range)
         return StepOutput(loss, metrics)
 
-    def after_step(self, progress: Progress) -> None:
-        """Write the step's chains to the buffer."""
-        if self._moved is not None:
-            store_chains(self.buffer, self._moved)
-            self._moved = None
-
     @torch.no_grad()
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
         """Let chains start from the first views of ``batch``."""
@@ -300,9 +269,6 @@ class Jem(SamplingMethod, Classifier, ImageEnergy):
         with torch.compiler.set_stance("force_eager"):  # a compiled encoder takes its own weights
             embedding = functional_call(self.encoder, of_encoder, (images,))
         return at_least_float32(functional_call(self.classifier, of_classifier, (embedding,)))
-
-    def _buffer_device(self) -> torch.device:
-        return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")
 
 
 def _num_views(config: JemConfig) -> int:

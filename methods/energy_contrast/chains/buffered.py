@@ -1,0 +1,91 @@
+"""Methods whose chains of images start from a replay buffer and return to it after each step.
+
+Shapes: C channels, H x W pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import nn
+
+from energy_contrast.chains.chains import Chains, store_chains
+from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
+from energy_contrast.method import Progress, Requirements
+from energy_contrast.sampling_method import SamplingMethod
+
+
+class BufferConfig(Protocol):
+    """The settings of a replay buffer, which such a method's config has."""
+
+    @property
+    def buffer_size(self) -> int: ...
+
+    @property
+    def buffer_dtype(self) -> Literal["float32", "half", "uint8"]: ...
+
+    @property
+    def buffer_device(self) -> Literal["same", "cpu"]: ...
+
+
+class BufferedMethod(SamplingMethod):
+    """A method with a replay buffer: where it lives, what it needs, and what it takes after a step.
+
+    Args:
+        config: Settings, those of ``BufferConfig`` among them.
+        encoder: Images to embeddings.
+        num_classes: K, of a method that reads labels.
+
+    Attributes:
+        buffer: Images that chains start from; in ``memories`` under its name.
+        _moved: The chains of the step, of all ranks, until the buffer has taken them; set by ``forward``.
+        _energy: What moves the chains; set when the method is made.
+
+    Source: ours.
+    """
+
+    _energy: ChainEnergy
+
+    def __init__(self, config: BufferConfig, encoder: nn.Module, num_classes: int = 0) -> None:
+        super().__init__(config, encoder, num_classes)
+        self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
+        self.memories = {"buffer": self.buffer}
+        self._moved: Chains | None = None
+
+    @classmethod
+    def requirements(cls, config: Any, batch_size: int) -> Requirements:
+        """Return what all methods need, and images alone."""
+        if batch_size > config.buffer_size:
+            raise ValueError(
+                f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
+                f"use at least {batch_size}"
+            )
+        return replace(super().requirements(config, batch_size), images_alone=True)
+
+    def memory_bytes(self, shape: tuple[int, int, int]) -> int:
+        """Return the bytes of the replay buffer, if they fit where it shall live."""
+        device = self._buffer_device()
+        self.buffer.require_room(shape, available_bytes(device), str(device))
+        return self.buffer.num_bytes(shape)
+
+    def require_images_of(self, shape: tuple[int, int, int]) -> None:
+        """Refuse a buffer of other images."""
+        self.buffer.require_images_of(shape)
+
+    def compile_parts(self, **options: Any) -> None:
+        """Compile the encoder and all that chains repeat."""
+        super().compile_parts(**options)
+        self._energy.compile(**options)
+
+    def after_step(self, progress: Progress) -> None:
+        """Write the step's chains to the buffer."""
+        if self._moved is not None:
+            store_chains(self.buffer, self._moved)
+            self._moved = None
+
+    def _buffer_device(self) -> torch.device:
+        """Return where the buffer shall live."""
+        return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")
