@@ -8,6 +8,8 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from ebclab.evaluation.chain_picture import enlarged
+
 _SIDE = 96  # shown pixels of an image's side, at least
 _GAP = 12
 _TEXT = 16  # pixels of a line of text
@@ -31,17 +33,11 @@ def draw_attacked(clean: Tensor, attacked: Tensor, eps: float, words: list[tuple
     for row, images in enumerate(rows):
         for column, image in enumerate(images):
             left, top = _GAP + column * across, _GAP + row * down
-            canvas.paste(_shown(image, zoom), (left, top))
+            levels = (image * 255).round().clamp(0, 255).to(torch.uint8).cpu()
+            canvas.paste(enlarged(levels, zoom), (left, top))
             pen.rectangle((left - 1, top - 1, left + width * zoom, top + height * zoom), outline="#8c939c")
             if row < 2:
                 pen.text((left, top + height * zoom + 2), words[column][row], fill="black")
     file = io.BytesIO()
     canvas.save(file, format="PNG")
     return file.getvalue()
-
-
-def _shown(image: Tensor, zoom: int) -> Image.Image:
-    """Return one image (C, H, W), enlarged without smoothing; channels beyond three are left out."""
-    channels = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    levels = (channels * 255).round().clamp(0, 255).to(torch.uint8).cpu()
-    return Image.fromarray(levels.permute(1, 2, 0).repeat_interleave(zoom, 0).repeat_interleave(zoom, 1).numpy())

@@ -7,19 +7,20 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ebclab.card.card import FORMAT, Card, CardFolder
 from ebclab.card.feature_store import FeatureStore
-from ebclab.card.images import MeasuredSet, named_set, outside_set, own_set
+from ebclab.card.images import MeasuredSet, OutsideSet, named_set, outside_set, own_set
 from ebclab.card.markdown import render_markdown
 from ebclab.card.measure import chosen_groups, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.page import render_page
 from ebclab.card.results import Number
-from ebclab.card.side_by_side import Cell, columns_of, rows_of
+from ebclab.card.side_by_side import Cell, SideBySide
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.sections import EvaluationConfig
@@ -91,6 +92,11 @@ class Cards:
     cards: tuple[Card, ...]
     page: str
 
+    @cached_property
+    def side_by_side(self) -> SideBySide:
+        """The cards beside each other."""
+        return SideBySide.of(self.cards)
+
     @property
     def failures(self) -> list[str]:
         """Groups that ought to have worked and did not."""
@@ -100,16 +106,17 @@ class Cards:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return cards and their comparison as plain values."""
-        columns = columns_of(self.cards)
+        beside = self.side_by_side
         compared = [
             {
                 "group": row.group,
                 "number": row.number.name,
                 "columns": {
-                    column.label: cell and _plain_cell(cell) for column, cell in zip(columns, row.cells, strict=True)
+                    column.label: cell and _plain_cell(cell)
+                    for column, cell in zip(beside.columns, row.cells, strict=True)
                 },
             }
-            for row in rows_of(columns)
+            for row in beside.rows
         ]
         return {"format": FORMAT, "cards": [card.to_mapping() for card in self.cards], "side_by_side": compared}
 
@@ -144,11 +151,11 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     for subject in subjects:
         own = _own_folder(subject, base, request)
         kept = None if refusal else own
-        beside = references(subject) if request.references else []
-        found = [_measure(subject, request, groups, kept, on_progress)]
-        for each in beside:
+        images = _Images.of(subject, request)
+        found = [_measure(subject, images, request, groups, kept, on_progress)]
+        for each in references(subject) if request.references else []:
             folder = kept and kept / "references" / _slug(each.label)
-            found.append(_measure(each, request, groups, folder, on_progress))
+            found.append(_measure(each, images, request, groups, folder, on_progress))
         if not refusal:
             _keep_scores(subject, found)
         cards += found
@@ -160,8 +167,34 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     return done
 
 
+@dataclass(frozen=True)
+class _Images:
+    """What an encoder and its references are measured on.
+
+    Attributes:
+        measured: The dataset that is measured on.
+        others: Those that the encoder is transferred to.
+        outside: Images that it should notice as none of its own.
+    """
+
+    measured: MeasuredSet
+    others: tuple[MeasuredSet, ...]
+    outside: tuple[OutsideSet, ...]
+
+    @classmethod
+    def of(cls, subject: Subject, request: CardRequest) -> _Images:
+        measured, *others = _sets(subject, request)
+        outside = (outside_set(given, subject, measured, request.data_root) for given in request.outside)
+        return cls(measured, tuple(others), tuple(outside))
+
+
 def _measure(
-    subject: Subject, request: CardRequest, groups: Sequence[str], folder: Path | None, on_progress: OnProgress
+    subject: Subject,
+    images: _Images,
+    request: CardRequest,
+    groups: Sequence[str],
+    folder: Path | None,
+    on_progress: OnProgress,
 ) -> Card:
     """Return the card of one encoder; without a folder nothing is kept."""
     config = subject.trained.config if subject.trained else None
@@ -169,16 +202,15 @@ def _measure(
     settings = replace(settings, linear_protocol=request.protocol or settings.linear_protocol)
     device = resolve_device(config.resources.device if config else "auto")
     threads = set_threads(min(config.resources.threads, num_cores()) if config else 0)  # its machine may have more
-    measured, *others = _sets(subject, request)
     measuring = Measuring(
         subject,
-        measured,
+        images.measured,
         CardOptions(settings, request.seeds, request.attacked_images, request.autoattack, request.fine_tuning_epochs),
         FeatureStore(folder and folder / "features", device, settings.batch_size),
         device=device,
         on_progress=on_progress,
-        others=tuple(others),
-        outside=tuple(outside_set(given, subject, measured, request.data_root) for given in request.outside),
+        others=images.others,
+        outside=images.outside,
     )
     environment = describe_environment(device, threads, 1, sys.argv)
     try:
@@ -249,8 +281,8 @@ def _write(base: Path, done: Cards) -> None:
     """
     try:
         atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
-        atomic.write_text(base / "card.md", render_markdown(done.cards))
-        atomic.write_text(base / PAGE, render_page(done.cards))
+        atomic.write_text(base / "card.md", render_markdown(done.side_by_side))
+        atomic.write_text(base / PAGE, render_page(done.side_by_side))
     except OSError as error:
         reason = error.strerror or error
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {reason}", done) from error

@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import Literal, cast, get_args
 
 import torch
+from torch import Tensor
 
 from ebclab.card.subject import Subject
 from ebclab.data.digests import content_digest
-from ebclab.data.holdout import split_holdout
+from ebclab.data.holdout import held_out, split_holdout
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
@@ -77,9 +78,14 @@ class MeasuredSet:
         return str(label)
 
     @cached_property
+    def is_held_out(self) -> Tensor:
+        """(n,) bool: which training images choices are made on."""
+        return held_out(self.train.keys, HOLDOUT_RATE)
+
+    @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
         """The training images that a classifier is fitted on, and those held out of it, on which choices are made."""
-        return split_holdout(self.train, HOLDOUT_RATE)
+        return self.train.rows(~self.is_held_out), self.train.rows(self.is_held_out)
 
     @cached_property
     def digest(self) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
-from ebclab.card.side_by_side import EncoderColumn, NumberRow, columns_of, rows_of
+from ebclab.card.side_by_side import EncoderColumn, NumberRow, SideBySide
 from ebclab.card.wording import direction, problems, shown_cell, summary, title_of, verdict, what_intervals_say
 from ebclab.export.card import escape_markdown
 
 
-def render_markdown(cards: Sequence[Card]) -> str:
+def render_markdown(compared: SideBySide) -> str:
     """Return the card of one encoder, or of several side by side, as Markdown."""
-    columns = columns_of(cards)
-    rows = rows_of(columns)
+    cards, columns, rows = compared.cards, compared.columns, compared.rows
     parts = [f"# {escape_markdown(title_of(columns))}", escape_markdown(summary(columns, rows)), _encoders(columns)]
     for group in dict.fromkeys(row.group for row in rows):
         info = GROUPS[group].info

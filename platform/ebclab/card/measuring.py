@@ -138,6 +138,12 @@ class Measuring:
         return self._store.features(self.subject, images, self.on_progress)
 
     @cached_property
+    def part_features(self) -> tuple[Tensor, Tensor]:
+        """The features of both ``parts`` of the training images, cut from those of all: none is looked at twice."""
+        features, held_out = self.features(self.measured.train), self.measured.is_held_out
+        return features[~held_out], features[held_out]
+
+    @cached_property
     def classifier(self) -> LinearClassifier:
         """The linear classifier whose probabilities are looked at: penalty chosen, and fitted, without the test set."""
         fitted, held_out = self.measured.parts
@@ -146,15 +152,16 @@ class Measuring:
                 f"{self.measured.name}: a tenth of the training images is held out to choose a penalty and a "
                 f"temperature, which is none of {len(self.measured.train)}; measure on a larger set"
             )
-        x, y, classes = self.features(fitted), fitted.labels, self.measured.num_classes
-        held = (self.features(held_out), held_out.labels)
+        x, held_x = self.part_features
+        y, classes = fitted.labels, self.measured.num_classes
+        held = (held_x, held_out.labels)
         chosen = choose_penalty(LBFGS, (x, y), held, classes, self.on_progress)
         return LinearClassifier(fit_head(LBFGS, x, y, classes, chosen.l2), chosen)
 
     @cached_property
     def held_out_logits(self) -> Tensor:
         """(h, K) float64 logits of the held-out training images."""
-        return self.classifier.head.logits(self.features(self.measured.parts[1]).double())
+        return self.classifier.head.logits(self.part_features[1].double())
 
     @cached_property
     def test_logits(self) -> Tensor:

@@ -14,7 +14,7 @@ from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
 from ebclab.card.measuring import GroupInfo
 from ebclab.card.results import Findings, Picture
-from ebclab.card.side_by_side import EncoderColumn, NumberRow, columns_of, rows_of
+from ebclab.card.side_by_side import EncoderColumn, NumberRow, SideBySide
 from ebclab.reports.html import page_script, page_style, plotly_script, templates
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
 
@@ -25,14 +25,13 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
 _SHOWN = 4  # numbers of a group in the plot at the top
 
 
-def render_page(cards: Sequence[Card]) -> str:
+def render_page(compared: SideBySide) -> str:
     """Return the card of one encoder, or of several side by side, as HTML.
 
     Args:
-        cards: One for each encoder, at least one; the first is what the others are compared with.
+        compared: The cards beside each other.
     """
-    columns = columns_of(cards)
-    rows = rows_of(columns)
+    cards, columns, rows = compared.cards, compared.columns, compared.rows
     environment = templates("ebclab.card")
     measured = {result.group for card in cards for result in card.results if not result.problem}
     glance = _glance(columns, rows)
@@ -101,9 +100,9 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
     )
 
 
-def _details(info: GroupInfo, cards: Sequence[Card]) -> list[tuple[Card, Findings]]:
+def _details(info: GroupInfo, columns: Sequence[EncoderColumn]) -> list[tuple[Card, Findings]]:
     """Return what a group found beside its numbers, encoder by encoder; runs beyond a column's first are left out."""
-    first = [column.cards[0] for column in columns_of(cards)]
+    first = [column.cards[0] for column in columns]
     found = [(card, result.findings) for card in first for result in card.results if result.group == info.name]
     return [(card, each) for card, each in found if each.tables or each.plots or each.pictures or each.remarks]
 

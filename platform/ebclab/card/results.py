@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ebclab.evaluation.answers import images_key
 from ebclab.evaluation.intervals import mean_and_std, wilson_interval
 from ebclab.evaluation.seeds_and_images import quantile
 from ebclab.reports.plots import Plot
@@ -116,11 +116,6 @@ class Findings:
     plots: tuple[Plot, ...] = ()
     pictures: tuple[Picture, ...] = ()
     remarks: tuple[str, ...] = ()
-
-
-def images_key(keys: Tensor) -> str:
-    """Return a short hash of the keys (n,) of images, in their order."""
-    return hashlib.sha256(keys.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
 def accuracy(

@@ -89,6 +89,27 @@ class NumberRow:
     cells: tuple[Cell | None, ...]
 
 
+@dataclass(frozen=True)
+class SideBySide:
+    """Cards beside each other, compared once for everything that shows them.
+
+    Attributes:
+        cards: The cards, at least one; the first is what the others are compared with.
+        columns: The cards, those that differ in the seed alone together.
+        rows: Every number that one of the columns has, group by group.
+    """
+
+    cards: tuple[Card, ...]
+    columns: list[EncoderColumn]
+    rows: list[NumberRow]
+
+    @classmethod
+    def of(cls, cards: Sequence[Card]) -> SideBySide:
+        """Return the comparison of cards."""
+        columns = columns_of(cards)
+        return cls(tuple(cards), columns, rows_of(columns))
+
+
 def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
     """Return cards as columns, in the order given; runs that differ in the seed alone share one."""
     together: dict[str, list[Card]] = {}

@@ -139,15 +139,14 @@ def _print_cards(done: Cards) -> None:
     from rich.table import Table
 
     from ebclab.card.catalog import GROUPS
-    from ebclab.card.side_by_side import columns_of, rows_of
     from ebclab.card.wording import brief_cell, direction, problems, shown_cell, what_intervals_say
 
-    columns = columns_of(done.cards)
+    columns = done.side_by_side.columns
     several = len(columns) > 1
     console = Console(highlight=False)
     card = done.cards[0]
     typer.echo(f"{card.dataset} test set, {card.num_test:,} images")
-    for group, rows in groupby(rows_of(columns), key=lambda row: row.group):
+    for group, rows in groupby(done.side_by_side.rows, key=lambda row: row.group):
         table = Table(
             title=f"\n{GROUPS[group].info.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
         )

@@ -54,12 +54,16 @@ class Answers:
             keys: (n,) keys of the images.
         """
         packed = np.packbits(right.cpu().numpy(), axis=1)
-        digest = hashlib.sha256(keys.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
-        return cls(digest, len(keys), tuple(base64.b64encode(row.tobytes()).decode() for row in packed))
+        return cls(images_key(keys), len(keys), tuple(base64.b64encode(row.tobytes()).decode() for row in packed))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the answers as plain values."""
         return asdict(self) | {"right": list(self.right)}
+
+
+def images_key(keys: Tensor) -> str:
+    """Return a short hash of the keys (n,) of images, in their order."""
+    return hashlib.sha256(keys.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
 def table_of(answers: Sequence[Answers]) -> Table:

@@ -32,7 +32,7 @@ def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
         pen.text((left, _GAP // 2), f"step {trace.steps[moment]}", fill="black")
         for chain in range(count):
             top = _GAP + _TEXT + chain * cell_height
-            canvas.paste(_image(levels[moment, chain], zoom), (left, top))
+            canvas.paste(enlarged(levels[moment, chain], zoom), (left, top))
             pen.text((left, top + height * zoom + 2), f"E {trace.energies[moment, chain]:.2f}", fill="black")
     return canvas
 
@@ -43,7 +43,7 @@ def _levels(positions: Tensor, pixel_range: PixelRange) -> Tensor:
     return ((positions - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8).cpu()
 
 
-def _image(levels: Tensor, zoom: int) -> Image.Image:
-    """Return one image (C, H, W), enlarged without smoothing; channels beyond three are left out."""
+def enlarged(levels: Tensor, zoom: int) -> Image.Image:
+    """Return one image (C, H, W) uint8, enlarged without smoothing; channels beyond three are left out."""
     channels = levels[:3] if len(levels) >= 3 else levels[:1].expand(3, -1, -1)
     return Image.fromarray(channels.permute(1, 2, 0).repeat_interleave(zoom, 0).repeat_interleave(zoom, 1).numpy())

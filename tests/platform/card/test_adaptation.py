@@ -16,7 +16,7 @@ from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measure import measure_card
 from ebclab.card.measuring import CardOptions, Measuring
-from ebclab.card.results import Findings, images_key
+from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
@@ -24,6 +24,7 @@ from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation import fine_tuning as training
+from ebclab.evaluation.answers import images_key
 from ebclab.evaluation.progress import silent
 
 CLASSES = ("left", "right", "all")

@@ -18,6 +18,7 @@ from ebclab.card.evaluate import CardRequest, Cards, measure_cards
 from ebclab.card.images import _with_channels, outside_set, own_set
 from ebclab.card.page import render_page
 from ebclab.card.results import Findings, Number, Picture, Table
+from ebclab.card.side_by_side import SideBySide
 from ebclab.card.subject import open_subject
 from ebclab.cli import main
 from ebclab.data.image_set import ImageSet
@@ -152,9 +153,8 @@ def test_a_page_escapes_names_and_needs_no_network(measured_card: Callable[..., 
     wild = "<script>alert(1)</script>"
     number = Number("n", wild, 0.5, wild, 3, "higher", low=0.4, high=0.6)
     table = Table(wild, (wild,), ((wild,),), wild)
-    page = render_page(
-        [measured_card(wild, Findings((number,), (table,), (), (Picture("p", wild, wild, b"x"),), (wild,)))]
-    )
+    findings = Findings((number,), (table,), (), (Picture("p", wild, wild, b"x"),), (wild,))
+    page = render_page(SideBySide.of([measured_card(wild, findings)]))
     assert wild not in page
     assert page.count("&lt;script&gt;alert(1)") >= 8
     inside = re.sub(r"<script nonce.*?</script>", "", page, flags=re.DOTALL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ebclab.card.results import accuracy, images_key, mean_over_images, two_samples
+from ebclab.card.results import accuracy, mean_over_images, two_samples
+from ebclab.evaluation.answers import images_key
 from ebclab.evaluation.intervals import wilson_interval
 
 

@@ -100,9 +100,9 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _fitted(measuring: Measuring) -> Fitted:
-    train = measuring.measured.parts[0]
+    features, train = measuring.part_features[0], measuring.measured.parts[0]
     head = measuring.classifier.head  # refuses sets that are too small
-    return fit_detectors(measuring.features(train), train.labels, head)
+    return fit_detectors(features, train.labels, head)
 
 
 def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:

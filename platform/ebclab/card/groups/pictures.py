@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Picture
-from ebclab.data.holdout import limit
+from ebclab.data.holdout import limited
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError
+from ebclab.evaluation.chain_picture import enlarged
 from ebclab.reports.plots import Plot, plot
 
 INFO = GroupInfo(
@@ -34,10 +35,11 @@ _RIGHT, _WRONG, _QUERY = "#2e9e6b", "#d5442e", "#3987d0"
 def measure(measuring: Measuring) -> Findings:
     """Return two maps and a grid of neighbours; there are no numbers here."""
     data = measuring.measured
-    few = limit(data.test, _MOST_POINTS)
+    rows = limited(data.test.keys, _MOST_POINTS)
+    few = data.test.rows(rows)
     if len(few) < 3:
         raise DataError(f"{data.test.name}: three test images are needed for a map, got {len(few)}")
-    features = functional.normalize(measuring.features(few).double(), dim=1)
+    features = functional.normalize(measuring.features(data.test)[rows].double(), dim=1)
     maps = (
         _map("PCA", _pca(features), few, "The two directions in which unit features of test images vary most."),
         _map("t-SNE", _tsne(features), few, f"{_words(len(few))} Distances between groups mean nothing in such a map."),
@@ -91,10 +93,11 @@ def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
 def _neighbours(measuring: Measuring) -> Picture:
     """Return test images with the training images nearest to them by cosine similarity."""
     data = measuring.measured
-    queries = limit(data.test, _QUERIES)
+    rows = limited(data.test.keys, _QUERIES)
+    queries, seen = data.test.rows(rows), functional.normalize(measuring.features(data.test)[rows], dim=1)
     bank = functional.normalize(measuring.features(data.train), dim=1)
-    found = (functional.normalize(measuring.features(queries), dim=1) @ bank.T).topk(min(_NEIGHBOURS, len(bank)), dim=1)
-    rows = [
+    found = (seen @ bank.T).topk(min(_NEIGHBOURS, len(bank)), dim=1)
+    shown = [
         _row(queries.images[place], int(queries.labels[place]), data.train, found.indices[place].tolist())
         for place in range(len(queries))
     ]
@@ -103,7 +106,7 @@ def _neighbours(measuring: Measuring) -> Picture:
         "Nearest neighbours",
         f"Left: {len(queries)} test images, chosen by hash. Beside each: the training images whose features are most "
         "similar by cosine. Frame: green for the same class, red for another one.",
-        _png(rows),
+        _png(shown),
     )
 
 
@@ -122,13 +125,7 @@ def _png(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
         for along, (pixels, colour) in enumerate(row):
             left, top = along * step + (_GAP if along else 0) + _GAP, down * step + _GAP
             pen.rectangle((left - 3, top - 3, left + _SIDE + 2, top + _SIDE + 2), outline=colour, width=2)
-            canvas.paste(as_image(pixels).resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
+            canvas.paste(enlarged(pixels, 1).resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
     file = io.BytesIO()
     canvas.save(file, format="PNG")
     return file.getvalue()
-
-
-def as_image(pixels: Tensor) -> Image.Image:
-    """Return (C, H, W) uint8 pixels as a picture; channels beyond three are left out."""
-    channels = pixels[:3] if len(pixels) >= 3 else pixels[:1].expand(3, -1, -1)
-    return Image.fromarray(channels.permute(1, 2, 0).contiguous().cpu().numpy())
