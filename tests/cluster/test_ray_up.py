@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ray_starts import one_start_at_a_time
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hush-this-is-nobodys-key"
@@ -219,7 +220,8 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
     folder: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    up = _run(["ray", "up", "-y", str(description)], laptop, folder)
+    with one_start_at_a_time():
+        up = _run(["ray", "up", "-y", str(description)], laptop, folder)
     assert up.returncode == 0, up.stdout + up.stderr
     try:
         _until_all_have_joined(network, description, laptop, folder)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import torch
+from ray_starts import one_start_at_a_time
 from safetensors.torch import load_file
 
 import ebclab
@@ -65,13 +66,15 @@ class Machines:
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 0, "include_dashboard": False, "_system_config": {} if full_waits else WATCHED}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        with one_start_at_a_time():
+            self.cluster = Cluster(initialize_head=True, head_node_args=head)
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
 
     def add(self) -> Any:
         """Add a machine, and wait until its CPU can be had."""
-        node = self.cluster.add_node(num_cpus=1)
-        self.cluster.wait_for_nodes()
+        with one_start_at_a_time():
+            node = self.cluster.add_node(num_cpus=1)
+            self.cluster.wait_for_nodes()
         return node
 
     def kill(self, node: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from ray_starts import one_start_at_a_time
 
 import ebclab
 from ebclab.training.display import SilentDisplay
@@ -119,9 +120,10 @@ class Head:
         options += f" --ray-client-server-port={self._client_port} --temp-dir={self._folder}"
         command = [str(Path(sys.executable).with_name("ray")), "start", *options.split()]
         said = self._folder / "said"
-        with said.open("wb") as log:
-            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
-        _until(lambda: b"Ray runtime started" in said.read_bytes() or self._process.poll() is not None)
+        with one_start_at_a_time():
+            with said.open("wb") as log:
+                self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+            _until(lambda: b"Ray runtime started" in said.read_bytes() or self._process.poll() is not None)
         assert self._process.poll() is None, said.read_text()
 
     def kill(self) -> None:

@@ -34,7 +34,7 @@ LAB_FLOORS = [
     {"training"},
     {"sweeps"},
     {"inventory", "reports", "export"},
-    {"submission", "card"},
+    {"submission", "card", "compare"},
     {"cli"},
     {"__main__"},
 ]

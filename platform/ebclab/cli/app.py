@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, show, submit, sweep
+from ebclab.cli.studies import compare
 
 app = typer.Typer(
     name="ebclab",
@@ -15,6 +16,7 @@ app = typer.Typer(
 )
 app.command("pretrain")(pretrain.pretrain)
 app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
 app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)

@@ -123,7 +123,7 @@ class SweepOptions:
         from ebclab.sweeps.resources import Limits
 
         seconds = None if self.limit is None else seconds_of(self.limit)
-        return Limits(self.gpus_per_trial, _concurrent(self.concurrent), seconds)
+        return Limits(self.gpus_per_trial, concurrent_of(self.concurrent), seconds)
 
     def _choices(self) -> dict[str, Any]:
         """Return the arguments of ``make_plan`` that this command gives."""
@@ -193,8 +193,12 @@ def _choices_of(plan: SweepPlan) -> dict[str, Any]:
     }
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--time") -> float:
     """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds.
+
+    Args:
+        text: What the user wrote.
+        option: Where, for messages.
 
     Raises:
         UserError: It is none.
@@ -202,11 +206,16 @@ def seconds_of(text: str) -> float:
     parts = re.fullmatch(r"((?:\d+(?:\.\d+)?[dhms])+)", text.strip())
     seconds = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)) if parts else 0
     if seconds <= 0:
-        raise UserError(f"--time: not a duration, got {text!r}; write 8h, 45m or 1h30m")
+        raise UserError(f"{option}: not a duration, got {text!r}; write 8h, 45m or 1h30m")
     return seconds
 
 
-def _concurrent(text: str) -> int | None:
+def concurrent_of(text: str) -> int | None:
+    """Return a number of trials at once; None for ``auto``.
+
+    Raises:
+        UserError: It is none.
+    """
     if text == "auto":
         return None
     if not text.isdigit() or int(text) == 0:

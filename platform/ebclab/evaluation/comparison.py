@@ -124,11 +124,21 @@ def difference(one: Measurements, other: Measurements, num_compared: int) -> Dif
         other: The same of the other settings.
         num_compared: C: the intervals of all differences between so many settings hold together.
     """
+    return difference_with_chance(one, other, CHANCE / max(1, num_compared * (num_compared - 1) // 2))
+
+
+def difference_with_chance(one: Measurements, other: Measurements, chance: float) -> Difference:
+    """Return how much higher the mean of ``one`` is than that of ``other``, with an interval of a stated chance.
+
+    Args:
+        one: What the runs of some settings measured.
+        other: The same of the other settings.
+        chance: Probability that the interval misses: ``CHANCE`` over the number of differences that hold together.
+    """
     mean = fmean(one.by_seed.values()) - fmean(other.by_seed.values())
     seeds = [seed for seed in one.by_seed if seed in other.by_seed]
     if len(seeds) < 2:
         return Difference(mean, None, None, open="one seed" if seeds else "no seed in common")
-    chance = CHANCE / max(1, num_compared * (num_compared - 1) // 2)
     if one.answers and other.answers:
         if one.answers[seeds[0]].images != other.answers[seeds[0]].images:
             return Difference(mean, None, None, open="scored on other images")

@@ -24,6 +24,7 @@ _SENT = "submitted:"
 _VERBS: dict[str, tuple[str, ...]] = {
     "pretrain": ("--config",),
     "sweep": ("--config", "--space"),
+    "compare": ("--space",),
     "evaluate": (),
     "report": (),
     "export": (),
@@ -73,13 +74,19 @@ def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
     for text in arguments:
         option, equals, value = text.partition("=")
         if previous in options:
-            rewritten.append(_sent(text, previous, folder))
+            rewritten.append(_value_sent(arguments[0], text, previous, folder))
         elif equals and option in options:
-            rewritten.append(f"{option}={_sent(value, option, folder)}")
+            rewritten.append(f"{option}={_value_sent(arguments[0], value, option, folder)}")
         else:
             rewritten.append(text)
         previous = text
     return rewritten
+
+
+def _value_sent(verb: str, value: str, option: str, folder: Path) -> str:
+    """Return an option's value with the new name of its file; ``compare`` writes ``METHOD=FILE``."""
+    method, equals, file = value.partition("=") if verb == "compare" else ("", "", value)
+    return f"{method}{equals}{_sent(file, option, folder)}" if file else value
 
 
 def _sent(file: str, option: str, folder: Path) -> str:
@@ -102,7 +109,9 @@ def with_sent_files(arguments: Sequence[str], folders: Sequence[Path]) -> list[s
         folders: Folders of this machine, one of which holds the folder of sent files.
     """
     folder = next((parent / FILES for parent in folders if (parent / FILES).is_dir()), Path(FILES))
-    return [re.sub(rf"^(--[a-z-]+=)?{_SENT}(?=\d+-)", rf"\g<1>{folder}/", text) for text in arguments]
+    return [
+        re.sub(rf"^(--[a-z-]+=)?([a-z0-9-]+=)?{_SENT}(?=\d+-)", rf"\g<1>\g<2>{folder}/", text) for text in arguments
+    ]
 
 
 def entrypoint(arguments: Sequence[str]) -> str:

@@ -65,7 +65,8 @@ def conclude(
     atomic.write_text(folder.best, to_yaml(best))
     _write_tensorboard(folder, plan, trials)
     start = next((entry for entry in candidates[1:] if entry.is_start(plan)), None)
-    wanted = [entry for entry in [*candidates[:1], start] if entry is not None]
+    chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
+    wanted = [entry for entry in chosen if entry is not None]
     tests = _read_test_set(folder, wanted, len(candidates), log, methods, display)
     own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.sweeps.plan import SweepPlan
@@ -15,6 +16,7 @@ from ebclab.training.setup import prepare
 from energy_contrast.method import Method
 
 _MEASURE_SECONDS = 3.0
+_MOST_STEPS = 20
 _FORWARD_SHARE = 1 / 6  # of a step with two views and a backward pass: one image forward
 
 
@@ -59,22 +61,37 @@ def forecast(plan: SweepPlan, resources: TrialResources, split: Split, methods: 
         methods: Methods by name.
     """
     config = plan.config
-    device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
-    set_threads(min(resources.threads, num_cores()))  # the machines of the cluster may have more
-    prepared = prepare(config, device, split, methods[config.method_name])
-    prepared.training.method.start(prepared.draw)
-    train_step(prepared.training)  # the first step allocates memory
-    steps, started = 0, time.perf_counter()
-    while steps < 20 and (steps == 0 or time.perf_counter() - started < _MEASURE_SECONDS):
-        train_step(prepared.training)
-        steps += 1
-    step_seconds = (time.perf_counter() - started) / steps
-    scored = min(len(split.train), config.evaluation.knn_bank_limit or len(split.train)) + len(split.holdout)
-    score_seconds = step_seconds / config.training.batch_size * _FORWARD_SHARE * scored
     return Forecast(
-        epoch_seconds=step_seconds * prepared.training.data.num_batches + score_seconds,
+        epoch_seconds=epoch_seconds(config, split, methods, threads=resources.threads),
         search_epochs=plan.trials * plan.epochs,
         confirm_epochs=(plan.top + (plan.baseline and plan.top > 0)) * plan.seeds * config.training.epochs,
         concurrent=resources.concurrent,
         gpus=resources.gpus,
     )
+
+
+def epoch_seconds(
+    config: ExperimentConfig, split: Split, methods: Mapping[str, type[Method]], *, threads: int
+) -> float:
+    """Return about how long an epoch of a run takes in this process, scoring included, from a few steps.
+
+    Args:
+        config: Settings of the run.
+        split: The images.
+        methods: Methods by name.
+        threads: CPU threads that the run would have.
+    """
+    device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
+    set_threads(min(threads, num_cores()))  # the machines of the cluster may have more
+    longer = replace(config, training=replace(config.training, epochs=max(config.training.epochs, _MOST_STEPS + 2)))
+    prepared = prepare(longer, device, split, methods[config.method_name])  # a step beyond a run's last is none
+    prepared.training.method.start(prepared.draw)
+    train_step(prepared.training)  # the first step allocates memory
+    steps, started = 0, time.perf_counter()
+    while steps < _MOST_STEPS and (steps == 0 or time.perf_counter() - started < _MEASURE_SECONDS):
+        train_step(prepared.training)
+        steps += 1
+    step_seconds = (time.perf_counter() - started) / steps
+    scored = min(len(split.train), config.evaluation.knn_bank_limit or len(split.train)) + len(split.holdout)
+    score_seconds = step_seconds / config.training.batch_size * _FORWARD_SHARE * scored
+    return step_seconds * prepared.training.data.num_batches + score_seconds

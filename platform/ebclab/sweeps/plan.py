@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -21,6 +21,7 @@ from ebclab.sweeps.space.space import Space, parse_space
 from ebclab.sweeps.trial import Search
 from energy_contrast.method import Method
 
+Tested = Literal["winner", "all"]
 MAY_CHANGE = ("trials", "top", "seeds", "baseline", "config.data.root", "config.resources.", "format")
 """What may differ on resume: a key, or a whole section when the entry ends in a dot."""
 
@@ -55,6 +56,9 @@ class SweepPlan:
         top: How many of the best settings are confirmed, that is, run again at full budget; 0 confirms none.
         seeds: Number of seeds for each of them.
         baseline: Also confirm the settings that the search started from.
+        search_seconds: Training time after which the search proposes no more trials, as the log has it; 0 means that
+            ``trials`` alone ends it.
+        tested: Which confirmed settings read the test set: the winner and the start, or all.
     """
 
     config: ExperimentConfig
@@ -67,6 +71,8 @@ class SweepPlan:
     top: int
     seeds: int
     baseline: bool
+    search_seconds: float = 0.0
+    tested: Tested = "winner"
 
     def problems(self) -> list[str]:
         """Return what does not fit together, one line per problem."""
@@ -125,6 +131,8 @@ class SweepPlan:
             "top": self.top,
             "seeds": self.seeds,
             "baseline": self.baseline,
+            "search_seconds": self.search_seconds,
+            "tested": self.tested,
             "rules": asdict(self.rules),
             "population": asdict(self.population),
             "space": self.space.to_mapping(),
@@ -182,6 +190,8 @@ class _Saved:
     top: int
     seeds: int
     baseline: bool
+    search_seconds: float = 0.0
+    tested: Tested = "winner"
 
 
 def write_plan(path: Path, plan: SweepPlan) -> None:
@@ -204,14 +214,27 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
     if not path.is_file():
         way_out = other_folder(where, path.name, "`ebclab sweep` makes sweeps")
         raise RunError(f"{where}: no sweep here, {path.name} is missing; {way_out}")
-    saved = load_yaml_file(path, f"{where}: {path.name}")
+    return plan_of(load_yaml_file(path, f"{where}: {path.name}"), f"{where}: {path.name}", methods)
+
+
+def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
+    """Return the plan that ``SweepPlan.to_mapping`` made ``saved`` of.
+
+    Args:
+        saved: Plain values.
+        where: What messages call the file.
+        methods: Methods by name; None means the catalogue.
+
+    Raises:
+        UserError: They are not those of a plan.
+    """
     try:
         plain = typed(saved, _Saved)
         StopRules(**saved["rules"])  # a key that is no rule is an error, which ``typed`` ignores
         Population(**saved["population"])
     except (ValueError, TypeError) as error:
-        raise RunError(f"{where}: {path.name} is not a sweep's plan, got {error}; restore the file") from error
-    config, space = parse_experiment(plain.config, methods), parse_space(plain.space, f"{where}: {path.name}")
+        raise RunError(f"{where} is not a sweep's plan, got {error}; restore the file") from error
+    config, space = parse_experiment(plain.config, methods), parse_space(plain.space, where)
     return SweepPlan(**(vars(plain) | {"config": config, "space": space}))
 
 

@@ -36,7 +36,10 @@ class SearchProposals:
         return True
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many trials are still to be proposed."""
+        """Return how many trials are still to be proposed: none when the time for the search is spent."""
+        budget = self._plan.search_seconds
+        if budget and sum(trial.seconds for trial in trials) >= budget:
+            return 0
         return self._plan.trials - len(trials)
 
     def propose(self, trials: Sequence[Trial]) -> Trial:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,18 +179,27 @@ class SettingsTest:
         Raises:
             RunError: An event is not what this class writes.
         """
-        for event in (event for event in reversed(log.events) if event["event"] == "tested"):
-            try:
-                found = typed(event, cls)
-            except ValueError as error:
-                way_out = "restore the file, or delete that line"
-                raise RunError(f"{log.where}: its event `tested` cannot be read, got {error}; {way_out}") from error
+        for found in cls.all_in(log):
             if (found.trial, found.seeds) == (entry.source, entry.seeds):
                 return {
                     name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
                     for name, score in found.scores.items()
                 }
         return None
+
+    @classmethod
+    def all_in(cls, log: SweepLog) -> Iterator[SettingsTest]:
+        """Yield the tests that a sweep's log holds, newest first.
+
+        Raises:
+            RunError: An event is not what this class writes.
+        """
+        for event in (event for event in reversed(log.events) if event["event"] == "tested"):
+            try:
+                yield typed(event, cls)
+            except ValueError as error:
+                way_out = "restore the file, or delete that line"
+                raise RunError(f"{log.where}: its event `tested` cannot be read, got {error}; {way_out}") from error
 
     def write(self, log: SweepLog) -> None:
         """Append the event to the sweep's log."""
@@ -355,7 +364,7 @@ class SweepResult:
         try:
             return typed(content, cls)
         except ValueError as error:
-            raise _not_a_result(where, error) from error
+            raise RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}") from error
 
     def write(self, path: Path) -> None:
         """Write the file at ``path`` in one step, with a checksum of its content; numbers JSON lacks become text."""
@@ -387,7 +396,3 @@ def _by_field(entry: object) -> object:
     fields = {"source" if key == "trial" else key: value for key, value in entry.items()}
     values = fields.get("values")
     return {"mean": values[0], **fields} if isinstance(values, list) and values else fields
-
-
-def _not_a_result(where: str, error: ValueError) -> RunError:
-    return RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}")

@@ -1,0 +1,245 @@
+"""``ebclab compare``: methods that had the same chance, with intervals that hold together."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ebclab.cli import options
+from ebclab.cli.options import RESULTS, takes
+
+if TYPE_CHECKING:
+    from ebclab.compare.compare import ComparisonRun
+    from ebclab.compare.plan import ComparisonPlan
+    from ebclab.compare.request import ComparisonRequest
+    from ebclab.compare.tables import TextTable
+    from ebclab.sweeps.resources import Limits
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What stands after ``ebclab compare``; what is left out is that of the comparison ``--name``, if any."""
+
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[METHOD...]", help="Methods; those of the comparison --name when left out."),
+    ] = None
+    batch_size: Annotated[
+        list[int] | None, typer.Option("--batch-size", help="Images a batch; several times for several.")
+    ] = None
+    dataset: Annotated[list[str] | None, typer.Option(help="Dataset; several times for several.")] = None
+    data_root: options.DataRoot = None
+    recipe: Annotated[str | None, typer.Option(help="Named settings of every run.")] = None
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="[METHOD:]KEY=VALUE", help="Any setting of every run, or of one method's."),
+    ] = None
+    space: Annotated[list[str] | None, typer.Option(metavar="METHOD=FILE", help="A method's own search space.")] = None
+    epochs: Annotated[int | None, typer.Option(help="Epochs of every run.")] = None
+    trials: Annotated[int | None, typer.Option(help="Random draws for each method and batch size; 24.")] = None
+    seeds: Annotated[int | None, typer.Option(help="Seeds that tuned and default settings are run with; 8.")] = None
+    metric: Annotated[str | None, typer.Option(help="Accuracy that is compared: knn (when left out) or linear.")] = None
+    margin: Annotated[float | None, typer.Option(help="Difference that matters, in points; 0.5.")] = None
+    reference: Annotated[
+        str | None, typer.Option(metavar="METHOD", help="Compare the others with this one; else every pair.")
+    ] = None
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METHOD@B,METHOD@B", help="A difference between batch sizes: flatclr@16,simclr@128."),
+    ] = None
+    target: Annotated[float | None, typer.Option(help="Held-out per cent, for the time to reach it.")] = None
+    budget: Annotated[
+        str | None, typer.Option(help="What runs get alike: epochs (when left out), or the first method's seconds.")
+    ] = None
+    practice: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Also tune with TPE and ASHA, for so long each: 10m.")
+    ] = None
+    repeat: Annotated[int | None, typer.Option(help="Repeat whole searches so often; 1.")] = None
+    may_differ: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Setting of views or encoder that may differ by method.")
+    ] = None
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of a trial; .25 puts four on one.")] = None
+    concurrent: Annotated[str, typer.Option(metavar="N", help="Trials at once; auto: as many as fit.")] = "auto"
+    name: Annotated[str | None, typer.Option(help="Name; METHODS-DATASET when left out.")] = None
+    comparisons: Annotated[
+        str, typer.Option(help="Folder that holds comparisons, or an address: s3://bucket/comparisons."), RESULTS
+    ] = "comparisons"
+    show: Annotated[bool, typer.Option("--show", help="Print the plan, its cost and the longest time only.")] = False
+
+    def request(self) -> ComparisonRequest:
+        """Return what is asked for; what the command leaves out is that of the comparison of this name.
+
+        Raises:
+            UserError: An option is wrong, or the comparison of this name cannot be read.
+        """
+        from ebclab.compare.request import ComparisonRequest
+
+        given = self.given()
+        if (saved := self._saved()) is not None:
+            new = tuple(text for text in given.get("assignments", ()) if text not in saved.assignments)
+            return replace(saved, **given | {"assignments": (*saved.assignments, *new)})
+        return ComparisonRequest(**({"methods": (), "batch_sizes": ()} | given))
+
+    def given(self) -> dict[str, Any]:
+        """Return what the command itself says, by field of a request.
+
+        Raises:
+            UserError: ``--practice`` is no duration.
+        """
+        from ebclab.cli.sweep import seconds_of
+
+        lists = {
+            "methods": self.methods,
+            "batch_sizes": self.batch_size,
+            "datasets": self.dataset,
+            "assignments": self.assignments,
+            "spaces": self.space,
+            "questions": self.ask,
+            "may_differ": self.may_differ,
+        }
+        single = {
+            "data_root": self.data_root,
+            "recipe": self.recipe,
+            "epochs": self.epochs,
+            "trials": self.trials,
+            "seeds": self.seeds,
+            "metric": self.metric,
+            "margin": self.margin,
+            "reference": self.reference,
+            "target": self.target,
+            "budget": self.budget,
+            "practice_seconds": None if self.practice is None else seconds_of(self.practice, "--practice"),
+            "repeats": self.repeat,
+        }
+        given: dict[str, Any] = {key: tuple(value) for key, value in lists.items() if value}
+        return given | {key: value for key, value in single.items() if value is not None}
+
+    def _saved(self) -> ComparisonRequest | None:
+        """Return the request of the comparison of this name; None where there is none."""
+        from ebclab.compare.folder import ComparisonFolder
+        from ebclab.compare.plan import read_comparison
+        from ebclab.config.names import require_folder_name
+        from ebclab.storage.remote import remote_in
+
+        if self.name is None:
+            return None
+        require_folder_name(self.name)
+        folder = ComparisonFolder.at(remote_in(self.comparisons, self.name) or Path(self.comparisons) / self.name)
+        folder = folder.of("reader").pull()
+        return read_comparison(folder.plan, where=folder.address).request if folder.plan.is_file() else None
+
+    def limits(self) -> Limits:
+        """Return what the trials may use.
+
+        Raises:
+            UserError: ``--concurrent`` is wrong.
+        """
+        from ebclab.cli.sweep import concurrent_of
+        from ebclab.sweeps.resources import Limits
+
+        return Limits(self.gpus_per_trial, concurrent_of(self.concurrent))
+
+
+@takes(CompareOptions)
+def compare(given: CompareOptions) -> None:
+    """Tune every method alike, confirm with new seeds, and say which differences are more than noise.
+
+    Repeating a command continues a comparison; more methods, batch sizes, trials and seeds let it grow.
+    """
+    request, limits = given.request(), given.limits()
+    if given.show:
+        from ebclab.compare.compare import plan_of_request
+
+        plan, _, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name)
+        return _print_plan(plan)
+    from ebclab.compare.compare import compare as run_comparison
+
+    found = run_comparison(request, comparisons=given.comparisons, name=given.name, limits=limits)
+    _print_result(found)
+
+
+def _print_plan(plan: ComparisonPlan) -> None:
+    """Print what would be compared, and what it costs at most."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.compare.cost import costs, require_runnable
+    from ebclab.compare.findings import ComparisonFindings
+    from ebclab.compare.measured import Measured
+    from ebclab.compare.output import facts
+    from ebclab.formatting import clock
+    from ebclab.sweeps.space.check import describe_space
+
+    warnings = require_runnable(plan)
+    console = Console()
+    for method in plan.request.methods:
+        planned = next(planned for planned in plan.sweeps if planned.method == method)
+        space = Table(title=f"{method} ({planned.plan.space.where})", title_justify="left")
+        for column in ("setting", "range", "default"):
+            space.add_column(column, overflow="fold")
+        for row in describe_space(planned.plan.space, planned.plan.config):
+            space.add_row(*row)
+        console.print(space, markup=False)
+    found = costs(plan)
+    table = Table(title="searches", title_justify="left")
+    for column in ("search", "runs", "epochs", "a run", "together"):
+        table.add_column(column, justify="left" if column == "search" else "right", overflow="fold")
+    for each in found:
+        runs = "until the time is over" if each.planned.arm == "practice" else str(each.runs)
+        epochs = str(each.planned.plan.config.training.epochs)
+        table.add_row(each.planned.name, runs, epochs, clock(each.run_seconds), clock(each.seconds))
+    console.print(table, markup=False)
+    total = sum(each.seconds for each in found)
+    lines = facts(ComparisonFindings(Measured(plan, ())))
+    lines |= {
+        "longest time": f"{clock(total)} of training, one run after the other; divided by how many run at once",
+        "plan": plan.digest,
+    }
+    _print_facts(lines)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
+
+
+def _print_result(found: ComparisonRun) -> None:
+    """Print the answer, the two first tables and where everything lies."""
+    from ebclab.compare.tables import differences, tuned_and_default
+    from ebclab.compare.wording import answer
+    from ebclab.evaluation.comparison import few_seeds
+
+    findings = found.findings
+    _print_by_task(tuned_and_default(findings), columns=4)
+    _print_by_task(differences(findings), columns=3)
+    few = few_seeds(findings.request.seeds)
+    width = shutil.get_terminal_size(fallback=(10_000, 24)).columns
+    for line in [*answer(findings), *([few] if few else [])]:
+        typer.echo(textwrap.fill(line, width))
+    address = found.folder.address_of(found.folder.page)
+    _print_facts({"plan": findings.measured.plan.digest, "page": address})
+    for line in found.failed:
+        typer.echo(f"not measured: {line}", err=True)
+
+
+def _print_by_task(made: TextTable, columns: int) -> None:
+    """Print so many columns of a table behind the first, which says what a row was measured on, task by task."""
+    from rich.console import Console
+    from rich.table import Table
+
+    for task in dict.fromkeys(row[0] for row in made.rows):
+        table = Table(title=f"{made.title}: {task}", title_justify="left")
+        for head in made.columns[1 : columns + 1]:
+            table.add_column(head, overflow="fold")
+        for row in made.rows:
+            if row[0] == task:
+                table.add_row(*row[1 : columns + 1])
+        Console().print(table, markup=False)
+
+
+def _print_facts(facts: dict[str, str]) -> None:
+    width = max(map(len, facts))
+    for key, value in facts.items():
+        typer.echo(f"{key:>{width}}: {value}")

@@ -1,0 +1,139 @@
+"""Run a comparison: its plan first, then one sweep after the other, then the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebclab.cluster.switches import set_ray_switches
+from ebclab.compare.cost import equal_seconds, require_runnable
+from ebclab.compare.findings import ComparisonFindings
+from ebclab.compare.folder import ComparisonFolder, PlanVersion
+from ebclab.compare.make_comparison import make_comparison
+from ebclab.compare.measured import read_measured, require_measured
+from ebclab.compare.output import write_findings
+from ebclab.compare.plan import ComparisonPlan, growth, read_comparison, write_comparison
+from ebclab.compare.request import ComparisonRequest
+from ebclab.config.names import LONGEST_NAME, require_folder_name
+from ebclab.data.sources.location import short_name
+from ebclab.errors import RunError, TrainingError
+from ebclab.storage.remote import remote_in
+from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.resources import Limits
+from ebclab.sweeps.sweep import sweep
+
+
+@dataclass(frozen=True)
+class ComparisonRun:
+    """A comparison that has been run as far as it goes.
+
+    Attributes:
+        folder: Its folder.
+        findings: What it found.
+        versions: The plans that it has had.
+        failed: The sweeps that measured nothing, and why.
+    """
+
+    folder: ComparisonFolder
+    findings: ComparisonFindings
+    versions: tuple[PlanVersion, ...]
+    failed: tuple[str, ...]
+
+
+def compare(
+    request: ComparisonRequest,
+    *,
+    comparisons: str | Path = "comparisons",
+    name: str | None = None,
+    limits: Limits | None = None,
+    display: SweepDisplay | None = None,
+) -> ComparisonRun:
+    """Run a comparison, or continue it, or let it grow.
+
+    The plan is written before anything is trained. A sweep in which no trial measures anything loses no other.
+
+    Args:
+        request: What is asked for.
+        comparisons: Folder that holds comparisons, or its address in an object store (s3://, gs://).
+        name: Name of the comparison; None makes one of methods and dataset.
+        limits: GPUs and number of trials at once.
+        display: Where progress is shown; None chooses by the terminal.
+
+    Returns:
+        What it found; the same is in its folder.
+
+    Raises:
+        UserError: The comparison cannot be made as asked, or was planned otherwise.
+        InterruptedRunError: Somebody asked to stop; everything is saved.
+    """
+    shown = display or choose_sweep_display()
+    plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
+    for warning in require_runnable(plan):
+        shown.note(f"warning: {warning}")
+    set_ray_switches()
+    failed = []
+    with folder.claim() as syncer:
+        if not any(version.digest == plan.digest for version in folder.read_versions()[-1:]):
+            folder.add_version(plan, grown)
+        write_comparison(folder.plan, plan)
+        syncer.push()
+        shown.note(f"plan {plan.digest}: {len(plan.sweeps)} searches, in {folder.address}")
+        with _one_ray(plan, shown):
+            for number, planned in enumerate(plan.sweeps, start=1):
+                shown.note(f"search {number} of {len(plan.sweeps)}: {planned.name}")
+                try:
+                    sweep(planned.plan, sweeps=folder.sweeps, name=planned.name, limits=limits, display=shown)
+                except TrainingError as error:
+                    failed.append(f"{planned.name}: {error}")
+                    shown.note(failed[-1])
+        found = ComparisonFindings(read_measured(folder, plan))
+        require_measured(found.measured, folder.address)
+        versions = folder.read_versions()
+        write_findings(folder, found, versions)
+        syncer.push()
+    return ComparisonRun(folder, found, versions, tuple(failed))
+
+
+def plan_of_request(
+    request: ComparisonRequest, *, comparisons: str | Path = "comparisons", name: str | None = None
+) -> tuple[ComparisonPlan, ComparisonFolder, list[str]]:
+    """Return the plan of a request, its folder, and in what it goes beyond the plan that lies there; write nothing.
+
+    Raises:
+        UserError: The comparison cannot be made as asked, or was planned otherwise.
+    """
+    if name is not None:
+        require_folder_name(name)
+    plan = make_comparison(request)
+    chosen = name or default_name(plan)
+    folder = ComparisonFolder.at(remote_in(comparisons, chosen) or Path(comparisons) / chosen)
+    folder.require_free()
+    folder.pull()
+    before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None
+    if before is None and _holds_something(folder.path):
+        raise RunError(f"{folder.address}: the folder holds something that is no comparison; choose another --name")
+    if request.budget == "seconds":
+        plan = make_comparison(request, equal_seconds(plan, before))
+    return plan, folder, growth(before, plan, folder.address) if before else []
+
+
+def _holds_something(path: Path) -> bool:
+    return path.is_file() or (path.exists() and any(not each.name.startswith(".") for each in path.iterdir()))
+
+
+def default_name(plan: ComparisonPlan) -> str:
+    """Return the name of a comparison to which the user gave none: methods and the first dataset."""
+    return "-".join([*plan.request.methods, short_name(plan.tasks[0].dataset)])[:LONGEST_NAME]
+
+
+@contextmanager
+def _one_ray(plan: ComparisonPlan, display: SweepDisplay) -> Iterator[None]:
+    """Join or start Ray once for all sweeps."""
+    from ebclab.cluster.join import cluster_session  # now: Ray reads its switches when it is imported
+
+    address = plan.sweeps[0].plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
+    with cluster_session(address, display):
+        yield

@@ -1,0 +1,150 @@
+"""What a comparison costs, and whether its sweeps can run at all: measured with a few steps before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ebclab.compare.make_comparison import EpochsOf
+from ebclab.compare.plan import ComparisonPlan, PlannedSweep
+from ebclab.data.holdout import Split
+from ebclab.errors import ConfigError, DataError, UserError
+from ebclab.sweeps.forecast import epoch_seconds
+from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.training.setup import load_images
+from energy_contrast.catalog import METHODS
+
+
+@dataclass(frozen=True)
+class SweepCost:
+    """Upper bounds of the cost of one sweep: no trial diverges, and tuned settings cost what the default ones do.
+
+    Attributes:
+        planned: The sweep.
+        run_seconds: Training time of one run.
+        runs: Number of runs, those that confirm included.
+    """
+
+    planned: PlannedSweep
+    run_seconds: float
+    runs: int
+
+    @property
+    def seconds(self) -> float:
+        """Training time of all runs, as if they ran one after the other."""
+        if self.planned.arm == "practice":
+            confirming = self.planned.plan.seeds * self.planned.plan.top * self.run_seconds
+            return self.planned.plan.search_seconds + self.run_seconds + confirming
+        return self.run_seconds * self.runs
+
+
+class ImagesOf:
+    """The images of the sweeps of a comparison, each dataset read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Split] = {}
+
+    def __call__(self, planned: PlannedSweep) -> Split:
+        """Return the images of a sweep.
+
+        Raises:
+            DataError: They are missing or damaged.
+        """
+        if planned.task.dataset not in self._known:
+            self._known[planned.task.dataset] = load_images(planned.plan.config)
+        return self._known[planned.task.dataset]
+
+
+def require_runnable(plan: ComparisonPlan) -> list[str]:
+    """Refuse a comparison of which a sweep could not run; return what to warn of.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    images, problems, warnings = ImagesOf(), dict[str, None](), dict[str, None]()
+    for planned in _different(plan):
+        where = f"{planned.method} at batch size {planned.task.batch_size}"
+        try:
+            split = images(planned)
+            require_judgeable(planned.plan, split)
+            warnings |= dict.fromkeys(f"{where}: {line}" for line in require_trainable(planned.plan, split, METHODS))
+        except DataError:
+            raise
+        except ConfigError as error:
+            problems |= dict.fromkeys(f"{where}: {line}" for line in error.problems)
+        except UserError as error:
+            problems[str(error)] = None
+    if problems:
+        raise ConfigError(list(problems))
+    if plan.request.practice_seconds:
+        _require_time_for_one_trial(costs(plan))
+    return list(warnings)
+
+
+def _require_time_for_one_trial(found: list[SweepCost]) -> None:
+    """Refuse a budget of seconds in which a method could not train once.
+
+    Raises:
+        ConfigError: With a line for each such method.
+    """
+    short = [
+        each for each in found if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
+    ]
+    if short:
+        raise ConfigError(
+            [
+                f"--practice: less than one trial of {each.planned.method} at batch size "
+                f"{each.planned.task.batch_size}, got {each.planned.plan.search_seconds:g} s; one takes "
+                f"about {each.run_seconds:.0f} s"
+                for each in short
+            ]
+        )
+
+
+def costs(plan: ComparisonPlan) -> list[SweepCost]:
+    """Return what each sweep costs at most, from a few steps of each method at each batch size measured here.
+
+    Raises:
+        DataError: Images are missing or damaged.
+    """
+    images, known = ImagesOf(), dict[tuple[str, str, int], float]()
+    found = []
+    for planned in plan.sweeps:
+        key, sweep = _key(planned), planned.plan
+        if key not in known:
+            threads = max(1, sweep.config.resources.threads)
+            known[key] = epoch_seconds(sweep.config, images(planned), METHODS, threads=threads)
+        seconds = known[key] * sweep.config.training.epochs
+        found.append(SweepCost(planned, seconds, sweep.trials + (sweep.top + sweep.baseline) * sweep.seeds))
+    return found
+
+
+def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> EpochsOf:
+    """Return epochs with which the runs of all methods take the seconds of the first method's, for each batch size.
+
+    Args:
+        plan: A plan in which all methods train the same epochs.
+        before: The plan that is continued, whose epochs stay; None for a new comparison.
+    """
+    epochs = {_key(planned): planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
+    if all(_key(planned) in epochs for planned in plan.sweeps):
+        return epochs
+    seconds = {_key(each.planned): each.run_seconds for each in costs(plan)}
+    for planned in plan.sweeps:
+        first = seconds[plan.request.methods[0], planned.task.dataset, planned.task.batch_size]
+        own = seconds[_key(planned)] / planned.plan.config.training.epochs
+        epochs.setdefault(_key(planned), max(1, round(first / own)))
+    return epochs
+
+
+def _key(planned: PlannedSweep) -> tuple[str, str, int]:
+    return planned.method, planned.task.dataset, planned.task.batch_size
+
+
+def _different(plan: ComparisonPlan) -> Iterator[PlannedSweep]:
+    """Yield one sweep of each method, dataset and batch size."""
+    seen = set()
+    for planned in plan.sweeps:
+        if _key(planned) not in seen:
+            seen.add(_key(planned))
+            yield planned

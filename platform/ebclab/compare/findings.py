@@ -1,0 +1,360 @@
+"""What a comparison found: differences that hold together, chances of improvement, and what tuning was worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Literal
+
+import numpy as np
+
+from ebclab.compare.measured import Measured, MeasuredSweep, SettingsRuns
+from ebclab.compare.plan import Arm, Task
+from ebclab.compare.request import ComparisonRequest, Question
+from ebclab.compare.statistics import Runs, bootstrap_interval, interquartile_mean, probability_of_improvement
+from ebclab.compare.tuning_curve import TuningCurve, tuning_curve
+from ebclab.evaluation.comparison import (
+    CHANCE,
+    Difference,
+    MeanInterval,
+    Measurements,
+    difference_with_chance,
+    mean_and_interval,
+)
+
+Family = Literal["tuned", "default", "gain", "asked", "practice"]
+"""Differences whose intervals hold together: between tuned methods, between methods at their default settings, of tuned
+over default settings, those that were asked for, and between methods tuned by TPE and ASHA."""
+Verdict = Literal["ahead", "behind", "equal", "open", "no interval"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a difference.
+
+    Attributes:
+        method: Name of the method.
+        task: What it was measured on.
+        settings: "tuned" or "default".
+        arm: How the settings were searched.
+    """
+
+    method: str
+    task: Task
+    settings: Literal["tuned", "default"] = "tuned"
+    arm: Arm = "draws"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How much better one side is than the other.
+
+    Attributes:
+        family: The differences whose intervals hold together with this one.
+        one: The one side.
+        other: The other side.
+        difference: Difference of the accuracies, with its interval; in [-1, 1].
+        seeds_ahead: At how many of the seeds in common the one side scored higher.
+        seeds: Number of seeds in common.
+    """
+
+    family: Family
+    one: Side
+    other: Side
+    difference: Difference
+    seeds_ahead: int
+    seeds: int
+
+    def verdict(self, margin: float) -> Verdict:
+        """Return what the interval says.
+
+        Args:
+            margin: Difference that matters, in [0, 1]. An interval that lies within it on both sides is "equal": no
+                difference larger than the margin, even where it does not contain 0.
+        """
+        low, high = self.difference.low, self.difference.high
+        if low is None or high is None:
+            return "no interval"
+        if -margin <= low and high <= margin:
+            return "equal"
+        return "ahead" if low > 0 else "behind" if high < 0 else "open"
+
+
+@dataclass(frozen=True)
+class MethodAt:
+    """What one method reached on one task.
+
+    Attributes:
+        sweep: What was measured.
+        tuned: Accuracy of the tuned settings, with its own interval; None where there is none yet.
+        default: The same of the default settings.
+        curve: How well it does after n draws; None before the first draw is over.
+    """
+
+    sweep: MeasuredSweep
+    tuned: MeanInterval | None
+    default: MeanInterval | None
+    curve: TuningCurve | None
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.sweep.planned.method
+
+    @property
+    def task(self) -> Task:
+        """What it was measured on."""
+        return self.sweep.planned.task
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The chance that a run of one method scores higher than a run of another, over tasks.
+
+    Attributes:
+        one: The first method.
+        other: The second method.
+        probability: The chance, in [0, 1].
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+    """
+
+    one: str
+    other: str
+    probability: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Overall:
+    """A method over all tasks.
+
+    Attributes:
+        method: Name of the method.
+        iqm: Interquartile mean of the accuracies of its tuned settings.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        search_seconds: Training time of its searches.
+        lost: Draws that diverged or failed.
+        draws: Draws.
+    """
+
+    method: str
+    iqm: float
+    low: float
+    high: float
+    search_seconds: float
+    lost: int
+    draws: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How soon a method gets somewhere on a task: medians over the seeds of its tuned settings.
+
+    Attributes:
+        method: Name of the method.
+        task: What it was measured on.
+        goal: What is reached: the stated target, or a method whose final score it is.
+        score: Held-out score to reach, in [0, 1].
+        epochs: Epochs until then; None where half of the runs or more never got there.
+        seconds: Training time until then; None likewise.
+        share: ``epochs`` as a share of the epochs of a run; None likewise.
+    """
+
+    method: str
+    task: Task
+    goal: str
+    score: float
+    epochs: float | None
+    seconds: float | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class ComparisonFindings:
+    """What a comparison found; every number is computed from what was measured, when it is first asked for.
+
+    Attributes:
+        measured: What its sweeps measured.
+    """
+
+    measured: Measured
+
+    @property
+    def request(self) -> ComparisonRequest:
+        """What was asked for."""
+        return self.measured.plan.request
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What the methods are compared on."""
+        return self.measured.plan.tasks
+
+    @property
+    def margin(self) -> float:
+        """Difference that matters, in [0, 1]."""
+        return self.request.margin / 100
+
+    def runs(self, side: Side) -> SettingsRuns | None:
+        """Return the runs of a side; None where they are not there yet."""
+        sweep = self.measured.sweep(side.method, side.task, side.arm)
+        return None if sweep is None else sweep.tuned if side.settings == "tuned" else sweep.default
+
+    def score(self, side: Side) -> Measurements | None:
+        """Return what is compared of a side; None where it is not there yet."""
+        runs = self.runs(side)
+        return None if runs is None else runs.score(self.request.metric)
+
+    @cached_property
+    def methods_at(self) -> tuple[MethodAt, ...]:
+        """What each method reached on each task by random draws, in the order of tasks."""
+        found = []
+        for task in self.tasks:
+            for method in self.request.methods:
+                sweep = self.measured.sweep(method, task)
+                if sweep is None:
+                    continue
+                scores = [draw.score for draw in sweep.draws]
+                found.append(
+                    MethodAt(
+                        sweep,
+                        self._interval(Side(method, task)),
+                        self._interval(Side(method, task, "default")),
+                        tuning_curve(scores) if scores else None,
+                    )
+                )
+        return tuple(found)
+
+    def _interval(self, side: Side) -> MeanInterval | None:
+        measured = self.score(side)
+        return None if measured is None else mean_and_interval(measured, 1, is_rate=True)
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """All differences; the intervals of a family hold together."""
+        return tuple(gap for family, sides in self._asked_for().items() for gap in self._family(family, sides))
+
+    def gaps_of(self, family: Family) -> tuple[Gap, ...]:
+        """Return the differences of a family."""
+        return tuple(gap for gap in self.gaps if gap.family == family)
+
+    def _asked_for(self) -> dict[Family, list[tuple[Side, Side]]]:
+        """Return the two sides of each difference that the plan asks for, whether or not it is measured yet."""
+        pairs = [(one, other, task) for task in self.tasks for one, other in self.request.pairs]
+        gains = [(method, task) for task in self.tasks for method in self.request.methods]
+        wanted: dict[Family, list[tuple[Side, Side]]] = {
+            "tuned": [(Side(one, task), Side(other, task)) for one, other, task in pairs],
+            "default": [(Side(one, task, "default"), Side(other, task, "default")) for one, other, task in pairs],
+            "gain": [(Side(method, task), Side(method, task, "default")) for method, task in gains],
+            "asked": [sides for question in self.request.asked for sides in self._sides(question)],
+        }
+        if self.request.practice_seconds:
+            wanted["practice"] = [
+                (Side(one, task, arm="practice"), Side(other, task, arm="practice")) for one, other, task in pairs
+            ]
+        return wanted
+
+    def _sides(self, question: Question) -> list[tuple[Side, Side]]:
+        """Return the two sides of a question for each dataset and repeat."""
+        places = dict.fromkeys((task.dataset, task.repeat) for task in self.tasks)
+        one, other = question
+        return [
+            (Side(one[0], Task(dataset, one[1], repeat)), Side(other[0], Task(dataset, other[1], repeat)))
+            for dataset, repeat in places
+        ]
+
+    def _family(self, family: Family, wanted: Sequence[tuple[Side, Side]]) -> list[Gap]:
+        """Return the differences of a family that are measured; all that are planned share the chance to miss."""
+        gaps = []
+        for one, other in wanted:
+            mine, theirs = self.score(one), self.score(other)
+            if mine is None or theirs is None or self.runs(one) is self.runs(other):
+                continue  # where the search found nothing better, tuned and default settings are the same runs
+            common = [seed for seed in mine.by_seed if seed in theirs.by_seed]
+            ahead = sum(mine.by_seed[seed] > theirs.by_seed[seed] for seed in common)
+            found = difference_with_chance(mine, theirs, CHANCE / len(wanted))
+            gaps.append(Gap(family, one, other, found, ahead, len(common)))
+        return gaps
+
+    @cached_property
+    def whole(self) -> tuple[str, ...]:
+        """The methods whose tuned settings are measured on every task: only these are compared over tasks."""
+        return tuple(
+            method
+            for method in self.request.methods
+            if all(self.score(Side(method, task)) is not None for task in self.tasks)
+        )
+
+    def scores_of(self, method: str) -> Runs:
+        """Return the accuracies of a method's tuned settings, an array for each task."""
+        found = [self.score(Side(method, task)) for task in self.tasks]
+        return [np.asarray(list(measured.by_seed.values())) for measured in found if measured is not None]
+
+    @cached_property
+    def overall(self) -> tuple[Overall, ...]:
+        """Each method over all tasks, in the order of the request."""
+        found = []
+        for method in self.whole:
+            runs = self.scores_of(method)
+            low, high = bootstrap_interval(interquartile_mean, runs, generator=np.random.default_rng(0))
+            mine = [each.sweep for each in self.methods_at if each.method == method]
+            draws = [draw for sweep in mine for draw in sweep.draws]
+            found.append(
+                Overall(
+                    method,
+                    interquartile_mean(runs),
+                    low,
+                    high,
+                    sum(sweep.search_seconds for sweep in mine),
+                    sum(draw.state in ("diverged", "failed") for draw in draws),
+                    len(draws),
+                )
+            )
+        return tuple(found)
+
+    @cached_property
+    def improvements(self) -> tuple[Improvement, ...]:
+        """The chance of improvement of every method over every other, over all tasks."""
+        found = []
+        for one in self.whole:
+            for other in (name for name in self.whole if name != one):
+                runs = self.scores_of(one), self.scores_of(other)
+                low, high = bootstrap_interval(
+                    probability_of_improvement, *runs, generator=np.random.default_rng(0), draws=1_000
+                )
+                found.append(Improvement(one, other, probability_of_improvement(*runs), low, high))
+        return tuple(found)
+
+    @cached_property
+    def paces(self) -> tuple[Pace, ...]:
+        """How soon each method reaches the stated target, and the final score of the methods it is compared with."""
+        found = []
+        for each in self.methods_at:
+            runs = each.sweep.tuned
+            if runs is None:
+                continue
+            if self.request.target is not None:
+                found.append(_pace(each, runs, "target", self.request.target / 100))
+            others = [other for one, other in self.request.pairs if one == each.method]
+            for other in others:
+                theirs = self.runs(Side(other, each.task))
+                if theirs is not None and theirs.curves:
+                    final = sum(curve.scores[-1] for curve in theirs.curves) / len(theirs.curves)
+                    found.append(_pace(each, runs, other, final))
+        return tuple(found)
+
+
+def _pace(at: MethodAt, runs: SettingsRuns, goal: str, score: float) -> Pace:
+    """Return how soon runs reach a score; a run that never does, or was lost, counts as infinitely late."""
+    reached = [curve.reaches(score) for curve in runs.curves] + [None] * runs.lost
+    epochs = median(found[0] if found else math.inf for found in reached)
+    seconds = median(found[1] if found else math.inf for found in reached)
+    if not math.isfinite(epochs):
+        return Pace(at.method, at.task, goal, score, None, None, None)
+    budget = at.sweep.planned.plan.config.training.epochs
+    return Pace(at.method, at.task, goal, score, epochs, seconds, epochs / budget)

@@ -1,0 +1,108 @@
+"""ComparisonFolder: the folder of one comparison.
+
+comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ (sweep folders)  comparison.json  .md  .html
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ebclab.compare.plan import PLAN, ComparisonPlan
+from ebclab.config.names import is_folder_name
+from ebclab.errors import RunError
+from ebclab.storage import atomic
+from ebclab.storage.reading import read_json
+from ebclab.storage.typed_json import typed
+from ebclab.storage.workspace import Workspace
+from ebclab.sweeps.folder import SweepFolder
+
+SWEEPS = "sweeps"
+
+
+@dataclass(frozen=True)
+class PlanVersion:
+    """A plan that a comparison has had.
+
+    Attributes:
+        digest: Digest of the plan.
+        time: When it was written, UTC, as ISO 8601.
+        grown: In what it goes beyond the one before; empty for the first.
+    """
+
+    digest: str
+    time: str
+    grown: tuple[str, ...] = ()
+
+
+class ComparisonFolder(Workspace):
+    """Paths and files of one comparison. Each sweep syncs its own folder."""
+
+    busy = "works on this comparison"
+    option = "--comparisons"
+    others = (SWEEPS,)
+
+    @property
+    def plan(self) -> Path:
+        """The plan of the comparison."""
+        return self.path / PLAN
+
+    @property
+    def versions(self) -> Path:
+        """The plans that the comparison has had, oldest first."""
+        return self.path / "plans.json"
+
+    @property
+    def result(self) -> Path:
+        """Every number of the page."""
+        return self.path / "comparison.json"
+
+    @property
+    def table(self) -> Path:
+        """The tables of the page as Markdown."""
+        return self.path / "comparison.md"
+
+    @property
+    def page(self) -> Path:
+        """The page."""
+        return self.path / "comparison.html"
+
+    @property
+    def sweeps(self) -> str:
+        """The folder that holds the sweeps, as ``--sweeps`` takes it."""
+        return (self.remote / SWEEPS).address if self.remote else str(self.path / SWEEPS)
+
+    def sweep(self, name: str) -> SweepFolder:
+        """Return a sweep of the comparison.
+
+        Raises:
+            RunError: ``name`` is not the name of a folder.
+        """
+        if not is_folder_name(name):
+            raise RunError(f"{self.address}: not the name of a sweep, got {name!r}; restore the comparison's files")
+        if self.remote is None:
+            return SweepFolder(self.path / SWEEPS / name)
+        return SweepFolder.at(self.remote / SWEEPS / name)
+
+    def read_versions(self) -> tuple[PlanVersion, ...]:
+        """Return the plans that the comparison has had, oldest first.
+
+        Raises:
+            RunError: The file cannot be read.
+        """
+        if not self.versions.exists():
+            return ()
+        try:
+            return typed(read_json(self.versions), tuple[PlanVersion, ...])
+        except ValueError as error:
+            where = self.address_of(self.versions)
+            raise RunError(f"{where}: not the plans of a comparison, got {error}; restore the file") from error
+
+    def add_version(self, plan: ComparisonPlan, grown: list[str]) -> None:
+        """Write down that the comparison has this plan from now on."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        versions = [*self.read_versions(), PlanVersion(plan.digest, now, tuple(grown))]
+        plain: list[dict[str, Any]] = [asdict(version) | {"grown": list(version.grown)} for version in versions]
+        atomic.write_json(self.versions, plain)

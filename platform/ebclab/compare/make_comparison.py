@@ -1,0 +1,180 @@
+"""Make the plan of a comparison from what somebody asks for; all mistakes are reported at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ebclab.compare.plan import Arm, ComparisonPlan, PlannedSweep, Task
+from ebclab.compare.request import ComparisonRequest, wrong_names
+from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
+from ebclab.config.check import shown
+from ebclab.config.experiment import SECTIONS, settings_of
+from ebclab.errors import ConfigError
+from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.storage.object_store import fetched
+from ebclab.sweeps.make_plan import make_plan
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.space.space import Space, load_space
+
+SAME_SECTIONS = ("data", "views", "encoder", "evaluation")
+"""Sections that are the same for all methods unless the request says otherwise."""
+BATCH_SIZE = "training.batch_size"
+SEEDS_APART = 1_000
+"""The seed of a repeat of the search is that of the one before and so many more."""
+MOST_PRACTICE = 10
+"""A search for a budget of seconds has at most so many times the trials of the draws."""
+
+EpochsOf = Mapping[tuple[str, str, int], int]
+"""Epochs by method, dataset and batch size, for runs that get the same seconds."""
+
+
+def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = None) -> ComparisonPlan:
+    """Return the plan of a comparison.
+
+    Args:
+        request: What is asked for.
+        epochs_of: Epochs of the runs of each method where they differ; None where all train the same.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    lines = request.problems() + wrong_names(request)
+    if lines:
+        raise ConfigError(lines)
+    problems: dict[str, None] = {}  # ordered, each line once
+    sweeps = []
+    for task in _tasks(request, problems):
+        configs = {}
+        for method in request.methods:
+            try:
+                configs[method] = _config(request, method, task, (epochs_of or {}).get((method, *task[:2])))
+            except ConfigError as error:
+                problems |= dict.fromkeys(f"{method}: {line}" for line in error.problems)
+        problems |= dict.fromkeys(_not_the_same(request, configs))
+        for arm in ("draws", "practice") if request.practice_seconds else ("draws",):
+            for method, config in configs.items():
+                try:
+                    sweeps.append(PlannedSweep(method, task, arm, _sweep(request, config, arm)))
+                except ConfigError as error:
+                    problems |= dict.fromkeys(f"{method} at batch size {task.batch_size}: {p}" for p in error.problems)
+    if problems:
+        raise ConfigError(list(problems))
+    return ComparisonPlan(request, tuple(sweeps))
+
+
+def _tasks(request: ComparisonRequest, problems: dict[str, None]) -> Iterator[Task]:
+    """Yield the tasks; the dataset of the settings stands for none that was named."""
+    datasets: Iterable[str] = request.datasets
+    if not datasets:
+        try:
+            first = _config(request, request.methods[0], Task("", request.batch_sizes[0]), None)
+        except ConfigError as error:
+            problems |= dict.fromkeys(f"{request.methods[0]}: {line}" for line in error.problems)
+            return
+        datasets = (first.data.name,)
+    for repeat in range(request.repeats):
+        for dataset in datasets:
+            for batch_size in request.batch_sizes:
+                yield Task(dataset, batch_size, repeat)
+
+
+def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | None) -> ExperimentConfig:
+    """Return the settings of a method on a task.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    asked = {
+        "data.name": task.dataset or None,
+        "data.root": request.data_root,
+        BATCH_SIZE: task.batch_size,
+        "training.epochs": epochs or request.epochs,
+    }
+    own = request.assignments_for(method)
+    for key in ("data.name", BATCH_SIZE):
+        if any(text.partition("=")[0].strip() == key for text in own):
+            option = "--dataset" if key == "data.name" else "--batch-size"
+            raise ConfigError([f"--set {key}: what is compared has an option; write {option}"])
+    overrides = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in asked.items() if value is not None]
+    config = compose(method, request.recipe, None, [*own, *overrides])
+    objective = config.evaluation.objective
+    if objective not in NEED_LABELS:
+        raise ConfigError(
+            [f"evaluation.objective: a comparison is of accuracies, got {objective}; {did_you_mean('', NEED_LABELS)}"]
+        )
+    return replace(config, seed=config.seed + SEEDS_APART * task.repeat)
+
+
+def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentConfig]) -> Iterator[str]:
+    """Yield a line for each setting of data, views, encoder or evaluation that differs and was not allowed to."""
+    known = [f"{section}.{name}" for section in SAME_SECTIONS for name in settings_of(SECTIONS[section])]
+    for name in request.may_differ:
+        if name not in known and name not in SAME_SECTIONS:
+            sections = ", ".join(SAME_SECTIONS)
+            yield f"--may-differ: no such setting of {sections}, got {name}; {did_you_mean(name, known)}"
+    for key, values in different_settings(configs, SAME_SECTIONS).items():
+        if key not in request.may_differ and key.partition(".")[0] not in request.may_differ:
+            each = ", ".join(f"{method} {shown(value)}" for method, value in values.items())
+            first = next(iter(values.values()))
+            yield (
+                f"{key}: not the same for all methods: {each}; reviewers know that such settings decide: write "
+                f"--set {key}={shown(first)} for all, or --may-differ {key}"
+            )
+
+
+def different_settings(configs: Mapping[str, ExperimentConfig], sections: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of ``sections`` that differ between methods: values by method, by dotted key."""
+    plain = {method: to_mapping(config) for method, config in configs.items()}
+    found = {}
+    for section in sections:
+        for name in next(iter(plain.values()))[section] if plain else ():
+            values = {method: config[section][name] for method, config in plain.items()}
+            if len({repr(value) for value in values.values()}) > 1:
+                found[f"{section}.{name}"] = values
+    return found
+
+
+def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> SweepPlan:
+    """Return the plan of one sweep: the method's space without what the comparison fixes.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    own = request.space_for(config.method_name)
+    space = load_space(None if own is None else fetched(own), config.method_name)
+    searched = {name for name in space.by_name if name.partition(".")[0] == "views" or name == BATCH_SIZE}
+    _require_inside(space, config.training.batch_size)
+    left = space.without(searched)
+    if not left.parameters:
+        raise ConfigError([f"{space.where}: nothing is searched beside views and batch size; name another by --space"])
+    fixed = f" without {', '.join(sorted(searched))}" if searched else ""
+    plan = make_plan(
+        config,
+        space=Space(left.parameters, f"{space.where}{fixed}"),
+        search="random" if arm == "draws" else "tpe",
+        scheduler="none" if arm == "draws" else "asha",
+        trials=(request.trials + 1) * (MOST_PRACTICE if arm == "practice" else 1),
+        top=1,
+        seeds=request.seeds,
+        baseline=arm == "draws",
+    )
+    return replace(plan, tested="all", search_seconds=request.practice_seconds if arm == "practice" else 0.0)
+
+
+def _require_inside(space: Space, batch_size: int) -> None:
+    """Refuse a batch size beyond those that the method's space was made for.
+
+    Raises:
+        ConfigError: It lies outside the range.
+    """
+    parameter = space.by_name.get(BATCH_SIZE)
+    if parameter is not None and parameter.is_numeric and not min(parameter.ends) <= batch_size <= max(parameter.ends):
+        raise ConfigError(
+            [
+                f"--batch-size: outside the range of {space.where}, got {batch_size}; the range is "
+                f"{parameter.in_words()}; name a space that was made for it by --space"
+            ]
+        )

@@ -1,0 +1,267 @@
+"""What the sweeps of a comparison measured, read from their logs: draws, tuned and default settings, seed by seed."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ebclab.compare.folder import ComparisonFolder
+from ebclab.compare.plan import Arm, ComparisonPlan, PlannedSweep, Task
+from ebclab.compare.request import Metric
+from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import Measurements
+from ebclab.reports.comparable import footing, importance
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.proposals import ConfirmProposals, ranked
+from ebclab.sweeps.results import BASELINE, SettingsTest
+from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.trial import Trial
+
+WORST = 0.0
+"""Accuracy that a run which diverged or failed counts with."""
+_LOST = ("diverged", "failed")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A trial of the search.
+
+    Attributes:
+        score: Its score on held-out images; ``WORST`` where it diverged or failed.
+        seconds: Its training time.
+        state: How it ended.
+    """
+
+    score: float
+    seconds: float
+    state: str
+
+    @classmethod
+    def of(cls, trial: Trial) -> Draw:
+        """Return a trial that is over."""
+        score = trial.last.objective if trial.last and trial.state not in _LOST else WORST
+        return cls(score if math.isfinite(score) else WORST, trial.seconds, trial.state)
+
+
+@dataclass(frozen=True)
+class SeedCurve:
+    """How a confirming run learnt.
+
+    Attributes:
+        epochs: Epochs done.
+        seconds: Training time up to each of them.
+        scores: The score on held-out images after each of them.
+    """
+
+    epochs: tuple[int, ...]
+    seconds: tuple[float, ...]
+    scores: tuple[float, ...]
+
+    @classmethod
+    def of(cls, trial: Trial) -> SeedCurve:
+        """Return the curve of a run."""
+        points = sorted(trial.curve.items())
+        return cls(
+            tuple(epoch for epoch, _ in points),
+            tuple(point.seconds for _, point in points),
+            tuple(point.objective for _, point in points),
+        )
+
+    def reaches(self, target: float) -> tuple[int, float] | None:
+        """Return epochs and seconds until the score was at least ``target``; None when it never was."""
+        for epoch, seconds, score in zip(self.epochs, self.seconds, self.scores, strict=True):
+            if score >= target:
+                return epoch, seconds
+        return None
+
+
+@dataclass(frozen=True)
+class SettingsRuns:
+    """The runs of some settings with several seeds.
+
+    Attributes:
+        source: Id of the search trial, or ``baseline``.
+        settings: Searched settings by dotted key.
+        held_out: The objective of each run.
+        tested: Accuracies on the test images by probe; empty where the data has no test images.
+        curves: How the runs learnt that finished.
+        lost: Number of runs that diverged or failed.
+    """
+
+    source: str
+    settings: dict[str, Any]
+    held_out: Measurements
+    tested: dict[str, Measurements]
+    curves: tuple[SeedCurve, ...]
+    lost: int
+
+    def score(self, metric: Metric) -> Measurements:
+        """Return what is compared: accuracies on the test images, or on held-out ones where there are no others."""
+        return self.tested.get(metric, self.held_out)
+
+    @property
+    def seconds(self) -> float:
+        """Mean training time of a run that finished; nan where none did."""
+        ends = [curve.seconds[-1] for curve in self.curves if curve.seconds]
+        return sum(ends) / len(ends) if ends else math.nan
+
+
+@dataclass(frozen=True)
+class MeasuredSweep:
+    """What one sweep of a comparison measured.
+
+    Attributes:
+        planned: Which sweep.
+        draws: The random draws, or the trials of the practice arm, without the default settings.
+        default_draw: The trial of the default settings in the search; None before it is over.
+        tuned: The runs of the settings that the search chose.
+        default: The runs of the default settings; those of ``tuned`` where the search found nothing better; None in
+            the practice arm.
+        importance: Share of the score's variance over the space that each setting explains; empty with few draws.
+        search_seconds: Training time of the search.
+        test_readings: How often runs of the sweep read the test images.
+        problem: Why there is nothing; empty where there is something.
+    """
+
+    planned: PlannedSweep
+    draws: tuple[Draw, ...] = ()
+    default_draw: Draw | None = None
+    tuned: SettingsRuns | None = None
+    default: SettingsRuns | None = None
+    importance: Mapping[str, float] | None = None
+    search_seconds: float = 0.0
+    test_readings: int = 0
+    problem: str = ""
+
+    @property
+    def found_better(self) -> bool:
+        """The search found settings that scored higher than the default ones."""
+        return self.tuned is not None and self.tuned is not self.default
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What all sweeps of a comparison measured.
+
+    Attributes:
+        plan: The plan.
+        sweeps: The sweeps that have a log, in the order of the plan.
+    """
+
+    plan: ComparisonPlan
+    sweeps: tuple[MeasuredSweep, ...]
+
+    def sweep(self, method: str, task: Task, arm: Arm = "draws") -> MeasuredSweep | None:
+        """Return what a sweep measured; None where it has not begun."""
+        for each in self.sweeps:
+            if (each.planned.method, each.planned.task, each.planned.arm) == (method, task, arm):
+                return each
+        return None
+
+
+def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
+    """Return what the sweeps in a comparison's folder have measured so far; Ray is not needed.
+
+    Raises:
+        UserError: A log cannot be read.
+    """
+    found = []
+    for planned in plan.sweeps:
+        sweep = folder.sweep(planned.name).of("reader").pull()
+        if sweep.plan.is_file() and sweep.log.is_file():
+            found.append(_read_sweep(planned, sweep.read_log()))
+    return Measured(plan, tuple(found))
+
+
+def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
+    search = log.of_kind("search")
+    over = [trial for trial in search if trial.is_over]
+    seconds = sum(trial.seconds for trial in search)
+    first = [trial for trial in over if trial.number == 0]
+    draws = tuple(Draw.of(trial) for trial in over if trial.number > 0)
+    empty = MeasuredSweep(planned, draws, Draw.of(first[0]) if first else None, search_seconds=seconds)
+    if not ranked(over):
+        reasons = {trial.reason for trial in over if trial.reason}
+        return replace(empty, problem=f"no trial measured anything: {'; '.join(sorted(reasons)) or 'none is over'}")
+    proposals = ConfirmProposals(planned.plan, log)
+    groups = {source: _runs(source, settings, planned, log) for source, settings in proposals.settings.items()}
+    known = {source: runs for source, runs in groups.items() if runs is not None}
+    own = own_settings(planned.plan.space, planned.plan.config)
+    tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
+    default = known.get(BASELINE) or (tuned if tuned is not None and tuned.settings == own else None)
+    compared = footing(planned.plan.space, search)
+    return replace(
+        empty,
+        tuned=tuned,
+        default=default if planned.plan.baseline else None,
+        importance=importance(planned.plan.space, compared.thinned()),
+        test_readings=sum(event["event"] == "test_read" for event in log.events),
+        problem="" if tuned else "the chosen settings have not been run with other seeds yet",
+    )
+
+
+def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog) -> SettingsRuns | None:
+    """Return the runs of some settings; None while one of them is not over."""
+    wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
+    if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
+        return None
+    seeds = sorted(trial.seed for trial in wanted)
+    by_seed = {trial.seed: trial for trial in wanted}
+    done = [seed for seed in seeds if by_seed[seed].state not in _LOST and by_seed[seed].last is not None]
+    held_out = _with_lost(
+        seeds,
+        {seed: by_seed[seed].objectives[by_seed[seed].epochs_done] for seed in done},
+        {seed: answers for seed in done if (answers := by_seed[seed].answers)},
+    )
+    return SettingsRuns(
+        source,
+        settings,
+        held_out,
+        _tested(log, source, seeds, done),
+        tuple(SeedCurve.of(by_seed[seed]) for seed in done),
+        len(seeds) - len(done),
+    )
+
+
+def _tested(log: SweepLog, source: str, seeds: Sequence[int], done: Sequence[int]) -> dict[str, Measurements]:
+    """Return the accuracies on the test images by probe; empty where they have not been read for all that finished."""
+    for found in SettingsTest.all_in(log):
+        if found.trial == source and sorted(found.seeds) == list(done):
+            return {
+                probe: _with_lost(
+                    seeds,
+                    dict(zip(found.seeds, score.values, strict=True)),
+                    dict(zip(found.seeds, score.answers, strict=False)),
+                )
+                for probe, score in found.scores.items()
+            }
+    return {}
+
+
+def _with_lost(seeds: Sequence[int], values: Mapping[int, float], answers: Mapping[int, Answers]) -> Measurements:
+    """Return measurements of all seeds; a run that is missing was wrong about every image."""
+    wrong = _all_wrong(next(iter(answers.values()))) if answers else None
+    return Measurements.of(
+        seeds, [values.get(seed, WORST) for seed in seeds], [answers.get(seed, wrong) for seed in seeds]
+    )
+
+
+def _all_wrong(like: Answers) -> Answers:
+    """Return the answers of a run that was wrong about every image."""
+    none = base64.b64encode(bytes((like.num_images + 7) // 8)).decode()
+    return replace(like, right=(none,) * len(like.right))
+
+
+def require_measured(measured: Measured, where: str) -> None:
+    """Refuse a comparison in which nothing was measured.
+
+    Raises:
+        RunError: No sweep has chosen settings.
+    """
+    if not any(sweep.tuned for sweep in measured.sweeps):
+        why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in measured.sweeps) or "no sweep has begun"
+        raise RunError(f"{where}: nothing to show yet: {why}")

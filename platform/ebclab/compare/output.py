@@ -1,0 +1,185 @@
+"""Write what a comparison found: comparison.json, comparison.md and the page."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt, Side
+from ebclab.compare.folder import ComparisonFolder, PlanVersion
+from ebclab.compare.measured import SettingsRuns
+from ebclab.compare.plan import RULES
+from ebclab.compare.plots import plots
+from ebclab.compare.tables import as_markdown, tables
+from ebclab.compare.wording import METRICS, answer, what_intervals_say, what_it_does_not_show
+from ebclab.formatting import clock
+from ebclab.reports.html import page_script, page_style, plotly_script, templates
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+from ebclab.sweeps.log import finite
+
+_FORMAT = 1
+
+
+def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> None:
+    """Write the numbers, the tables and the page of a comparison.
+
+    Args:
+        folder: The folder of the comparison.
+        findings: What it found.
+        versions: The plans that it has had.
+    """
+    atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))
+    atomic.write_text(folder.table, render_markdown(findings, versions))
+    atomic.write_text(folder.page, render_page(findings, versions))
+
+
+def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, Any]:
+    """Return every number of the page as plain values; they do not depend on when or how often it is made."""
+    return {
+        "format": _FORMAT,
+        "plan": findings.measured.plan.digest,
+        "plans": [asdict(version) for version in versions],
+        "answer": answer(findings),
+        "methods": [_method(findings, each) for each in findings.methods_at],
+        "differences": [_gap(findings, gap) for gap in findings.gaps],
+        "overall": [asdict(each) for each in findings.overall],
+        "improvements": [asdict(each) for each in findings.improvements],
+        "times_to_a_score": [asdict(each) | {"task": each.task._asdict()} for each in findings.paces],
+        "practice": [
+            {"method": each.planned.method, "task": each.planned.task._asdict(), "seconds": each.search_seconds}
+            | {"tuned": _runs(findings, each.tuned)}
+            for each in findings.measured.sweeps
+            if each.planned.arm == "practice"
+        ],
+    }
+
+
+def _method(findings: ComparisonFindings, each: MethodAt) -> dict[str, Any]:
+    sweep = each.sweep
+    return {
+        "method": each.method,
+        "task": each.task._asdict(),
+        "tuned": _runs(findings, sweep.tuned) | {"interval": each.tuned and each.tuned._asdict()},
+        "default": _runs(findings, sweep.default) | {"interval": each.default and each.default._asdict()},
+        "found_better": sweep.found_better,
+        "draws": [asdict(draw) for draw in sweep.draws],
+        "curve": asdict(each.curve) if each.curve else None,
+        "importance": dict(sweep.importance or {}),
+        "search_seconds": sweep.search_seconds,
+        "test_readings": sweep.test_readings,
+        "problem": sweep.problem,
+    }
+
+
+def _runs(findings: ComparisonFindings, runs: SettingsRuns | None) -> dict[str, Any]:
+    """Return runs as plain values, without the single answers."""
+    if runs is None:
+        return {}
+    return {
+        "source": runs.source,
+        "settings": runs.settings,
+        "scores": dict(runs.score(findings.request.metric).by_seed),
+        "held_out": dict(runs.held_out.by_seed),
+        "tested": {probe: dict(measured.by_seed) for probe, measured in runs.tested.items()},
+        "curves": [asdict(curve) for curve in runs.curves],
+        "lost": runs.lost,
+    }
+
+
+def _gap(findings: ComparisonFindings, gap: Gap) -> dict[str, Any]:
+    return {
+        "family": gap.family,
+        "one": _side(gap.one),
+        "other": _side(gap.other),
+        **asdict(gap.difference),
+        "verdict": gap.verdict(findings.margin),
+        "seeds_ahead": gap.seeds_ahead,
+        "seeds": gap.seeds,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"method": side.method, "settings": side.settings, "arm": side.arm, **side.task._asdict()}
+
+
+def facts(findings: ComparisonFindings) -> dict[str, str]:
+    """Return what was compared and how, in words."""
+    plan, request = findings.measured.plan, findings.request
+    config = plan.sweeps[0].plan.config
+    epochs = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
+    but = f" but for {', '.join(request.may_differ)}" if request.may_differ else ""
+    made = {
+        "methods": ", ".join(request.methods),
+        "images": ", ".join(dict.fromkeys(task.dataset for task in plan.tasks)),
+        "images a batch": ", ".join(map(str, dict.fromkeys(task.batch_size for task in plan.tasks))),
+        "encoder, views": f"{config.encoder.name}, {config.views.recipe}; the same for all{but}",
+        "epochs": f"{epochs[0]}, the same for all"
+        if len(epochs) == 1
+        else f"{epochs[0]} to {epochs[-1]}, so that runs take equal seconds",
+        "search": f"{request.trials} random draws for each method and batch size, one seed each",
+        "confirmed with": f"{request.seeds} other seeds, the same for all methods",
+        "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {request.margin:g} points",
+        "pairs": f"each with {request.reference}" if request.reference else "every method with every other",
+    }
+    if request.practice_seconds:
+        made["in practice"] = f"TPE and ASHA for {clock(request.practice_seconds)} of training each"
+    if request.repeats > 1:
+        made["repeats"] = f"{request.repeats} whole searches"
+    return made
+
+
+def _title(findings: ComparisonFindings) -> str:
+    return " · ".join(findings.request.methods)
+
+
+def _problems(findings: ComparisonFindings) -> list[str]:
+    """Return what is missing, one sentence each."""
+    begun = {each.planned.name for each in findings.measured.sweeps}
+    missing = [planned.name for planned in findings.measured.plan.sweeps if planned.name not in begun]
+    lines = [f"{each.planned.name}: {each.problem}" for each in findings.measured.sweeps if each.problem]
+    return [*lines, f"not begun: {', '.join(missing)}"] if missing else lines
+
+
+def _growth(versions: Sequence[PlanVersion]) -> list[str]:
+    """Return a sentence for each time that the plan grew after numbers were there."""
+    return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
+
+
+def render_markdown(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> str:
+    """Return answer and tables as Markdown."""
+    lines = [f"# {_title(findings)}\n", *(f"{line}\n" for line in answer(findings))]
+    lines += [f"- **{name}**: {text}" for name, text in facts(findings).items()]
+    lines += [f"- **plan**: {findings.measured.plan.digest}", ""]
+    lines += [f"- not complete: {line}" for line in _problems(findings)]
+    lines += [f"- the plan grew: {line}" for line in _growth(versions)]
+    lines += ["", what_intervals_say(findings), "", *as_markdown(tables(findings))]
+    lines += ["## What this does not show\n", *(f"- {line}" for line in what_it_does_not_show(findings)), ""]
+    return "\n".join(lines)
+
+
+def render_page(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> str:
+    """Return the page: one HTML file that needs no network."""
+    drawn = plots(findings)
+    context: Mapping[str, Any] = {
+        "title": _title(findings),
+        "answer": answer(findings),
+        "facts": facts(findings),
+        "digest": findings.measured.plan.digest,
+        "rules": RULES,
+        "problems": _problems(findings),
+        "growth": _growth(versions),
+        "intervals": what_intervals_say(findings),
+        "limits": what_it_does_not_show(findings),
+        "tables": tables(findings),
+        "plots": drawn,
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        "nonce": secrets.token_urlsafe(16),
+        "style": page_style(),
+        "script": page_script(),
+        "plotly": plotly_script() if drawn else "",
+    }
+    return templates("ebclab.compare").get_template("comparison.html.j2").render(context)

@@ -1,0 +1,225 @@
+"""The plan of a comparison: everything that decides its numbers, written and hashed before the first of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from ebclab.compare.request import ComparisonRequest
+from ebclab.config import load_yaml_file
+from ebclab.config.names import is_folder_name, other_folder
+from ebclab.data.sources.location import short_name
+from ebclab.errors import RunError, UserError
+from ebclab.runs.resume import changed_settings
+from ebclab.storage import atomic
+from ebclab.storage.typed_json import typed
+from ebclab.sweeps.plan import SweepPlan, plan_of
+from energy_contrast.method import Method
+
+Arm = Literal["draws", "practice"]
+"""How settings are searched: random draws without early stopping, or TPE and ASHA for a budget of seconds."""
+FORMAT = 1
+PLAN = "comparison.yaml"
+RULES = (
+    "Each draw is an independent random point of the method's search space, trained in full with one seed; the default "
+    "settings are trained beside them and are none of the draws.",
+    "The best draw, or the default settings where no draw is better, by the score on held-out training images is the "
+    "tuned setting. It and the default settings are run again with the same new seeds for all methods.",
+    "What is compared is the accuracy of these runs on the test images, read once for each of them.",
+    "A run that diverged or failed counts as wrong about every image.",
+)
+"""The rules by which settings are chosen and compared."""
+
+
+class Task(NamedTuple):
+    """What methods are compared on: images, images a batch, and the repeat of the whole search.
+
+    Attributes:
+        dataset: Name of the dataset.
+        batch_size: Images a batch.
+        repeat: Number of the repeat, from 0.
+    """
+
+    dataset: str
+    batch_size: int
+    repeat: int = 0
+
+
+@dataclass(frozen=True)
+class PlannedSweep:
+    """One sweep of a comparison.
+
+    Attributes:
+        method: Name of the method.
+        task: What it is compared on.
+        arm: How its settings are searched.
+        plan: Its plan.
+    """
+
+    method: str
+    task: Task
+    arm: Arm
+    plan: SweepPlan
+
+    @property
+    def name(self) -> str:
+        """Name of the sweep's folder."""
+        ends = [f"repeat{self.task.repeat}"] * bool(self.task.repeat) + ["practice"] * (self.arm == "practice")
+        return "-".join([self.method, short_name(self.task.dataset), f"b{self.task.batch_size}", *ends])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the sweep as plain values."""
+        return {"method": self.method, "task": self.task._asdict(), "arm": self.arm, "sweep": self.plan.to_mapping()}
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """Everything that decides the numbers of a comparison.
+
+    Attributes:
+        request: What was asked for.
+        sweeps: The sweeps, in the order in which they are run.
+    """
+
+    request: ComparisonRequest
+    sweeps: tuple[PlannedSweep, ...]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What the methods are compared on, in order."""
+        return tuple(dict.fromkeys(planned.task for planned in self.sweeps))
+
+    def sweep(self, method: str, task: Task, arm: Arm = "draws") -> PlannedSweep:
+        """Return the sweep of a method on a task."""
+        return next(
+            planned for planned in self.sweeps if (planned.method, planned.task, planned.arm) == (method, task, arm)
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the plan as plain values, as comparison.yaml holds them."""
+        return {
+            "format": FORMAT,
+            "asked": self.request.to_mapping(),
+            "rules": list(RULES),
+            "sweeps": {planned.name: planned.to_mapping() for planned in self.sweeps},
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, first 16 digits, of all that decides the numbers, without where images lie and what runs them."""
+        plain = self.to_mapping()
+        del plain["rules"], plain["asked"]["data_root"]
+        for planned in plain["sweeps"].values():
+            planned["sweep"]["config"].pop("resources")
+            planned["sweep"]["config"]["data"].pop("root")
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_comparison(path: Path, plan: ComparisonPlan) -> None:
+    """Write a plan as YAML."""
+    atomic.write_text(path, yaml.safe_dump(plan.to_mapping(), sort_keys=False))
+
+
+@dataclass(frozen=True)
+class _SavedSweep:
+    method: str
+    task: Task
+    arm: Arm
+    sweep: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _SavedComparison:
+    """The content of comparison.yaml."""
+
+    format: Literal[1]
+    asked: ComparisonRequest
+    sweeps: dict[str, _SavedSweep]
+
+
+def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> ComparisonPlan:
+    """Return the plan that ``write_comparison`` wrote.
+
+    Args:
+        path: The file.
+        methods: Methods by name; None means the catalogue.
+        where: What messages call the folder; the path of the folder when empty.
+
+    Raises:
+        UserError: There is no plan, or it cannot be read.
+    """
+    where = where or str(path.parent)
+    if not path.is_file():
+        way_out = other_folder(where, path.name, "`ebclab compare` makes comparisons")
+        raise RunError(f"{where}: no comparison here, {path.name} is missing; {way_out}")
+    saved = load_yaml_file(path, f"{where}: {path.name}")
+    try:
+        plain = typed(saved, _SavedComparison)
+        sweeps = tuple(
+            PlannedSweep(
+                each.method, each.task, each.arm, plan_of(each.sweep, f"{where}: {path.name}, {name}", methods)
+            )
+            for name, each in plain.sweeps.items()
+        )
+        if wrong := [name for name in plain.sweeps if not is_folder_name(name)]:
+            raise ValueError(f"not the name of a sweep's folder: {wrong[0]!r}")
+        if [planned.name for planned in sweeps] != list(plain.sweeps):
+            raise ValueError("a sweep whose name does not say what it is of")
+    except ValueError as error:
+        raise RunError(f"{where}: {path.name} is not a comparison's plan, got {error}; restore the file") from error
+    return ComparisonPlan(plain.asked, sweeps)
+
+
+MAY_GROW = ("trials", "seeds", "repeats")
+"""Numbers that a comparison that is continued may raise."""
+_OF_RUNNING = ("config.data.root", "config.resources.", "trials", "seeds", "format")
+
+
+def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]:
+    """Return in what ``now`` goes beyond ``before``, one line each; empty when both are the same.
+
+    Args:
+        before: The plan in the folder.
+        now: The plan of this launch.
+        where: What messages call the folder.
+
+    Raises:
+        UserError: The plan has shrunk or changed; with a line for each difference.
+    """
+    if now.digest == before.digest:
+        return []
+    old, new = before.request, now.request
+    grown = [
+        f"{name}: {getattr(old, name)} to {getattr(new, name)}"
+        for name in MAY_GROW
+        if getattr(new, name) > getattr(old, name)
+    ]
+    changed = [
+        f"{name}: {getattr(old, name)} there, {getattr(new, name)} here; it may grow, not shrink"
+        for name in MAY_GROW
+        if getattr(new, name) < getattr(old, name)
+    ]
+    known, asked = (
+        {planned.name: planned for planned in before.sweeps},
+        {planned.name: planned for planned in now.sweeps},
+    )
+    changed += [f"{name}: there, and not here" for name in known if name not in asked]
+    grown += [f"{name}: new" for name in asked if name not in known]
+    for name in (name for name in known if name in asked):
+        there, here = known[name].plan.to_mapping(), asked[name].plan.to_mapping()
+        changed += [f"{name}: {line}" for line in changed_settings(there, here, _OF_RUNNING, what="comparison")]
+    for name in ("metric", "margin", "reference", "target", "budget"):
+        if getattr(old, name) != getattr(new, name):
+            changed.append(f"{name}: {getattr(old, name)} there, {getattr(new, name)} here")
+    changed += [f"question {text}: there, and not here" for text in old.questions if text not in new.questions]
+    grown += [f"question {text}: new" for text in new.questions if text not in old.questions]
+    if changed:
+        lines = "".join(f"\n  {line}" for line in dict.fromkeys(changed))
+        raise UserError(f"{where}: this comparison was planned otherwise; choose another --name:{lines}")
+    return grown

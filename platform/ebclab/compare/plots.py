@@ -1,0 +1,365 @@
+"""The plots of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ebclab.compare.findings import ComparisonFindings, MethodAt
+from ebclab.compare.plan import Task
+from ebclab.compare.statistics import score_distribution
+from ebclab.compare.tuning_curve import CONFIDENCE
+from ebclab.compare.wording import METRICS, task_words
+from ebclab.evaluation.comparison import MeanInterval
+from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, SCALE, Plot, plot
+
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
+MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+_COLUMNS = 3  # panels side by side
+_FEW_EPOCHS = 10  # with more, plotly puts ticks at whole epochs by itself
+
+
+def plots(findings: ComparisonFindings) -> list[Plot]:
+    """Return the plots for which there is something to draw, the most important first."""
+    made = [
+        tuned_differences(findings),
+        default_and_tuned(findings),
+        tuning_curves(findings, by_seconds=False),
+        tuning_curves(findings, by_seconds=True),
+        score_by_batch_size(findings),
+        learning(findings, by_seconds=False),
+        learning(findings, by_seconds=True),
+        improvement_matrix(findings),
+        profile(findings),
+        what_matters(findings),
+    ]
+    return [each for each in made if each is not None]
+
+
+def _style(findings: ComparisonFindings, method: str) -> tuple[str, str]:
+    """Return colour and mark of a method."""
+    place = findings.request.methods.index(method)
+    return COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
+
+
+def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str) -> tuple[go.Figure, int]:
+    """Return a figure with a panel for each task, and its height."""
+    columns = min(len(tasks), _COLUMNS)
+    rows = -(-len(tasks) // columns)
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[task_words(findings, task) for task in tasks],
+        shared_yaxes="all",
+        horizontal_spacing=0.04,
+        vertical_spacing=0.16 / rows,
+    )
+    for row in range(1, rows + 1):
+        figure.update_yaxes(title=y, tickformat=".0%", row=row, col=1)
+        for column in range(1, columns + 1):
+            figure.update_xaxes(title=x, row=row, col=column)
+    return figure, 130 + 270 * rows
+
+
+def _place(index: int, tasks: Sequence[Task]) -> dict[str, int]:
+    columns = min(len(tasks), _COLUMNS)
+    return {"row": index // columns + 1, "col": index % columns + 1}
+
+
+def _in_panels(made: Plot) -> Plot:
+    """Make room above panels for their titles and the legend."""
+    made.figure["layout"]["margin"]["t"] = 70
+    made.figure["layout"]["legend"] |= {"y": 1.0, "yref": "container", "yanchor": "top"}
+    return made
+
+
+def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
+    """Return the median best score after n draws, with its band, over draws or over the seconds that they take."""
+    found = [each for each in findings.methods_at if each.curve]
+    if not found:
+        return None
+    tasks = list(dict.fromkeys(each.task for each in found))
+    x = "seconds of training" if by_seconds else "random draws"
+    figure, height = _panels(findings, tasks, x, "held-out score")
+    for each in found:
+        _add_curve(figure, findings, each, tasks, by_seconds)
+    figure.update_xaxes(type="log" if by_seconds else "linear")
+    over = "the seconds that n draws take on average" if by_seconds else "n draws"
+    note = (
+        f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
+        "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end."
+    )
+    title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
+    return _in_panels(plot(title, note, figure, height=height))
+
+
+def _add_curve(
+    figure: go.Figure, findings: ComparisonFindings, each: MethodAt, tasks: Sequence[Task], by_seconds: bool
+) -> None:
+    curve, (colour, mark) = each.curve, _style(findings, each.method)
+    if curve is None:
+        return
+    seconds = sum(draw.seconds for draw in each.sweep.draws) / len(each.sweep.draws)
+    x = [n * seconds if by_seconds else n for n in curve.trials]
+    index = tasks.index(each.task)
+    place, known = _place(index, tasks), curve.known_until
+    upper = [high if n <= known else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)]
+    figure.add_scatter(
+        x=[*x, *reversed(x)],
+        y=[*upper, *reversed(curve.low)],
+        fill="toself",
+        fillcolor=colour,
+        opacity=0.13,
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=each.method,
+        **place,
+    )
+    figure.add_scatter(
+        x=x,
+        y=curve.median,
+        mode="lines+markers",
+        name=each.method,
+        legendgroup=each.method,
+        showlegend=index == 0,
+        line={"color": colour, "width": 2},
+        marker={"symbol": mark, "size": 5},
+        **place,
+    )
+    if each.sweep.default_draw is not None and not by_seconds:
+        figure.add_scatter(
+            x=[x[0], x[-1]],
+            y=[each.sweep.default_draw.score] * 2,
+            mode="lines",
+            line={"color": colour, "width": 1, "dash": "dot"},
+            hovertemplate=f"{each.method}, default settings: %{{y:.1%}}<extra></extra>",
+            showlegend=False,
+            legendgroup=each.method,
+            **place,
+        )
+
+
+def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
+    """Return the accuracies of default and of tuned settings, with their intervals."""
+    found = [each for each in findings.methods_at if each.tuned]
+    if not found:
+        return None
+    figure = go.Figure()
+    kinds: list[tuple[str, str, Callable[[MethodAt], MeanInterval | None]]] = [
+        ("default", GREY, lambda each: each.default),
+        ("tuned", BLUE, lambda each: each.tuned),
+    ]
+    for name, colour, of in kinds:
+        shown = [(each, value) for each in found if (value := of(each))]
+        figure.add_scatter(
+            x=[value.mean for _, value in shown],
+            y=[f"{each.method} · {task_words(findings, each.task)}" for each, _ in shown],
+            error_x={
+                "type": "data",
+                "array": [(value.high or value.mean) - value.mean for _, value in shown],
+                "arrayminus": [value.mean - (value.low or value.mean) for _, value in shown],
+                "thickness": 1.5,
+            },
+            mode="markers",
+            orientation="h",
+            offsetgroup=name,
+            name=name,
+            marker={"color": colour, "size": 9, "symbol": "circle" if name == "tuned" else "circle-open"},
+        )
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(scattermode="group")
+    note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
+    return plot("Default and tuned", note, figure, height=150 + 26 * len(found))
+
+
+def tuned_differences(findings: ComparisonFindings) -> Plot | None:
+    """Return the differences between tuned methods seed by seed, with their intervals and the margin."""
+    gaps = [gap for gap in findings.gaps_of("tuned") if gap.difference.low is not None]
+    if not gaps:
+        return None
+    figure = go.Figure()
+    names = [f"{gap.one.method} over {gap.other.method} · {task_words(findings, gap.one.task)}" for gap in gaps]
+    seeds, rows, labels = [], [], []
+    for gap, name in zip(gaps, names, strict=True):
+        one, other = findings.score(gap.one), findings.score(gap.other)
+        if one is None or other is None:
+            continue
+        for seed in (seed for seed in one.by_seed if seed in other.by_seed):
+            seeds.append(100 * (one.by_seed[seed] - other.by_seed[seed]))
+            rows.append(name)
+            labels.append(f"seed {seed}")
+    figure.add_scatter(
+        x=seeds, y=rows, text=labels, mode="markers", name="one seed",
+        marker={"color": GREY, "size": 6, "symbol": "circle-open"},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[100 * gap.difference.mean for gap in gaps],
+        y=names,
+        error_x={
+            "type": "data",
+            "array": [100 * ((gap.difference.high or 0) - gap.difference.mean) for gap in gaps],
+            "arrayminus": [100 * (gap.difference.mean - (gap.difference.low or 0)) for gap in gaps],
+            "thickness": 2,
+        },
+        mode="markers",
+        name="mean, interval",
+        marker={"color": BLUE, "size": 10, "symbol": "diamond"},
+    )
+    margin = findings.request.margin
+    figure.add_vrect(x0=-margin, x1=margin, fillcolor=GREY, opacity=0.18, line_width=0)
+    figure.add_vline(x=0, line={"color": GREY, "width": 1})
+    figure.update_xaxes(title="difference of accuracies, points")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    note = (
+        f"All intervals hold together with 95 %. Shaded: the margin of {margin:g} points, below which a difference "
+        "does not matter; an interval inside it shows that there is no larger one."
+    )
+    return plot("Differences between tuned methods", note, figure, height=150 + 30 * len(gaps))
+
+
+def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
+    """Return the accuracies over images a batch; None where there is one batch size."""
+    found = [each for each in findings.methods_at if each.tuned]
+    if len({each.task.batch_size for each in found}) < 2:
+        return None
+    figure = go.Figure()
+    lines = dict.fromkeys((each.method, each.task.dataset, each.task.repeat) for each in found)
+    for method, dataset, repeat in lines:
+        mine = [
+            each for each in found if (each.method, each.task.dataset, each.task.repeat) == (method, dataset, repeat)
+        ]
+        colour, mark = _style(findings, method)
+        several = len({place[1:] for place in lines}) > 1
+        name = f"{method}, {dataset}, repeat {repeat + 1}" if several else method
+        for settings, dash in (("tuned", "solid"), ("default", "dot")):
+            values = [(each, value) for each in mine if (value := each.tuned if settings == "tuned" else each.default)]
+            figure.add_scatter(
+                x=[each.task.batch_size for each, _ in values],
+                y=[value.mean for _, value in values],
+                error_y={
+                    "type": "data",
+                    "array": [(value.high or value.mean) - value.mean for _, value in values],
+                    "arrayminus": [value.mean - (value.low or value.mean) for _, value in values],
+                    "thickness": 1.2,
+                    "visible": settings == "tuned",
+                },
+                mode="lines+markers",
+                name=name if settings == "tuned" else f"{name}, default",
+                line={"color": colour, "dash": dash, "width": 2 if settings == "tuned" else 1},
+                marker={"symbol": mark, "size": 8 if settings == "tuned" else 5},
+                legendgroup=name,
+            )
+    sizes = sorted({each.task.batch_size for each in found})
+    figure.update_xaxes(title="images a batch", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
+    figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".0%")
+    note = "Lines: tuned at each batch size, with 95 % intervals. Dotted: default settings."
+    return plot("Accuracy by batch size", note, figure, height=440)
+
+
+def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
+    """Return the held-out score of the tuned settings over epochs or seconds, the mean over seeds."""
+    found = [each for each in findings.methods_at if each.sweep.tuned and each.sweep.tuned.curves]
+    if not found:
+        return None
+    tasks = list(dict.fromkeys(each.task for each in found))
+    x = "seconds of training" if by_seconds else "epochs"
+    figure, height = _panels(findings, tasks, x, "held-out score")
+    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW_EPOCHS:
+        figure.update_xaxes(dtick=1)
+    for each in found:
+        curves = each.sweep.tuned.curves if each.sweep.tuned else ()
+        length = min(len(curve.epochs) for curve in curves)
+        if not length:
+            continue
+        colour, mark = _style(findings, each.method)
+        index = tasks.index(each.task)
+        along = [curve.seconds if by_seconds else curve.epochs for curve in curves]
+        figure.add_scatter(
+            x=np.mean([line[:length] for line in along], axis=0),
+            y=np.mean([curve.scores[:length] for curve in curves], axis=0),
+            mode="lines+markers",
+            name=each.method,
+            legendgroup=each.method,
+            showlegend=index == 0,
+            line={"color": colour, "width": 2},
+            marker={"symbol": mark, "size": 5},
+            **_place(index, tasks),
+        )
+    note = "Means over the seeds of the tuned settings. The learning rate falls towards each run's own end."
+    title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
+    return _in_panels(plot(title, note, figure, height=height))
+
+
+def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
+    """Return the chances of improvement as a matrix; None for two methods, whose chance the table has."""
+    if len(findings.whole) < 3:
+        return None
+    names = list(findings.whole)
+    chances = {(each.one, each.other): each.probability for each in findings.improvements}
+    values = [[chances.get((one, other)) for other in names] for one in names]
+    text = [["" if value is None else f"{value:.2f}" for value in row] for row in values]
+    figure = go.Figure(
+        go.Heatmap(
+            z=values, x=names, y=names, text=text, texttemplate="%{text}", zmin=0, zmax=1, colorscale=SCALE,
+            hovertemplate="%{y} over %{x}: %{z:.2f}<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="over this method", side="bottom")
+    note = "The chance that a run of the row's method scores higher than a run of the column's, over all tasks."
+    return plot("Chance of improvement", note, figure, height=150 + 44 * len(names))
+
+
+def profile(findings: ComparisonFindings) -> Plot | None:
+    """Return the performance profile: the share of runs that score more than a level, over all tasks."""
+    if len(findings.whole) < 2:
+        return None
+    scores = np.concatenate([task for method in findings.whole for task in findings.scores_of(method)])
+    levels = np.linspace(float(scores.min()) - 0.005, float(scores.max()) + 0.005, 200)
+    figure = go.Figure()
+    for method in findings.whole:
+        figure.add_scatter(
+            x=levels,
+            y=score_distribution(findings.scores_of(method), levels),
+            mode="lines",
+            name=method,
+            line={"color": _style(findings, method)[0], "width": 2, "shape": "hv"},
+        )
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".0%")
+    figure.update_yaxes(title="share of runs above it", tickformat=".0%")
+    note = (
+        f"Over {len(findings.tasks)} tasks and {findings.request.seeds} seeds, tuned settings: further right is better."
+    )
+    return plot("Performance profile", note, figure, height=360)
+
+
+def what_matters(findings: ComparisonFindings) -> Plot | None:
+    """Return how much each setting matters for each method: the mean share of variance over tasks."""
+    shares: dict[tuple[str, str], list[float]] = {}
+    for each in findings.methods_at:
+        for name, share in (each.sweep.importance or {}).items():
+            shares.setdefault((name, each.method), []).append(share)
+    if not shares:
+        return None
+    settings = list(dict.fromkeys(name for name, _ in shares))
+    methods = [method for method in findings.request.methods if any(method == each for _, each in shares)]
+    means = {place: float(np.mean(values)) for place, values in shares.items()}
+    values = [[means.get((name, method)) for method in methods] for name in settings]
+    text = [["" if value is None else f"{value:.0%}" for value in row] for row in values]
+    figure = go.Figure(
+        go.Heatmap(
+            z=values, x=methods, y=settings, text=text, texttemplate="%{text}", zmin=0, zmax=1, colorscale=SCALE,
+            hovertemplate="%{y}, %{x}: %{z:.0%}<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    note = (
+        "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), mean over "
+        "tasks. Empty: not searched for this method."
+    )
+    return plot("What had to be tuned", note, figure, height=150 + 34 * len(settings))

@@ -1,0 +1,269 @@
+"""The tables of a comparison, as text: the page, the Markdown file and the terminal show the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt
+from ebclab.compare.wording import METRICS, VERDICTS, accuracy, gap_words, not_the_same, task_words
+from ebclab.formatting import clock
+from ebclab.sweeps.trial import State
+
+_LOST: tuple[State, ...] = ("diverged", "failed")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of text.
+
+    Attributes:
+        title: Heading.
+        columns: Heads of the columns.
+        rows: Cells, a text for each column.
+        note: How to read it; may be empty.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def tables(findings: ComparisonFindings) -> list[TextTable]:
+    """Return the tables that have rows, the most important first."""
+    made = [
+        tuned_and_default(findings),
+        differences(findings),
+        asked(findings),
+        practice(findings),
+        over_all_tasks(findings),
+        after_trials(findings),
+        paces(findings),
+        what_was_tuned(findings),
+        TextTable(
+            "What was not the same",
+            ("setting", "default of each method"),
+            tuple(not_the_same(findings.measured.plan)),
+            "Settings outside `method` that differ between methods before tuning. Everything else is equal.",
+        ),
+    ]
+    return [table for table in made if table.rows]
+
+
+def tuned_and_default(findings: ComparisonFindings) -> TextTable:
+    """Return what each method reached on each task, by default and tuned."""
+    metric = METRICS[findings.request.metric]
+    gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
+    rows = tuple(
+        (
+            task_words(findings, each.task),
+            each.method,
+            accuracy(each.default),
+            accuracy(each.tuned),
+            _gain(findings, each, gains.get((each.method, each.task))),
+            _draws(each),
+            clock(each.sweep.search_seconds),
+            _seconds_a_run(each),
+        )
+        for each in findings.methods_at
+    )
+    heads = (
+        "on",
+        "method",
+        f"default, {metric} %",
+        f"tuned, {metric} %",
+        "tuning gained",
+        "draws",
+        "search",
+        "a run",
+    )
+    note = (
+        f"Means over {findings.request.seeds} seeds, with 95 % intervals, on the test images. Draws that diverged or "
+        "failed count as the worst. Times are of training: of the whole search, and of one confirming run."
+    )
+    return TextTable("Default and tuned", heads, rows, note)
+
+
+def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:
+    if gap is not None:
+        return f"{gap_words(gap.difference)}, {VERDICTS[gap.verdict(findings.margin)]}"
+    if at.sweep.problem:
+        return at.sweep.problem
+    return "nothing better was found" if at.tuned is not None else ""
+
+
+def _draws(at: MethodAt) -> str:
+    lost = sum(draw.state in _LOST for draw in at.sweep.draws)
+    return f"{len(at.sweep.draws)}" + (f", {lost} lost" if lost else "")
+
+
+def _seconds_a_run(at: MethodAt) -> str:
+    runs = at.sweep.tuned
+    return clock(runs.seconds) if runs and runs.curves else "-"
+
+
+def differences(findings: ComparisonFindings) -> TextTable:
+    """Return the differences between tuned methods, beside those at default settings."""
+    before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
+    rows = []
+    for gap in findings.gaps_of("tuned"):
+        default = before.get((gap.one.method, gap.other.method, gap.one.task))
+        rows.append(
+            (
+                task_words(findings, gap.one.task),
+                f"{gap.one.method} over {gap.other.method}",
+                gap_words(gap.difference),
+                VERDICTS[gap.verdict(findings.margin)],
+                f"{gap.seeds_ahead} of {gap.seeds}",
+                gap_words(default.difference) if default else "-",
+                VERDICTS[default.verdict(findings.margin)] if default else "",
+            )
+        )
+    heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
+    margin = f"The margin is {findings.request.margin:g} points."
+    return TextTable("Differences between methods", heads, tuple(rows), margin)
+
+
+def asked(findings: ComparisonFindings) -> TextTable:
+    """Return the differences that were asked for beforehand."""
+    rows = tuple(
+        (
+            f"{gap.one.method}, {task_words(findings, gap.one.task)}",
+            f"{gap.other.method}, {task_words(findings, gap.other.task)}",
+            gap_words(gap.difference),
+            VERDICTS[gap.verdict(findings.margin)],
+            f"{gap.seeds_ahead} of {gap.seeds}",
+        )
+        for gap in findings.gaps_of("asked")
+    )
+    return TextTable("Asked beforehand", ("one", "other", "one over other, tuned", "verdict", "seeds ahead"), rows)
+
+
+def practice(findings: ComparisonFindings) -> TextTable:
+    """Return the differences between methods that TPE and ASHA tuned for equal seconds."""
+    rows = []
+    for gap in findings.gaps_of("practice"):
+        sweeps = [findings.measured.sweep(side.method, side.task, "practice") for side in (gap.one, gap.other)]
+        rows.append(
+            (
+                task_words(findings, gap.one.task),
+                f"{gap.one.method} over {gap.other.method}",
+                gap_words(gap.difference),
+                VERDICTS[gap.verdict(findings.margin)],
+                " and ".join(clock(sweep.search_seconds) for sweep in sweeps if sweep),
+                " and ".join(str(len(sweep.draws) + 1) for sweep in sweeps if sweep),
+            )
+        )
+    heads = ("on", "difference", "tuned by TPE and ASHA", "verdict", "search", "trials")
+    return TextTable("Tuned as in practice, for equal seconds", heads, tuple(rows))
+
+
+def over_all_tasks(findings: ComparisonFindings) -> TextTable:
+    """Return each method over all tasks, with its chance of improvement over each other one."""
+    chances = {(each.one, each.other): each for each in findings.improvements}
+    rows = []
+    for each in findings.overall:
+        against = [chances.get((each.method, other)) for other in findings.whole]
+        rows.append(
+            (
+                each.method,
+                f"{100 * each.iqm:.1f} ({100 * each.low:.1f} to {100 * each.high:.1f})",
+                *(f"{p.probability:.2f} ({p.low:.2f} to {p.high:.2f})" if p else "-" for p in against),
+                clock(each.search_seconds),
+            )
+        )
+    heads = ("method", "interquartile mean, %", *(f"chance over {other}" for other in findings.whole), "all searches")
+    note = (
+        "Over all tasks. The chance that a run of the row's method, tuned, scores higher than a run of the column's on "
+        "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself."
+    )
+    return TextTable("Over all tasks", heads, tuple(rows), note)
+
+
+def after_trials(findings: ComparisonFindings) -> TextTable:
+    """Return the expected best score after 1, 2, 4, ... random draws."""
+    most = findings.request.trials
+    counts = [n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96) if n < most] + [most]
+    rows = []
+    for each in findings.methods_at:
+        if each.curve is None:
+            continue
+        default = each.sweep.default_draw
+        found = [f"{100 * each.curve.expected[n - 1]:.1f}" if n <= len(each.curve.trials) else "-" for n in counts]
+        shown = f"{100 * default.score:.1f}" if default else "-"
+        rows.append((task_words(findings, each.task), each.method, shown, *found))
+    note = (
+        "Held-out score in per cent, one seed a draw: the mean of the best among n draws, without bias. It is the "
+        "score that the search chooses by, and therefore higher than what the tables above show."
+    )
+    heads = ("on", "method", "default", *(f"{n} draw{'s' * (n > 1)}" for n in counts))
+    return TextTable("Expected best after n draws", heads, tuple(rows), note)
+
+
+def paces(findings: ComparisonFindings) -> TextTable:
+    """Return how soon methods reach the target, and the final scores of those that they are compared with."""
+    rows = tuple(
+        (
+            task_words(findings, pace.task),
+            pace.method,
+            f"{100 * pace.score:.1f}: " + ("the target" if pace.goal == "target" else f"final score of {pace.goal}"),
+            "never" if pace.epochs is None else f"{pace.epochs:g}",
+            "never" if pace.share is None else f"{pace.share:.2f}",
+            "never" if pace.seconds is None else f"{pace.seconds:.1f}",
+        )
+        for pace in findings.paces
+    )
+    note = (
+        "Medians over the seeds of the tuned settings, by the held-out score after each epoch; never: half of the runs "
+        "or more did not get there. A share of the epochs is what EBCLR's paper calls relative efficiency."
+    )
+    return TextTable(
+        "Time to a score", ("on", "method", "score, %", "epochs", "share of epochs", "seconds"), rows, note
+    )
+
+
+def what_was_tuned(findings: ComparisonFindings) -> TextTable:
+    """Return the settings that the search chose, beside the default ones, and how much each setting matters."""
+    rows = []
+    for each in findings.methods_at:
+        shares: Mapping[str, float] = each.sweep.importance or {}
+        tuned, default = each.sweep.tuned, each.sweep.default
+        if tuned is None:
+            continue
+        for name, value in tuned.settings.items():
+            rows.append(
+                (
+                    task_words(findings, each.task),
+                    each.method,
+                    name,
+                    _short(default.settings[name]) if default else "-",
+                    _short(value),
+                    f"{shares[name]:.0%}" if name in shares else "-",
+                )
+            )
+    note = "Share: how much of the variance of the held-out score over the space the setting explains alone (fANOVA)."
+    return TextTable("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def as_markdown(made: list[TextTable]) -> Iterator[str]:
+    """Yield the lines of tables as Markdown."""
+    for table in made:
+        yield f"## {table.title}\n"
+        yield f"| {' | '.join(map(_cell, table.columns))} |"
+        yield f"|{' --- |' * len(table.columns)}"
+        for row in table.rows:
+            yield f"| {' | '.join(map(_cell, row))} |"
+        yield ""
+        if table.note:
+            yield f"{table.note}\n"
+
+
+def _cell(text: str) -> str:
+    """Return text as it may stand in a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -1,0 +1,194 @@
+"""The sentences of a comparison: the answer, what intervals say, what was not the same, and what it does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ebclab.compare.findings import ComparisonFindings, Family, Gap, Side, Verdict
+from ebclab.compare.make_comparison import different_settings
+from ebclab.compare.plan import ComparisonPlan, Task
+from ebclab.config.check import shown
+from ebclab.evaluation.comparison import Difference, MeanInterval, few_seeds
+from ebclab.evaluation.objectives import OBJECTIVES
+
+METRICS = {"knn": "kNN", "linear": "linear probe"}
+VERDICTS: dict[Verdict, str] = {
+    "ahead": "ahead, beyond noise",
+    "behind": "behind, beyond noise",
+    "equal": "no difference larger than the margin",
+    "open": "within noise",
+    "no interval": "no interval",
+}
+_MOST = 4  # statements of one kind in the answer
+
+
+def task_words(findings: ComparisonFindings, task: Task) -> str:
+    """Return what a task is called, without what all tasks share."""
+    plan = findings.measured.plan
+    parts = [f"{task.batch_size} images a batch"]
+    if len({each.dataset for each in plan.tasks}) > 1:
+        parts.append(task.dataset)
+    if findings.request.repeats > 1:
+        parts.append(f"repeat {task.repeat + 1}")
+    return ", ".join(parts)
+
+
+def points(value: float) -> str:
+    """Return a difference of accuracies in points, with its sign."""
+    return f"{100 * value:+.1f}"
+
+
+def gap_words(found: Difference) -> str:
+    """Return a difference with its interval, in points."""
+    if found.low is None or found.high is None:
+        return f"{points(found.mean)} points, {found.open}"
+    return f"{points(found.mean)} points ({points(found.low)} to {points(found.high)})"
+
+
+def accuracy(found: MeanInterval | None) -> str:
+    """Return an accuracy with its interval, in per cent; a dash where there is none."""
+    if found is None:
+        return "-"
+    if found.low is None or found.high is None:
+        return f"{100 * found.mean:.1f}"
+    return f"{100 * found.mean:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def answer(findings: ComparisonFindings) -> list[str]:
+    """Return what came out, in a few sentences, the most important first."""
+    margin = f"{findings.request.margin:g} points"
+    tuned = findings.gaps_of("tuned")
+    if not tuned:
+        return ["Nothing can be compared yet: fewer than two methods have been measured on the same task."]
+    lines = [*_leads(findings, tuned)]
+    if not lines:
+        lines.append(
+            f"No tuned method is ahead of another by more than noise and {margin}"
+            + (f", in any of {len(tuned)} differences." if len(tuned) > 1 else ".")
+        )
+    equal = [gap for gap in tuned if gap.verdict(findings.margin) == "equal"]
+    if equal:
+        named = [f"{gap.one.method} and {gap.other.method} at {task_words(findings, gap.one.task)}" for gap in equal]
+        lines.append(f"No difference larger than {margin}: {_some(named)}.")
+    lines += _was_it_tuning(findings)
+    for gap in findings.gaps_of("asked"):
+        lines.append(
+            f"Asked beforehand: {gap.one.method} at {task_words(findings, gap.one.task)} against {gap.other.method} at "
+            f"{task_words(findings, gap.other.task)}: {gap_words(gap.difference)}, "
+            f"{VERDICTS[gap.verdict(findings.margin)]}."
+        )
+    return lines
+
+
+def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> Iterator[str]:
+    """Yield a sentence for each pair of methods with a difference beyond noise, the largest first."""
+    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for gap in tuned:
+        verdict = gap.verdict(findings.margin)
+        if verdict in ("ahead", "behind"):
+            first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
+            gain, low, high = _size(gap.difference)
+            place = f"at {task_words(findings, first.task)} by {gain:.1f} points ({low:.1f} to {high:.1f})"
+            found.setdefault((first.method, second.method), []).append((gain, place))
+    pairs = sorted(found.items(), key=lambda pair: max(gain for gain, _ in pair[1]), reverse=True)
+    for (first_name, second_name), places in pairs[:_MOST]:
+        yield f"{first_name} is ahead of {second_name}, both tuned alike: {_some([place for _, place in places])}."
+    if rest := pairs[_MOST:]:
+        yield f"So are {_some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them."
+
+
+def _size(found: Difference) -> tuple[float, float, float]:
+    """Return the size of a difference that lies on one side of 0 and the ends of its interval, in points, positive."""
+    low, high = sorted(100 * abs(end) for end in (found.low or 0.0, found.high or 0.0))
+    return 100 * abs(found.mean), low, high
+
+
+def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
+    """Yield what tuning changed: leads at default settings that tuning took away, and gains beyond noise."""
+    margin = findings.margin
+    tuned = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("tuned")}
+    gone = []
+    for gap in findings.gaps_of("default"):
+        after = tuned.get((gap.one.method, gap.other.method, gap.one.task))
+        verdict = gap.verdict(margin)
+        if verdict in ("ahead", "behind") and after is not None and after.verdict(margin) != verdict:
+            first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
+            gone.append(f"{first.method} over {second.method} at {task_words(findings, first.task)}")
+    if gone:
+        yield f"Leads with default settings that are not there when both are tuned: {_some(gone)}."
+    gains = [gap for gap in findings.gaps_of("gain") if gap.verdict(margin) == "ahead"]
+    named = [
+        f"{gap.one.method} at {task_words(findings, gap.one.task)}, {points(gap.difference.mean)}" for gap in gains
+    ]
+    if named:
+        yield f"Tuning is worth more than noise, in points: {_some(named)}."
+
+
+def _some(named: Sequence[str]) -> str:
+    """Return a list for a sentence; of a long one the first few."""
+    rest = f"; {len(named) - _MOST} more" if len(named) > _MOST else ""
+    return "; ".join(named[:_MOST]) + rest
+
+
+def what_intervals_say(findings: ComparisonFindings) -> str:
+    """Return how the intervals of differences are to be read."""
+    families: tuple[Family, ...] = ("tuned", "default", "gain")
+    numbers = {family: len(findings.gaps_of(family)) for family in families}
+    return (
+        "An interval of a difference says how far it would move with other seeds and other test images; runs with the "
+        "same seed are compared with each other, and so are answers about the same image. The intervals between tuned "
+        f"methods ({numbers['tuned']}), between default settings ({numbers['default']}) and of tuned over default "
+        f"settings ({numbers['gain']}) each hold together: in 95 of 100 comparisons all of a kind contain the true "
+        "value, and the chance is shared by all that were planned. Intervals of single accuracies are 95 % each. "
+        f"{few_seeds(findings.request.seeds)}"
+    ).strip()
+
+
+def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
+    """Return the limits of the comparison, one sentence each."""
+    plan = findings.measured.plan
+    config = plan.sweeps[0].plan.config
+    known = [each.curve.known_until for each in findings.methods_at if each.curve]
+    lines = [
+        f"One encoder ({config.encoder.name}), {_epochs(plan)}; other encoders and longer training may rank otherwise.",
+        "Tuned means the best of "
+        f"{findings.request.trials} random draws of the shipped spaces, chosen by one seed each on held-out images.",
+    ]
+    if known and min(known) < findings.request.trials:
+        lines.append(
+            f"With {findings.request.trials} draws the bands of the tuning curves have an upper end only up to "
+            f"{min(known)} trials: what more tuning could reach is not known (about seven draws are needed for each)."
+        )
+    if findings.request.repeats == 1:
+        lines.append("The search was made once for each method; another search may choose other settings (--repeat 3).")
+    if not any(sweep.tuned and sweep.tuned.tested for sweep in findings.measured.sweeps):
+        lines.append(
+            f"There are no test images: the {OBJECTIVES[config.evaluation.objective]} scores are of the images that "
+            "the search chose by."
+        )
+    return lines
+
+
+def _epochs(plan: ComparisonPlan) -> str:
+    numbers = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
+    return f"{numbers[0]} epochs" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} epochs, for equal seconds"
+
+
+def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:
+    """Return each setting outside ``method`` that differs between methods by default, with its values in words."""
+    found: dict[str, str] = {}
+    for task in plan.tasks:
+        configs = {
+            planned.method: planned.plan.config
+            for planned in plan.sweeps
+            if planned.task == task and planned.arm == "draws"
+        }
+        sections = ("data", "views", "encoder", "optimizer", "training", "evaluation")
+        for key, values in different_settings(configs, sections).items():
+            found.setdefault(key, ", ".join(f"{method} {shown(value)}" for method, value in values.items()))
+    return list(found.items())
+
+
+def side_words(findings: ComparisonFindings, side: Side) -> str:
+    """Return the name of a side for a table."""
+    return side.method if side.settings == "tuned" else f"{side.method}, default"

@@ -1,0 +1,181 @@
+"""``ebclab compare`` as a user sees it: a plan before any number, the same command goes on, mistakes are sentences."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_comparison import MadeUp, request_for
+
+from ebclab.cli import main
+from ebclab.compare.compare import plan_of_request
+from ebclab.compare.cost import equal_seconds, require_runnable
+from ebclab.compare.make_comparison import make_comparison
+from ebclab.errors import ConfigError, UserError
+from ebclab.storage.reading import read_json
+
+Make = Callable[..., MadeUp]
+TINY = ["--recipe", "digits-demo", "--batch-size", "32", "--epochs", "2", "--trials", "2", "--seeds", "2"]
+TINY += ["--set", "data.train_limit=160", "--set", "encoder.width=8", "--set", "resources.threads=1"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EBCLAB_DATA", raising=False)
+    return tmp_path
+
+
+def test_a_mistake_is_a_sentence_and_nothing_is_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "simclr", "flatclrr", *TINY, "--margin", "0"]) == 2
+    error = capsys.readouterr().err
+    assert "no such method, got flatclrr; did you mean flatclr?" in error
+    assert "--margin: points between 0 and 100, got 0" in error
+    assert "Traceback" not in error
+    assert list(here.iterdir()) == []
+
+
+def test_without_methods_and_without_a_comparison_of_this_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--name", "mine"]) == 2
+    assert "a comparison takes at least two methods, got none" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(here: Path) -> None:
+    (here / "comparisons" / "mine").mkdir(parents=True)
+    (here / "comparisons" / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match="the folder holds something that is no comparison; choose another --name"):
+        plan_of_request(request_for("simclr", "dcl"), name="mine")
+
+
+def test_a_name_is_not_a_path(here: Path) -> None:
+    with pytest.raises(UserError, match="name"):
+        plan_of_request(request_for("simclr", "dcl"), name="../mine")
+
+
+def test_a_comparison_that_was_planned_otherwise_is_refused_with_the_difference(made_up: Make, tmp_path: Path) -> None:
+    made_up(request_for("simclr", "dcl"))
+    with pytest.raises(UserError, match=r"margin: 0\.5 there, 2\.0 here"):
+        plan_of_request(request_for("simclr", "dcl", margin=2.0), comparisons=tmp_path, name="comparison")
+
+
+def test_what_cannot_be_trained_is_said_of_every_method_at_once() -> None:
+    asked = request_for("moco", "simclr", "dcl", batch_sizes=(126, 134), assignments=("data.train_limit=140",))
+    with pytest.raises(ConfigError) as error:
+        require_runnable(make_comparison(asked))
+    said = {line.partition(":")[0] for line in error.value.problems}
+    assert said == {
+        "moco at batch size 126",  # eight groups of batch norm do not divide it
+        "moco at batch size 134",  # nor this, and with the held-out images taken away 126 are left to train on
+        "simclr at batch size 134",
+        "dcl at batch size 134",
+    }
+
+
+def test_a_practice_of_less_than_one_trial_is_refused() -> None:
+    asked = request_for("simclr", "dcl", practice_seconds=1e-4, assignments=("data.train_limit=160",))
+    with pytest.raises(ConfigError, match="--practice: less than one trial of simclr at batch size 64"):
+        require_runnable(make_comparison(asked))
+
+
+def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued() -> None:
+    asked = request_for(
+        "simclr", "ebclr", epochs=40, may_differ=("views", "encoder"), assignments=("data.train_limit=160",)
+    )
+    plan = make_comparison(asked)
+    epochs = equal_seconds(plan, None)
+    assert epochs["simclr", "digits", 64] == 40
+    assert 1 <= epochs["ebclr", "digits", 64] < 20  # ten steps of its chains a step
+    settled = make_comparison(asked, epochs)
+    assert settled.sweep("ebclr", settled.tasks[0]).plan.config.training.epochs == epochs["ebclr", "digits", 64]
+    assert equal_seconds(plan, settled) == epochs
+
+
+WORDS = ["compare", "simclr", "dcl", *TINY, "--name", "mine", "--concurrent", "1", "--comparisons"]
+
+
+@pytest.fixture(scope="module")
+def whole(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main([*WORDS, str(folder)]) == 0
+    return folder / "mine"
+
+
+@pytest.mark.slow
+def test_a_comparison_is_repeated_without_training_and_may_grow(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = read_json(whole / "comparison.json")
+    assert len(first["differences"]) >= 2
+    assert [len(each["draws"]) for each in first["methods"]] == [2, 2]
+    assert all(len(each["tuned"]["tested"]["knn"]) == 2 for each in first["methods"])
+    logs = {path: path.read_text() for path in whole.glob("sweeps/*/trials.jsonl")}
+    assert main([*WORDS, str(whole.parent)]) == 0
+    assert "Differences between methods: 32 images a batch" in capsys.readouterr().out
+    assert {path: path.read_text() for path in logs} == logs
+    assert read_json(whole / "comparison.json") == first
+    grown = whole.parent / "grown"
+    shutil.copytree(whole, grown, ignore=shutil.ignore_patterns(".*"))
+    assert (
+        main(["compare", "--name", "grown", "--trials", "3", "--concurrent", "1", "--comparisons", str(whole.parent)])
+        == 0
+    )
+    result = read_json(grown / "comparison.json")
+    assert [len(each["draws"]) for each in result["methods"]] == [3, 3]
+    assert [each["draws"][:2] for each in result["methods"]] == [each["draws"] for each in first["methods"]]
+    assert result["plans"][1]["grown"] == ["trials: 2 to 3"]
+
+
+def _without_times(value: Any) -> Any:
+    """Return a result without what depends on the clock."""
+    timed = ("seconds", "search_seconds", "plans", "digest", "test_readings")
+    if isinstance(value, dict):
+        return {key: _without_times(each) for key, each in value.items() if key not in timed}
+    return [_without_times(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test starts; all of them end with it."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_killed_comparison_ends_in_the_same_numbers(
+    whole: Path, cluster: str, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    command = [sys.executable, "-m", "ebclab", *WORDS, str(tmp_path)]
+    log = tmp_path / "mine" / "sweeps" / "dcl-digits-b32" / "trials.jsonl"
+    for event, times in (('"epoch"', 1), ('"confirm"', 2)):  # in the search, and among the runs that confirm
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "RAY_ADDRESS": cluster},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        processes.append(process)
+        until = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
+            if log.exists() and log.read_text().count(event) >= times:
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.02)
+        process.wait(timeout=20)
+        assert process.returncode == -signal.SIGKILL
+    assert main([*WORDS, str(tmp_path)]) == 0
+    found = read_json(tmp_path / "mine" / "comparison.json")
+    assert _without_times(found) == _without_times(read_json(whole / "comparison.json"))

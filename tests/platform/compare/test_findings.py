@@ -1,0 +1,178 @@
+"""What a comparison says it found: who is chosen, which differences hold together, what tuning took away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up_comparison import IMAGES, MadeUp, request_for, right
+
+from ebclab.compare.findings import ComparisonFindings, Gap, Side
+from ebclab.compare.measured import WORST
+from ebclab.compare.plan import Task
+from ebclab.compare.wording import answer, what_it_does_not_show
+from ebclab.evaluation.answers import table_of
+from ebclab.evaluation.comparison import Difference
+from ebclab.evaluation.seeds_and_images import difference_interval
+
+Make = Callable[..., MadeUp]
+TASK = Task("digits", 64)
+
+
+def gap_between(low: float | None, high: float | None) -> Gap:
+    """Return a difference with an interval."""
+    middle = 0.0 if low is None or high is None else (low + high) / 2
+    return Gap("tuned", Side("a", TASK), Side("b", TASK), Difference(middle, low, high, open="one seed"), 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.01, 0.03, "ahead"),
+        (-0.03, -0.01, "behind"),
+        (-0.01, 0.03, "open"),
+        (-0.003, 0.004, "equal"),
+        (0.001, 0.004, "equal"),  # beyond noise, and too small to matter
+        (0.001, 0.02, "ahead"),
+        (None, None, "no interval"),
+    ],
+)
+def test_a_verdict_reads_the_interval_against_the_margin(low: float | None, high: float | None, verdict: str) -> None:
+    assert gap_between(low, high).verdict(0.005) == verdict
+
+
+def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    sweep = found.methods_at[0].sweep
+    assert [draw.score for draw in sweep.draws] == [0.4, 0.6, 0.3]
+    assert sweep.default_draw is not None
+    assert sweep.default_draw.score == 0.5
+    assert sweep.tuned is not None
+    assert sweep.default is not None
+    assert (sweep.tuned.source, sweep.default.source) == ("0002", "baseline")
+    assert list(sweep.tuned.tested["knn"].by_seed.values()) == [0.75, 0.76, 0.755]
+    assert sweep.found_better
+
+
+def test_where_no_draw_is_better_the_default_settings_are_the_tuned_ones(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"default": 0.7}}).findings()
+    sweep = found.methods_at[0].sweep
+    assert sweep.tuned is sweep.default
+    assert not sweep.found_better
+    assert [gap.one.method for gap in found.gaps_of("gain")] == ["dcl"]
+
+
+def test_a_draw_that_diverged_counts_as_the_worst(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": (None, 0.6, 0.3)}}).findings()
+    draws = found.methods_at[0].sweep.draws
+    assert (draws[0].score, draws[0].state) == (WORST, "diverged")
+    curve = found.methods_at[0].curve
+    assert curve is not None
+    assert curve.expected[0] == pytest.approx((0.0 + 0.6 + 0.3) / 3)
+    assert found.overall[0].lost == 1
+
+
+def test_a_seed_that_diverged_is_wrong_about_every_image(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (150, None, 151)}}).findings()
+    runs = found.runs(Side("simclr", TASK))
+    assert runs is not None
+    measured = runs.score("knn")
+    assert list(measured.by_seed.values()) == [0.75, 0.0, 0.755]
+    assert table_of([measured.answers[2]]).sum() == 0
+    assert runs.lost == 1
+
+
+def test_differences_are_over_seeds_and_images_and_share_the_chance_to_miss(made_up: Make) -> None:
+    by_method = {"simclr": {"tuned_runs": (180, 182, 181)}, "dcl": {}, "dhel": {"tuned_runs": (150, 150, 153)}}
+    found = made_up(request_for("simclr", "dcl", "dhel"), by_method).findings()
+    gaps = {(gap.one.method, gap.other.method): gap for gap in found.gaps_of("tuned")}
+    assert list(gaps) == [("dcl", "simclr"), ("dhel", "simclr"), ("dhel", "dcl")]
+    tables = [
+        np.stack([table_of([right(count, seed)])[0] for seed, count in enumerate(counts, start=1)])
+        for counts in ((150, 152, 151), (180, 182, 181))
+    ]
+    low, high = difference_interval(tables[0], tables[1], 0.05 / 3)
+    gap = gaps["dcl", "simclr"]
+    assert (gap.difference.low, gap.difference.high) == pytest.approx((low, high))
+    assert gap.difference.mean == pytest.approx(-30 / IMAGES)
+    assert (gap.seeds_ahead, gap.seeds) == (0, 3)
+
+
+def test_the_chance_is_shared_by_what_was_planned_not_by_what_is_there(made_up: Make) -> None:
+    request = request_for("simclr", "dcl", "dhel")
+    whole = made_up(request).findings()
+    some = replace(
+        whole.measured, sweeps=tuple(each for each in whole.measured.sweeps if each.planned.method != "dhel")
+    )
+    (gap,) = ComparisonFindings(some).gaps_of("tuned")
+    assert gap == next(
+        each for each in whole.gaps_of("tuned") if each.one.method == "dcl" and each.other.method == "simclr"
+    )
+
+
+def test_a_reference_leaves_fewer_differences_that_are_surer(made_up: Make) -> None:
+    every = made_up(request_for("simclr", "dcl", "dhel")).findings()
+    few = ComparisonFindings(
+        replace(every.measured, plan=replace(every.measured.plan, request=replace(every.request, reference="simclr")))
+    )
+    assert [(gap.one.method, gap.other.method) for gap in few.gaps_of("tuned")] == [
+        ("dcl", "simclr"),
+        ("dhel", "simclr"),
+    ]
+    widths = [gap.difference.high - gap.difference.low for gap in (few.gaps_of("tuned")[0], every.gaps_of("tuned")[0])]  # type: ignore[operator]
+    assert widths[0] < widths[1]
+
+
+def test_a_question_is_answered_across_batch_sizes(made_up: Make) -> None:
+    request = request_for("simclr", "dcl", batch_sizes=(32, 64), questions=("dcl@32,simclr@64",))
+    found = made_up(request, {"dcl": {"tuned_runs": (190, 191, 192)}}).findings()
+    (gap,) = found.gaps_of("asked")
+    assert (gap.one.task.batch_size, gap.other.task.batch_size) == (32, 64)
+    assert any(
+        line.startswith("Asked beforehand: dcl at 32 images a batch against simclr at 64") for line in answer(found)
+    )
+
+
+def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", seeds=6), {
+        "simclr": {"tuned_runs": (120, 121, 120, 122, 121, 120), "default_runs": (100,) * 6},
+        "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (101,) * 6},
+    }).findings()  # fmt: skip
+    lines = answer(found)
+    assert lines[0].startswith("dcl is ahead of simclr, both tuned alike: at 64 images a batch by 30.0 points (")
+
+
+def test_the_answer_says_when_a_lead_was_only_tuning(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", seeds=6), {
+        "simclr": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (100, 101, 100, 102, 101, 100)},
+        "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (150, 151, 150, 152, 151, 150)},
+    }).findings()  # fmt: skip
+    lines = answer(found)
+    assert lines[0] == "No tuned method is ahead of another by more than noise and 0.5 points."
+    assert "Leads with default settings that are not there when both are tuned: dcl over simclr at 64" in "\n".join(
+        lines
+    )
+    assert any(
+        line.startswith("Tuning is worth more than noise, in points: simclr at 64 images a batch, +40.0")
+        for line in lines
+    )
+
+
+def test_time_to_a_score_is_the_median_over_seeds_and_never_counts_as_infinite(made_up: Make) -> None:
+    by_method = {"simclr": {"tuned_runs": (160, 120, None)}, "dcl": {"tuned_runs": (170, 171, 172)}}
+    found = made_up(request_for("simclr", "dcl", target=70.0), by_method).findings()
+    goals = {(pace.method, pace.goal): pace for pace in found.paces}
+    assert goals["simclr", "target"].epochs is None  # 0.8 after two epochs, never, diverged
+    assert (goals["dcl", "target"].epochs, goals["dcl", "target"].seconds) == (2, 3.0)
+    final = goals["dcl", "simclr"]
+    assert final.score == pytest.approx((0.8 + 0.6) / 2)
+    assert final.share == 1.0
+
+
+def test_limits_are_said(made_up: Make) -> None:
+    lines = "\n".join(what_it_does_not_show(made_up(request_for("simclr", "dcl")).findings()))
+    assert "One encoder (small), 2 epochs" in lines
+    assert "The search was made once" in lines
+    assert "have an upper end only up to" in lines

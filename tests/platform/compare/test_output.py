@@ -1,0 +1,112 @@
+"""The page, the table and the JSON of a comparison: the same numbers, escaped, and no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from made_up_comparison import MadeUp, request_for
+
+from ebclab.compare.folder import PlanVersion
+from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
+from ebclab.compare.tables import TextTable, as_markdown, tables
+from ebclab.storage.reading import read_json
+
+Make = Callable[..., MadeUp]
+
+
+@pytest.fixture
+def comparison(made_up: Make) -> MadeUp:
+    """Three methods on two batch sizes, of which one is better."""
+    request = request_for(
+        "simclr",
+        "dcl",
+        "dhel",
+        batch_sizes=(32, 64),
+        target=60.0,
+        practice_seconds=4.0,
+        questions=("dcl@32,simclr@64",),
+    )
+    return made_up(request, {"dcl": {"tuned_runs": (180, 182, 181)}, "dhel": {"draws": (None, 0.6, 0.55)}})
+
+
+def test_the_files_say_the_same(comparison: MadeUp) -> None:
+    folder, found = comparison.folder, comparison.findings()
+    write_findings(folder, found, folder.read_versions())
+    saved = read_json(folder.result)
+    assert saved["plan"] == comparison.plan.digest
+    for text in (folder.page.read_text(), folder.table.read_text()):
+        assert comparison.plan.digest in text
+        for line in saved["answer"]:
+            assert line in text
+    gap = next(each for each in saved["differences"] if each["family"] == "tuned" and each["one"]["method"] == "dcl")
+    assert f"{100 * gap['mean']:+.1f} points" in folder.table.read_text()
+
+
+def test_what_is_measured_alone_decides_the_numbers(comparison: MadeUp) -> None:
+    versions = comparison.folder.read_versions()
+    assert as_mapping(comparison.findings(), versions) == as_mapping(comparison.findings(), versions)
+
+
+def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
+    by_title = {table.title: table for table in tables(comparison.findings())}
+    assert list(by_title) == [
+        "Default and tuned",
+        "Differences between methods",
+        "Asked beforehand",
+        "Tuned as in practice, for equal seconds",
+        "Over all tasks",
+        "Expected best after n draws",
+        "Time to a score",
+        "What was tuned",
+    ]
+    assert len(by_title["Default and tuned"].rows) == 6
+    assert len(by_title["Differences between methods"].rows) == 6
+    assert by_title["Default and tuned"].rows[2][:2] == ("32 images a batch", "dhel")
+    assert by_title["Default and tuned"].rows[2][5] == "3, 1 lost"
+    for table in by_title.values():
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
+    request = request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder"))
+    text = render_markdown(made_up(request).findings(), ())
+    assert "| encoder.batch_norm | simclr 'global', ebclr 'none' |" in text
+    assert "| optimizer.learning_rate | simclr 0.006, ebclr 0.003 |" in text
+
+
+def test_the_page_escapes_and_needs_no_network(comparison: MadeUp) -> None:
+    wild = "</script><script>alert(1)</script>"
+    found = comparison.findings()
+    asked = replace(found.request, may_differ=(wild,))
+    changed = replace(found, measured=replace(found.measured, plan=replace(found.measured.plan, request=asked)))
+    page = render_page(changed, (PlanVersion("a", "now"), PlanVersion("b", wild, (wild,))))
+    assert wild not in page
+    assert page.count("&lt;script&gt;alert(1)") >= 3
+    assert "default-src 'none'" in page
+    shown = re.sub(r"<script nonce=\"[^\"]+\">.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", shown)
+    for plot in re.findall(r'type="application/json" data-for="[^"]+">(.*?)</script>', page, re.S):
+        json.loads(plot)
+
+
+def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
+    versions = (PlanVersion("old", "2030-01-01"), PlanVersion("new", "2030-01-02", ("trials: 3 to 5",)))
+    assert "the plan grew: 2030-01-02: trials: 3 to 5 (plan new)" in render_markdown(comparison.findings(), versions)
+
+
+def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    found = comparison.findings()
+    fewer = replace(found, measured=replace(found.measured, sweeps=found.measured.sweeps[:1]))
+    text = render_markdown(fewer, ())
+    assert "not complete: not begun: dcl-digits-b64" in text
+    assert "Nothing can be compared yet" in text
+
+
+def test_markdown_cells_cannot_break_the_table() -> None:
+    table = TextTable("t", ("a",), (("x | y\n<b>",),))
+    assert list(as_markdown([table]))[3] == "| x \\| y &lt;b> |"
