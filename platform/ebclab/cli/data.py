@@ -52,12 +52,16 @@ def prepare(
         int, typer.Option(min=0, help="Files of each split, at most one for every 1,024 images; 0: by size.")
     ] = 0,
     resize: Annotated[int, typer.Option(min=0, help="Same as --set data.resize=...")] = 0,
+    train_limit: Annotated[
+        int, typer.Option(min=0, help="Training images that are kept, chosen by hash; 0 means all.")
+    ] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
     root: _Root = None,
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
+    from ebclab.data.holdout import limit
     from ebclab.data.sources.decode import Reading
     from ebclab.data.sources.load import load_split, splits_of
     from ebclab.data.sources.write_parquet import prepare_dataset
@@ -65,6 +69,8 @@ def prepare(
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none"])).data
     splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
+    if train_limit:
+        splits["train"] = limit(splits["train"], train_limit)
     prepare_dataset(splits, to, shards=shards, progress=typer.echo)
     channels, height, width = splits["train"].images.shape[1:]
     usual = [f"views.recipe={USUAL_VIEWS[name]}"] if name in USUAL_VIEWS else fitting_views(channels, height, width)
