@@ -154,6 +154,14 @@ def random_kills(asked: argparse.Namespace) -> Iterator[Row]:
         yield Row("SIGKILL at random moments", f"{method}: same bits as undisturbed", tried, failed)
 
 
+def comparisons(asked: argparse.Namespace) -> Iterator[Row]:
+    """Kill whole comparisons at random moments."""
+    from breaking_comparisons import killed_comparisons
+
+    tried, failed = killed_comparisons(1 if asked.quick else 10)
+    yield Row("SIGKILL at random moments", "a comparison: same winners, same numbers", tried, failed)
+
+
 def signals(asked: argparse.Namespace) -> Iterator[Row]:
     """Send a real run each signal that people and machines send."""
     from breaking_runs import signalled
@@ -215,6 +223,7 @@ def settings(asked: argparse.Namespace) -> Iterator[Row]:
 KINDS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "points": kill_points,
     "kills": random_kills,
+    "comparisons": comparisons,
     "signals": signals,
     "damage": damaged,
     "user": other_user,

@@ -97,6 +97,26 @@ def compare(
     return ComparisonRun(folder, found, versions, tuple(failed))
 
 
+def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
+    """Write the page of what a comparison has measured so far; nothing is trained.
+
+    Args:
+        name: Name of the comparison.
+        comparisons: Folder that holds it, or its address in an object store, where nobody may work on it meanwhile.
+
+    Raises:
+        UserError: There is no such comparison, or it has measured nothing yet.
+    """
+    folder = ComparisonFolder.at(remote_in(comparisons, require_folder_name(name)) or Path(comparisons) / name)
+    folder.require_free()
+    plan = read_comparison(folder.pull().plan, where=folder.address)
+    found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
+    require_measured(found.measured, folder.address)
+    write_findings(folder, found, versions)
+    folder.send(folder.result.name, folder.table.name, folder.page.name)
+    return ComparisonRun(folder, found, versions, ())
+
+
 def plan_of_request(
     request: ComparisonRequest, *, comparisons: str | Path = "comparisons", name: str | None = None
 ) -> tuple[ComparisonPlan, ComparisonFolder, list[str]]:

@@ -99,6 +99,29 @@ def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued
     assert equal_seconds(plan, settled) == epochs
 
 
+def test_the_page_of_what_is_there_so_far_trains_nothing(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    shutil.rmtree(comparison.folder.sweep("dcl-digits-b64").path)
+    assert main(["compare", "--page", "--name", "comparison", "--comparisons", str(tmp_path)]) == 0
+    assert "Nothing can be compared yet" in capsys.readouterr().out
+    assert "not begun: dcl-digits-b64" in comparison.folder.table.read_text()
+
+
+def test_a_page_needs_a_name_and_something_measured(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    shutil.rmtree(comparison.folder.path / "sweeps")
+    assert main(["compare", "--page"]) == 2
+    assert main(["compare", "--page", "--name", "comparison", "--comparisons", str(tmp_path)]) == 2
+    assert main(["compare", "--page", "--name", "nothing", "--comparisons", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    for line in ("of which comparison, got no --name", "nothing to show yet: no sweep has begun", "no comparison here"):
+        assert line in error
+
+
 WORDS = ["compare", "simclr", "dcl", *TINY, "--name", "mine", "--concurrent", "1", "--comparisons"]
 
 

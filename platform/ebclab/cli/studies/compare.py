@@ -12,6 +12,7 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
+from ebclab.errors import UserError
 
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
@@ -69,6 +70,9 @@ class CompareOptions:
     comparisons: Annotated[
         str, typer.Option(help="Folder that holds comparisons, or an address: s3://bucket/comparisons."), RESULTS
     ] = "comparisons"
+    page: Annotated[
+        bool, typer.Option("--page", help="Write the page of what --name has measured so far; train nothing.")
+    ] = False
     show: Annotated[bool, typer.Option("--show", help="Print the plan, its cost and the longest time only.")] = False
 
     def request(self) -> ComparisonRequest:
@@ -151,6 +155,10 @@ def compare(given: CompareOptions) -> None:
 
     Repeating a command continues a comparison; more methods, batch sizes, trials and seeds let it grow.
     """
+    if given.page:
+        from ebclab.compare.compare import page_so_far
+
+        return _print_result(page_so_far(_named(given.name), given.comparisons))
     request, limits = given.request(), given.limits()
     if given.show:
         from ebclab.compare.compare import plan_of_request
@@ -161,6 +169,17 @@ def compare(given: CompareOptions) -> None:
 
     found = run_comparison(request, comparisons=given.comparisons, name=given.name, limits=limits)
     _print_result(found)
+
+
+def _named(name: str | None) -> str:
+    """Return the name that ``--page`` needs.
+
+    Raises:
+        UserError: There is none.
+    """
+    if name is None:
+        raise UserError("--page: of which comparison, got no --name; write --name NAME")
+    return name
 
 
 def _print_plan(plan: ComparisonPlan) -> None:
