@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,17 @@ from ebclab.compare.folder import ComparisonFolder, PlanVersion
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import read_measured, require_measured
 from ebclab.compare.output import write_findings
-from ebclab.compare.plan import ComparisonPlan, growth, read_comparison, write_comparison
+from ebclab.compare.plan import ComparisonPlan, PlannedSweep, growth, read_comparison, write_comparison
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, TrainingError
 from ebclab.storage.remote import remote_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.sweep import sweep
+from energy_contrast.catalog import METHODS
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,19 @@ def compare(
     """
     shown = display or choose_sweep_display()
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
-    for warning in require_runnable(plan):
+    left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
+    for warning in require_runnable(plan) if left else ():
         shown.note(f"warning: {warning}")
-    set_ray_switches()
     failed = []
     with folder.claim() as syncer:
         if not any(version.digest == plan.digest for version in folder.read_versions()[-1:]):
             folder.add_version(plan, grown)
         write_comparison(folder.plan, plan)
         syncer.push()
-        shown.note(f"plan {plan.digest}: {len(plan.sweeps)} searches, in {folder.address}")
-        with _one_ray(plan, shown):
-            for number, planned in enumerate(plan.sweeps, start=1):
-                shown.note(f"search {number} of {len(plan.sweeps)}: {planned.name}")
+        shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
+        with _one_ray(plan, shown) if left else nullcontext():
+            for number, planned in enumerate(left, start=1):
+                shown.note(f"search {number} of {len(left)}: {planned.name}")
                 try:
                     sweep(planned.plan, sweeps=folder.sweeps, name=planned.name, limits=limits, display=shown)
                 except TrainingError as error:
@@ -95,6 +97,14 @@ def compare(
         write_findings(folder, found, versions)
         syncer.push()
     return ComparisonRun(folder, found, versions, tuple(failed))
+
+
+def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
+    """Return whether a sweep has nothing left to do; one that starts from given weights says so itself."""
+    if planned.plan.config.init.weights is not None:
+        return False
+    there = folder.sweep(planned.name).of("reader").pull()
+    return finished_result(there, planned.plan, METHODS, resume=False) is not None
 
 
 def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
@@ -152,6 +162,7 @@ def default_name(plan: ComparisonPlan) -> str:
 @contextmanager
 def _one_ray(plan: ComparisonPlan, display: SweepDisplay) -> Iterator[None]:
     """Join or start Ray once for all sweeps."""
+    set_ray_switches()
     from ebclab.cluster.join import cluster_session  # now: Ray reads its switches when it is imported
 
     address = plan.sweeps[0].plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
