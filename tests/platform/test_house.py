@@ -19,7 +19,7 @@ SCIENCE_FLOORS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
     {"method", "classifier", "bounds"},
-    {"sampling_method", "ess_control"},
+    {"sampling_method", "ess_control", "costs"},
     {"chains"},
     {"contrastive", "predictive", "supervised", "energy_based"},
     {"catalog"},

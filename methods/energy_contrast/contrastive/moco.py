@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from energy_contrast.ess_control import ControlledMethod, EssConfig, new_controller
 from energy_contrast.losses import info_nce
-from energy_contrast.method import Batch, Progress, Requirements, StepOutput
+from energy_contrast.method import Batch, Passes, Progress, Requirements, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
@@ -102,6 +102,12 @@ class Moco(ControlledMethod):
     def requirements(cls, config: MocoConfig, batch_size: int) -> Requirements:
         """Return what all methods need, and the groups of batch norm."""
         return replace(super().requirements(config, batch_size), batch_norm_groups=config.batch_norm_groups)
+
+    @classmethod
+    def passes(cls, config: MocoConfig) -> Passes:
+        """Return one query with gradient and one key without, for each direction."""
+        directions = 2 if config.symmetric else 1
+        return Passes(2 * directions, directions)
 
     def compile_parts(self, **options: Any) -> None:
         """Compile both encoders."""
