@@ -130,7 +130,7 @@ class Moco(ControlledMethod):
     ) -> tuple[StepOutput, Tensor]:
         """Score queries against their keys and the queue, and keep the keys for ``after_step``.
 
-        Returns loss and metrics, and the similarities (B, K) with the queue, without gradient.
+        Returns loss and metrics, and the similarities (B, K) with the queue.
         """
         # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
         query = gather(unit(self.head(self.encoder(query_images))))  # (B, P)
@@ -143,7 +143,7 @@ class Moco(ControlledMethod):
             tau, vectors = self.temperature, torch.cat([query, key])
             loss = info_nce(positive, negatives, temperature=tau)
             metrics = self.measure(loss, vectors, positive, negatives, temperature=tau)
-            return StepOutput(loss, metrics), negatives.detach()
+            return StepOutput(loss, metrics), negatives
 
     @torch.no_grad()
     def _keys(self, images: Tensor, generator: torch.Generator) -> Tensor:

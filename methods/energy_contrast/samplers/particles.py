@@ -117,7 +117,8 @@ def feature_langevin(
             spread = torch.sqrt(2 * size) if printed or noise_schedule == "step" else torch.ones_like(size)
             count = len(queries) if printed else 1  # t is N times the listing's gradient
             along, velocity = accelerate(state, drift, momentum=momentum, weight_decay=count * weight_decay)
-            moved = along * (size / count) + (1.0 if printed else noise_intensity) * spread * noise
+            length = size / count if printed else size
+            moved = along * length + (1.0 if printed else noise_intensity) * spread * noise
             return _arrive(state, moved, velocity, energy, drift.norm(dim=1) / temperature)
 
     return Sampler(init_state, step)
