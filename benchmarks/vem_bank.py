@@ -51,6 +51,15 @@ UPDATES: dict[str, Sampler] = {
         for kernel in ("linear", "rbf")
         for word in ("printed", "calibrated")
     },
+    **{
+        f"Langevin, calibrated, alpha {alpha:g}, epsilon {epsilon:.2g}, momentum 0.9": feature_langevin(
+            temperature=0.02, step_size=alpha, noise_intensity=epsilon, momentum=0.9
+        )
+        for alpha, epsilon in ((0.01, 0.03), (0.001, 0.03 * 10**0.5))
+    },
+    "SVGD, rbf kernel, calibrated, alpha 0.1, momentum 0.9": svgd(
+        temperature=0.02, step_size=0.1, kernel="rbf", momentum=0.9
+    ),
 }
 SHARED = ["method.key_encoder=shared"]
 STEPS: dict[str, tuple[str, list[str]]] = {
@@ -85,15 +94,15 @@ def bank_table() -> str:
         generator = torch.Generator().manual_seed(0)
         centres = F.normalize(torch.randn(10, 128, generator=generator), dim=1)
         bank = F.normalize(torch.randn(1024, 128, generator=generator), dim=1)
-        kept = []
+        kept, velocity = [], None
         for _ in range(60):
             own = torch.randn(256, 128, generator=generator) / 128**0.5
             queries = F.normalize(centres[torch.randint(10, (256,), generator=generator)] + 0.5 * own, dim=1)
-            state = sampler.init(bank)
+            state = sampler.init(bank)._replace(velocity=velocity)
             for _ in range(NUM_MOVES):
                 state, _ = sampler.step(state, queries, torch.randn(bank.shape, generator=generator))
             kept.append((state.position * bank).sum(dim=1).mean().item())
-            bank = state.position
+            bank, velocity = state.position, state.velocity
         near = (bank @ queries.T).amax(dim=1).mean().item()
         lines.append(f"| {name} | {near:.2f} | {statistics.mean(kept):.3f} | {effective_rank(bank).item():.0f} |")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def effective_sample_size(logits: Tensor) -> Tensor:
+def effective_sample_size(logits: Tensor, present: Tensor | None = None) -> Tensor:
     """Return which share of the candidates carries an anchor's softmax weight.
 
     ``ESS_i = 1 / (K sum_j w_ij^2)`` with ``w_i = softmax(logits_i)``: 1 when all K weigh the same, 1/K when one
@@ -20,17 +20,21 @@ def effective_sample_size(logits: Tensor) -> Tensor:
 
     Args:
         logits: (N, K) similarities already divided by the temperature.
+        present: (N, K) bool, which are candidates; None means all. K is then counted for each anchor.
 
     Returns:
-        (N,) effective sample size as a share of K, in [1/K, 1].
+        (N,) effective sample size as a share of K, in [1/K, 1]; nan for an anchor without candidates.
 
     >>> effective_sample_size(torch.zeros(2, 4))
     tensor([1., 1.])
 
     Source: FlatNCE (arXiv:2107.01152), eq. 10.
     """
-    weights = logits.softmax(dim=1)  # (N, K)
-    return 1 / (logits.shape[1] * weights.square().sum(dim=1))
+    if present is None:
+        weights = logits.softmax(dim=1)  # (N, K)
+        return 1 / (logits.shape[1] * weights.square().sum(dim=1))
+    weights = logits.masked_fill(~present, -torch.inf).softmax(dim=1)  # (N, K)
+    return 1 / (present.sum(dim=1) * weights.square().sum(dim=1))
 
 
 def log_k_saturation(info_nce: Tensor, *, num_negatives: int) -> Tensor:

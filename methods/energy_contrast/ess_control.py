@@ -1,16 +1,61 @@
-"""Control of the temperature by the effective sample size of the negatives."""
+"""Control of the temperature by the effective sample size of the negatives.
+
+Shapes: N anchors, K negatives of each anchor.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.diagnostics import effective_sample_size
+from energy_contrast.method import Method, Progress
+from energy_contrast.settings import setting
 
 MIN_BETA = 1e-2
 MAX_BETA = 1e3
+
+
+@dataclass(frozen=True)
+class TemperatureConfig:
+    """The setting of a loss that compares cosines at a temperature."""
+
+    temperature: float = setting(0.2, "Divides cosine similarities; 0.1 to 0.5 are usual.", above=0.0, symbol="tau")
+
+
+@dataclass(frozen=True)
+class EssConfig(TemperatureConfig):
+    """Settings of a method whose temperature may be held by the effective sample size of its negatives."""
+
+    ess_target: float = setting(
+        0.0,
+        "Effective sample size at which the temperature is held; 0 keeps the temperature constant.",
+        unit="share of the negatives",
+        minimum=0.0,
+        maximum=1.0,
+        symbol="ESS target",
+    )
+    ess_target_end: float = setting(
+        0.0,
+        "Target at the end of training; 0 means the target stays as it starts.",
+        unit="share of the negatives",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    ess_schedule: Literal["linear", "cosine"] = setting("linear", "How the target moves from start to end.")
+    ess_gain: float = setting(
+        0.01, "Relative change of 1/temperature in one step.", unit="1/step", above=0.0, below=1.0, symbol="gamma"
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if self.ess_target == 0 and self.ess_target_end > 0:
+            return [f"ess_target_end: needs a target to start from, got {self.ess_target_end}; set ess_target too"]
+        return []
 
 
 class EssController(nn.Module):
@@ -49,16 +94,92 @@ class EssController(nn.Module):
         self.register_buffer("ess", torch.tensor(1.0))
         self.register_buffer("target", torch.tensor(target))
 
-    def observe(self, negatives: Tensor) -> None:
-        """Keep the mean ESS over anchors of the negatives' similarities (N, K) under the present beta."""
+    def observe(self, negatives: Tensor, present: Tensor | None = None) -> None:
+        """Keep the mean ESS over anchors of the negatives' similarities under the present beta.
+
+        Args:
+            negatives: (N, K).
+            present: (N, K) bool, which of them are negatives; None means all. An anchor without any is left out of the
+                mean, and where no anchor has one the ESS stays as it was.
+        """
         with torch.no_grad():
-            self.ess.copy_(effective_sample_size(negatives * self.beta).mean())
+            shares = effective_sample_size(negatives * self.beta, present)  # (N,)
+            if present is None:
+                self.ess.copy_(shares.mean())
+            else:
+                known = present.any(dim=1)  # (N,)
+                mean = shares.where(known, 0).sum() / known.sum()
+                self.ess.copy_(torch.where(known.any(), mean, self.ess))
 
     def update(self, target: float) -> None:
         """Set the target and move beta by one step, according to the ESS observed last."""
         self.target.fill_(target)
         sign = torch.where(self.ess > target, self.direction, -self.direction)
         self.beta.mul_(1 + self.gain * sign).clamp_(MIN_BETA, MAX_BETA)
+
+
+class ControlledMethod(Method):
+    """A method with one temperature, which divides the similarities of its loss and does nothing else.
+
+    With ``ess_target`` above 0 an ``EssController`` holds it. A subclass makes its ``controller`` with
+    ``new_controller`` and hands ``watch_negatives`` what its loss weighs.
+
+    Metrics while the temperature is controlled, of every step: ``temperature``, ``ess`` of the loss's own negatives,
+    and ``ess_target``.
+
+    Attributes:
+        controller: Holds the temperature; None where it is constant, so that a checkpoint has nothing of it.
+    """
+
+    controller: EssController | None
+
+    @property
+    def temperature(self) -> float | Tensor:
+        """What divides similarities in this step."""
+        held = self._held
+        temperature: float | Tensor = self.config.temperature if held is None else 1 / held.beta
+        return temperature
+
+    def watch_negatives(self, *negatives: Tensor, present: Tensor | None = None) -> dict[str, Tensor]:
+        """Let the controller, if there is one, observe the similarities (N, K) of a step; return what it says of them.
+
+        Args:
+            negatives: Of the anchors of all ranks, in one part or several; not divided by the temperature.
+            present: (N, K) bool, which of them are negatives; None means all.
+        """
+        held = self._held
+        if held is None:
+            return {}
+        held.observe(torch.cat(negatives) if len(negatives) > 1 else negatives[0], present)
+        return {"temperature": 1 / held.beta, "ess": held.ess.clone(), "ess_target": held.target.clone()}
+
+    def after_step(self, progress: Progress) -> None:
+        """Move the temperature, if it is controlled, towards the target of this point of the run."""
+        held, config = self._held, self.config
+        if held is not None:
+            end = config.ess_target_end or config.ess_target
+            share = progress.step / progress.num_steps
+            held.update(scheduled_target(config.ess_target, end, share, schedule=config.ess_schedule))
+
+    @property
+    def _held(self) -> EssController | None:
+        return self.controller if self.config.ess_target else None
+
+
+def new_controller(config: EssConfig) -> EssController | None:
+    """Return the controller that settings ask for; None where they ask for a constant temperature.
+
+    Args:
+        config: Temperature at the start, target, gain.
+
+    >>> new_controller(EssConfig()) is None
+    True
+
+    Source: ours.
+    """
+    if not config.ess_target:
+        return None
+    return EssController(temperature=config.temperature, target=config.ess_target, gain=config.ess_gain)
 
 
 def scheduled_target(start: float, end: float, share: float, *, schedule: str) -> float:

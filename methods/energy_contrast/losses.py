@@ -137,7 +137,9 @@ def flat_nce(
     return torch.exp(v - v.detach()).mean()
 
 
-def decoupled(positive: Tensor, negatives: Tensor, *, temperature: float, weights: Tensor | None = None) -> Tensor:
+def decoupled(
+    positive: Tensor, negatives: Tensor, *, temperature: float | Tensor, weights: Tensor | None = None
+) -> Tensor:
     """Return the decoupled contrastive loss: InfoNCE whose positive is no candidate for itself.
 
     ``L = mean_i (-w_i s_i+ / tau + log sum_j exp(s_ij / tau))``. With all w at 1 its gradient is that of ``flat_nce``.
@@ -165,7 +167,7 @@ def decoupled(positive: Tensor, negatives: Tensor, *, temperature: float, weight
     return loss.mean()
 
 
-def hyperspherical_energy(positive: Tensor, within: Tensor, *, temperature: float) -> Tensor:
+def hyperspherical_energy(positive: Tensor, within: Tensor, *, temperature: float | Tensor) -> Tensor:
     """Return the decoupled hyperspherical energy loss: positives attract, images of the same view repel.
 
     ``L = mean_i (-s_i+ / tau + log sum_j exp(s_ij / tau) + log sum_j exp(s'_ij / tau))`` with s within the first view

@@ -55,6 +55,18 @@ class Requirements:
     labels: bool = False
 
 
+class Passes(NamedTuple):
+    """What a training step takes from the encoder and copies of it, counted in images for each image of the batch.
+
+    Attributes:
+        forward: Images that pass through; views and the images of chains are images.
+        backward: Those of them through which a gradient comes back, to weights or to pixels.
+    """
+
+    forward: int
+    backward: int
+
+
 class StepOutput(NamedTuple):
     """What one forward pass gives: a loss to differentiate and detached scalars to read."""
 
@@ -138,6 +150,19 @@ class Method(nn.Module, ABC):
         """
         return Requirements(cls.num_views, labels=cls.needs_labels)
 
+    @classmethod
+    def passes(cls, config: Any) -> Passes:
+        """Return how often a training step goes through the encoder, without building anything.
+
+        Every view once, with gradient; a method that does more overrides this. Steps that go through the first layer
+        alone, and ``start``, are not counted.
+
+        Args:
+            config: The method's config.
+        """
+        num_views = cls.requirements(config, 1).num_views
+        return Passes(num_views, num_views)
+
     def num_proposals(self, batch_size: int) -> int:
         """Return the number of proposals in ``requirements`` for a global batch of ``batch_size`` images.
 
@@ -153,6 +178,19 @@ class Method(nn.Module, ABC):
             ValueError: If they do not fit where this method is.
         """
         return 0
+
+    def kept_bytes(self, shape: tuple[int, int, int], num_images: int) -> int:
+        """Return how many bytes each rank keeps from step to step beside networks and copies of them.
+
+        Buffers of the method and of its parts without weights: queues, banks, controllers. A method with ``memories``
+        adds these.
+
+        Args:
+            shape: (C, H, W) of a view.
+            num_images: Images of the training set.
+        """
+        parts = (part for part in self.children() if next(part.parameters(), None) is None)
+        return sum(buffer.nbytes for buffer in (*self.buffers(recurse=False), *(b for p in parts for b in p.buffers())))
 
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
         """Refuse ``memories``, loaded from a checkpoint, that hold other images than views of ``shape`` (C, H, W).

@@ -38,23 +38,30 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """What keeps a method's memory and time small."""
 
+CONTROLLED: dict[str, Any] = {"ess_target": 0.4, "ess_gain": 0.1}
+"""A temperature that moves."""
+
+MOMENTUM: dict[str, Any] = {"bank_momentum": 0.8, "bank_weight_decay": 0.01, "bank_schedule": "cosine"}
+"""A bank with an optimizer of its own."""
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
-    "simclr, batch norm in the head": ("simclr", {"projection_batch_norm": True}),
-    "supervised, supcon": ("supervised", {"objective": "supcon", "label_smoothing": 0.1}),
+    "simclr, batch norm in the head, controlled": ("simclr", {"projection_batch_norm": True, **CONTROLLED}),
+    "supervised, supcon, controlled": ("supervised", {"objective": "supcon", "label_smoothing": 0.1, **CONTROLLED}),
     "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
-    "dcl, weighted": ("dcl", {"weighting": "von-mises-fisher"}),
+    "dhel, controlled": ("dhel", CONTROLLED),
+    "dcl, weighted, controlled": ("dcl", {"weighting": "von-mises-fisher", **CONTROLLED}),
     "lejepa, visreg, three views": (
         "lejepa",
         {"projection_size": 8, "num_slices": 16, "regularizer": "visreg", "regularizer_weight": 0.6, "num_views": 3},
     ),
-    "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_gain": 0.1}),
+    "flatclr, controlled": ("flatclr", CONTROLLED),
     "simsiam, as released with EBCLR": ("simsiam", {**SMALL["simsiam"], "projection_scale": True}),
     "byol, as released with EBCLR": (
         "byol",
         {**SMALL["byol"], "directions": "mean", "target_start": "own", "momentum_schedule": "constant"},
     ),
-    "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+    "moco, symmetric, small queue, controlled": ("moco", {"symmetric": True, "queue_size": 44, **CONTROLLED}),
     "moco, queue below the batch": ("moco", {"queue_size": 12, "batch_norm_groups": 2, "momentum": 0.5}),
     "moco, global batch norm": ("moco", {"batch_norm_groups": 1, "queue_size": 64}),
     "ebclr, the equations as printed, buffer below twice the batch": (
@@ -78,14 +85,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SMALL["jem"], "variant": "plusplus", "chain_gradient": "first-layer", "num_inner_steps": 3},
     ),
     "jem, flat minima": ("jem", {**SMALL["jem"], "variant": "sada", "num_steps": 2, "sharpness_radius": 0.5}),
-    "vem-langevin, shared keys, random bank, large moves": (
+    "vem-langevin, shared keys, random bank, large moves, momentum": (
         "vem-langevin",
-        {"bank_size": 24, "key_encoder": "shared", "bank_init": "random", "step_size": 1.0, "noise_intensity": 0.2},
+        {
+            "bank_size": 24,
+            "key_encoder": "shared",
+            "bank_init": "random",
+            "step_size": 1.0,
+            "noise_intensity": 0.2,
+            **MOMENTUM,
+        },
     ),
     "vem-langevin, printed": ("vem-langevin", {"bank_size": 24, "update": "printed", "step_size": 1.0}),
-    "vem-svgd, linear kernel, shared keys": (
+    "vem-svgd, linear kernel, shared keys, momentum": (
         "vem-svgd",
-        {"bank_size": 24, "kernel": "linear", "key_encoder": "shared"},
+        {"bank_size": 24, "kernel": "linear", "key_encoder": "shared", **MOMENTUM},
     ),
     "vem-image, shared keys, new starts, bank below the batch": (
         "vem-image",
@@ -98,9 +112,10 @@ STAGES = {"vem-svgd": (1, 1, 1)}
 RESUMED = " (resumed after the first step)"
 KEEP_MORE = (
     "flatclr, controlled",
-    "moco, symmetric, small queue",
+    "moco, symmetric, small queue, controlled",
     "ebclr, the equations as printed, buffer below twice the batch",
     "vem-image, shared keys, new starts, bank below the batch",
+    "vem-svgd, linear kernel, shared keys, momentum",
 )
 """Cases that keep something between steps that their methods' own cases do not keep, or keep it in another way."""
 RUNS = dict.fromkeys(CASES, 0) | {case + RESUMED: 1 for case in (*METHODS, *KEEP_MORE)}

@@ -14,16 +14,18 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 
-from .test_parity import NUM_CLASSES, SMALL
+from .test_parity import CONTROLLED, MOMENTUM, NUM_CLASSES, SMALL
 
 BATCH_SIZE = 16
 NUM_STEPS = 6
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
-    "supervised, supcon": ("supervised", {"objective": "supcon"}),
-    "flatclr, controlled": ("flatclr", {"ess_target": 0.4, "ess_target_end": 0.2, "ess_gain": 0.1}),
-    "moco, symmetric, small queue": ("moco", {"symmetric": True, "queue_size": 44}),
+    "supervised, supcon, controlled": ("supervised", {"objective": "supcon", **CONTROLLED}),
+    "flatclr, controlled": ("flatclr", {**CONTROLLED, "ess_target_end": 0.2}),
+    "dhel, controlled": ("dhel", CONTROLLED),
+    "moco, symmetric, small queue, controlled": ("moco", {"symmetric": True, "queue_size": 44, **CONTROLLED}),
+    "vem-langevin, momentum": ("vem-langevin", {**SMALL["vem-langevin"], **MOMENTUM}),
     "jem, flat minima": ("jem", {**SMALL["jem"], "variant": "sada"}),
     "ebclr, bytes": ("ebclr", {**SMALL["ebclr"], "buffer_dtype": "uint8", "uniform_rate": 0.5}),
 }

@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # method, its 
         {"batch_norm": "none"},
     ),
     "vem-langevin": ("vem-langevin", {"bank_size": 40, "num_steps": 3}, {}),
-    "vem-svgd": ("vem-svgd", {"bank_size": 40, "num_steps": 3}, {}),
+    "vem-svgd": ("vem-svgd", {"bank_size": 40, "num_steps": 3, "bank_momentum": 0.5, "bank_schedule": "cosine"}, {}),
     "vem-image": ("vem-image", {"bank_size": 40, "num_steps": 3}, {}),
 }
 ONE_OF_EACH_KIND = ("moco", "ebclr")

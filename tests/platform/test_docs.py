@@ -25,7 +25,12 @@ ROOTS = (ROOT, LAB, SCIENCE)
 @pytest.fixture(scope="module")
 def rooms() -> ModuleType:
     """The script that writes the tables of rooms."""
-    spec = importlib.util.spec_from_file_location("rooms_of_the_docs", ROOT / "docs" / "rooms.py")
+    return _script("rooms")
+
+
+def _script(name: str) -> ModuleType:
+    """Return a script beside the pages as a module."""
+    spec = importlib.util.spec_from_file_location(f"{name}_of_the_docs", ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -62,6 +67,11 @@ def test_the_floors_on_the_page_are_those_that_the_house_test_holds() -> None:
     parts = re.findall(r"^(\w+)\n((?:  .+\n)+)", block, re.MULTILINE)
     floors = {package: [set(line.strip().split(", ")) for line in lines.splitlines()] for package, lines in parts}
     assert floors == {"energy_contrast": SCIENCE_FLOORS, "ebclab": LAB_FLOORS}
+
+
+def test_the_table_of_costs_is_that_of_the_methods() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert _script("method_costs").rewritten(page) == page, "run `python docs/method_costs.py --write`"
 
 
 def test_the_readme_names_every_place_once() -> None:

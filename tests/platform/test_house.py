@@ -18,8 +18,8 @@ PACKAGES = {"energy_contrast": SCIENCE, "ebclab": LAB}
 SCIENCE_FLOORS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
-    {"method", "ess_control", "classifier", "bounds"},
-    {"sampling_method"},
+    {"method", "classifier", "bounds"},
+    {"sampling_method", "ess_control", "costs"},
     {"chains"},
     {"contrastive", "predictive", "supervised", "energy_based"},
     {"catalog"},

@@ -71,6 +71,10 @@ class BufferedMethod(SamplingMethod):
         self.buffer.require_room(shape, available_bytes(device), str(device))
         return self.buffer.num_bytes(shape)
 
+    def kept_bytes(self, shape: tuple[int, int, int], num_images: int) -> int:
+        """Return what all methods keep, and the replay buffer."""
+        return super().kept_bytes(shape, num_images) + self.buffer.num_bytes(shape)
+
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
         """Refuse a buffer of other images."""
         self.buffer.require_images_of(shape)

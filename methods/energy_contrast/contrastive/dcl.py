@@ -7,14 +7,14 @@ from typing import Literal
 
 from torch import Tensor
 
-from energy_contrast.contrastive.simclr import PairConfig, PairMethod
+from energy_contrast.contrastive.simclr import ControlledPairConfig, ControlledPairMethod
 from energy_contrast.losses import decoupled, von_mises_fisher_weights
 from energy_contrast.method import StepOutput
 from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class DclConfig(PairConfig):
+class DclConfig(ControlledPairConfig):
     """Settings of DCL: those of SimCLR, and the weights of positives."""
 
     weighting: Literal["none", "von-mises-fisher"] = setting(
@@ -25,7 +25,7 @@ class DclConfig(PairConfig):
     )
 
 
-class Dcl(PairMethod):
+class Dcl(ControlledPairMethod):
     """DCL.
 
     ``L = 1/2B sum_i (-w_i s(i, i+) / tau + log sum_k exp(s(i, k) / tau))``, i over both views, k over the 2B - 2 views
@@ -36,7 +36,8 @@ class Dcl(PairMethod):
         config: Settings of SimCLR, weights of positives.
         encoder: Maps images to embeddings, with ``embedding_size``.
 
-    Metrics: those of SimCLR, and ``decoupled``, the loss.
+    Metrics: those of SimCLR, and ``decoupled``, the loss. Weights of positives have a sigma of their own, which no
+    target moves.
 
     Source: DCL (arXiv:2110.06848), section 3, the losses L_DC and L_DCW.
     Departs from the paper: the loss is the mean over the 2B anchors, not the sum. Weights are constants, as in lightly;
@@ -50,9 +51,9 @@ class Dcl(PairMethod):
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
-        weights, temperature = None, self.config.temperature
+        weights, temperature = None, self.temperature
         if self.config.weighting == "von-mises-fisher":
             weights = von_mises_fisher_weights(positive, sigma=self.config.weighting_sigma)
         loss = decoupled(positive, negatives, temperature=temperature, weights=weights)
-        metrics = self.measure_simclr(projection, positive, negatives)
+        metrics = self.measure_simclr(projection, positive, negatives) | self.watch_negatives(negatives)
         return StepOutput(loss, metrics | {"decoupled": loss.detach()})

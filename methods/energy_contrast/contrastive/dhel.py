@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from energy_contrast.contrastive.simclr import PairConfig, PairMethod
+from energy_contrast.contrastive.simclr import ControlledPairConfig, ControlledPairMethod
 from energy_contrast.losses import hyperspherical_energy, kernel_contrastive
 from energy_contrast.method import StepOutput
 from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class DhelConfig(PairConfig):
+class DhelConfig(ControlledPairConfig):
     """Settings of DHEL: those of SimCLR, and the kernel form."""
 
     objective: Literal["energy", "kernel"] = setting(
@@ -24,8 +24,18 @@ class DhelConfig(PairConfig):
     kernel_sharpness: float = setting(2.0, "Of the Gaussian kernel exp(-t |u - v|^2).", above=0.0, symbol="t")
     kernel_repulsion: float = setting(16.0, "Weight of the images that repel, kernel only.", above=0.0, symbol="gamma")
 
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = super().problems()
+        if self.ess_target and self.objective == "kernel":
+            found.append(
+                f"ess_target: the kernel form has no temperature, got {self.ess_target}; leave it out, or set "
+                "objective=energy"
+            )
+        return found
 
-class Dhel(PairMethod):
+
+class Dhel(ControlledPairMethod):
     """DHEL, and KCL with ``objective="kernel"``.
 
     ``L = 1/B sum_i (-s(u_i, v_i) / tau + log sum_{j != i} exp(s(u_i, u_j) / tau)
@@ -37,6 +47,7 @@ class Dhel(PairMethod):
         encoder: Maps images to embeddings, with ``embedding_size``.
 
     Metrics: those of SimCLR, whose ``info_nce`` also counts the other views of other images, and ``energy``, the loss.
+    The effective sample size that is held is that of the other images of an anchor's own view.
 
     Source: DHEL and KCL (arXiv:2405.18045), definitions of L_DHEL and L_KCL.
     Departs from the paper: the loss is the mean over the B images. Projection head and temperature are SimCLR's, so
@@ -56,6 +67,7 @@ class Dhel(PairMethod):
             sharpness, repulsion = self.config.kernel_sharpness, self.config.kernel_repulsion
             loss = kernel_contrastive(positive[:count], within, sharpness=sharpness, repulsion=repulsion)
         else:
-            loss = hyperspherical_energy(positive[:count], within, temperature=self.config.temperature)
+            loss = hyperspherical_energy(positive[:count], within, temperature=self.temperature)
         metrics = self.measure_simclr(projection, positive, negatives)
+        metrics |= self.watch_negatives(within.flatten(0, 1))
         return StepOutput(loss, metrics | {"energy": loss.detach()})

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from energy_contrast.ess_control import ControlledMethod, EssConfig, new_controller
 from energy_contrast.losses import info_nce
-from energy_contrast.method import Batch, Method, Progress, Requirements, StepOutput
+from energy_contrast.method import Batch, Passes, Progress, Requirements, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
@@ -22,7 +23,7 @@ from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class MocoConfig:
+class MocoConfig(EssConfig):
     """Settings of MoCo v2."""
 
     temperature: float = setting(0.1, "Divides cosine similarities; 0.07 to 0.2 are usual.", above=0.0, symbol="tau")
@@ -48,7 +49,7 @@ class MocoConfig:
     projection_num_layers: int = setting(2, "Linear layers of the projection head.", unit="layers", minimum=1)
 
 
-class Moco(Method):
+class Moco(ControlledMethod):
     """MoCo v2.
 
     ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i n_j / tau)) )`` with unit vectors
@@ -60,7 +61,8 @@ class Moco(Method):
         config: Settings.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of queries and keys.
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of queries and keys; while the
+    temperature is controlled, what ``watch_negatives`` returns of the queued keys.
 
     Raises:
         ValueError: From ``forward``, if the batch cannot be cut into ``batch_norm_groups``.
@@ -94,11 +96,18 @@ class Moco(Method):
         self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, config.projection_size), dim=1))
         self.register_buffer("pointer", torch.tensor(0))  # row of the oldest key
         self._new_keys: list[Tensor] = []
+        self.controller = new_controller(config)
 
     @classmethod
     def requirements(cls, config: MocoConfig, batch_size: int) -> Requirements:
         """Return what all methods need, and the groups of batch norm."""
         return replace(super().requirements(config, batch_size), batch_norm_groups=config.batch_norm_groups)
+
+    @classmethod
+    def passes(cls, config: MocoConfig) -> Passes:
+        """Return one query with gradient and one key without, for each direction."""
+        directions = 2 if config.symmetric else 1
+        return Passes(2 * directions, directions)
 
     def compile_parts(self, **options: Any) -> None:
         """Compile both encoders."""
@@ -109,13 +118,20 @@ class Moco(Method):
         """Compute the loss of one step; ``generator`` draws the order in which keys are normalised."""
         self._new_keys = []
         pairs = [(0, 1), (1, 0)] if self.config.symmetric else [(0, 1)]
-        outputs = [self._contrast(batch.views[i], batch.views[j], generator) for i, j in pairs]
+        contrasts = [self._contrast(batch.views[i], batch.views[j], generator) for i, j in pairs]
+        outputs, negatives = zip(*contrasts, strict=True)
         loss = torch.stack([output.loss for output in outputs]).mean()
         names = outputs[0].metrics
-        return StepOutput(loss, {name: torch.stack([o.metrics[name] for o in outputs]).mean() for name in names})
+        metrics = {name: torch.stack([o.metrics[name] for o in outputs]).mean() for name in names}
+        return StepOutput(loss, metrics | self.watch_negatives(*negatives))
 
-    def _contrast(self, query_images: Tensor, key_images: Tensor, generator: torch.Generator) -> StepOutput:
-        """Score queries against their keys and the queue, and keep the keys for ``after_step``."""
+    def _contrast(
+        self, query_images: Tensor, key_images: Tensor, generator: torch.Generator
+    ) -> tuple[StepOutput, Tensor]:
+        """Score queries against their keys and the queue, and keep the keys for ``after_step``.
+
+        Returns loss and metrics, and the similarities (B, K) with the queue.
+        """
         # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
         query = gather(unit(self.head(self.encoder(query_images))))  # (B, P)
         key = self._keys(key_images, generator)  # (B, P)
@@ -124,9 +140,10 @@ class Moco(Method):
             # 2. the key of the same image against those of earlier batches: the queue does not hold k yet
             positive, negatives = (query * key).sum(dim=1), query @ self.queue.T  # (B,), (B, K)
             # 3. the loss, averaged over the B queries
-            tau, vectors = self.config.temperature, torch.cat([query, key])
+            tau, vectors = self.temperature, torch.cat([query, key])
             loss = info_nce(positive, negatives, temperature=tau)
-            return StepOutput(loss, self.measure(loss, vectors, positive, negatives, temperature=tau))
+            metrics = self.measure(loss, vectors, positive, negatives, temperature=tau)
+            return StepOutput(loss, metrics), negatives
 
     @torch.no_grad()
     def _keys(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -144,7 +161,8 @@ class Moco(Method):
 
     @torch.no_grad()
     def after_step(self, progress: Progress) -> None:
-        """Move the key network towards the query network and store the step's keys."""
+        """Move the key network and the temperature, and store the step's keys."""
+        super().after_step(progress)
         follow(self.key_encoder, self.encoder, momentum=self.config.momentum)
         follow(self.key_head, self.head, momentum=self.config.momentum)
         for key in self._new_keys:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
+from energy_contrast.ess_control import ControlledMethod, EssConfig, TemperatureConfig, new_controller
 from energy_contrast.losses import flat_nce, info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
@@ -23,26 +24,14 @@ from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class PairConfig:
+class PairConfig(TemperatureConfig):
     """Settings of every method that compares views of a batch in pairs."""
 
-    temperature: float = setting(0.2, "Divides cosine similarities; 0.1 to 0.5 are usual.", above=0.0, symbol="tau")
     projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
     projection_hidden_size: int = setting(
         0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
     )
     projection_batch_norm: bool = setting(False, "Batch norm in the projection head's hidden layer.")
-
-
-@dataclass(frozen=True)
-class SimclrConfig(PairConfig):
-    """Settings of SimCLR."""
-
-    objective: Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj"] = setting(
-        "infonce",
-        "Bound on mutual information that is raised. infonce: SimCLR's loss. flatnce, donsker-varadhan and "
-        "fenchel-legendre have one and the same gradient, that of dcl, and differ in the value that is logged.",
-    )
 
 
 class PairMethod(Method):
@@ -100,6 +89,48 @@ class PairMethod(Method):
         return self.measure(readable, projection, positive, negatives, temperature=self.temperature)
 
 
+@dataclass(frozen=True)
+class ControlledPairConfig(EssConfig, PairConfig):
+    """Settings of a pair method whose temperature may be held by the effective sample size."""
+
+
+class ControlledPairMethod(ControlledMethod, PairMethod):
+    """A pair method whose temperature scales nothing but its loss, so that the effective sample size may hold it.
+
+    Args:
+        config: Those of ``PairMethod``, and the control of the temperature.
+        encoder: f, with ``embedding_size``.
+    """
+
+    Config = ControlledPairConfig
+    config: ControlledPairConfig
+
+    def __init__(self, config: ControlledPairConfig, encoder: nn.Module) -> None:
+        super().__init__(config, encoder)
+        self.controller = new_controller(config)
+
+
+@dataclass(frozen=True)
+class SimclrConfig(ControlledPairConfig):
+    """Settings of SimCLR."""
+
+    objective: Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj"] = setting(
+        "infonce",
+        "Bound on mutual information that is raised. infonce: SimCLR's loss. flatnce, donsker-varadhan and "
+        "fenchel-legendre have one and the same gradient, that of dcl, and differ in the value that is logged.",
+    )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = super().problems()
+        if self.ess_target and self.objective == "nwj":
+            found.append(
+                f"ess_target: with nwj the temperature sets the values of the critic too, got {self.ess_target}; leave "
+                "it out, or take another objective"
+            )
+        return found
+
+
 OBJECTIVES = {
     "flatnce": flat_nce,
     "donsker-varadhan": donsker_varadhan,
@@ -109,18 +140,19 @@ OBJECTIVES = {
 """Losses beside InfoNCE by the words of ``SimclrConfig.objective``."""
 
 
-class Simclr(PairMethod):
+class Simclr(ControlledPairMethod):
     """SimCLR.
 
     ``L = 1/2B sum_i -log( exp(s(i, i+) / tau) / sum_{k != i} exp(s(i, k) / tau) )``, i and k over both views, s the
     cosine of projections ``p = g(f(x))``.
 
     Args:
-        config: Temperature and shape of the projection head.
+        config: Temperature and its control, shape of the projection head, objective.
         encoder: f, with ``embedding_size``.
 
     Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections; with another
-    objective of which a bound can be read, that bound as ``mutual_information``, in nats.
+    objective of which a bound can be read, that bound as ``mutual_information``, in nats; while the temperature is
+    controlled, what ``watch_negatives`` returns.
 
     Source: SimCLR (arXiv:2002.05709), algorithm 1; the other objectives: FlatNCE (arXiv:2107.01152), table 1.
     Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
@@ -136,7 +168,10 @@ class Simclr(PairMethod):
         objective, tau = self.config.objective, self.temperature
         if objective == "infonce":
             loss = info_nce(positive, negatives, temperature=tau)
-            return StepOutput(loss, self.measure(loss, projection, positive, negatives, temperature=tau))
-        loss = OBJECTIVES[objective](positive, negatives, temperature=tau)
-        metrics = self.measure_simclr(projection, positive, negatives)
-        return StepOutput(loss, metrics if objective == "flatnce" else metrics | {"mutual_information": -loss.detach()})
+            metrics = self.measure(loss, projection, positive, negatives, temperature=tau)
+        else:
+            loss = OBJECTIVES[objective](positive, negatives, temperature=tau)
+            metrics = self.measure_simclr(projection, positive, negatives)
+            if objective != "flatnce":
+                metrics["mutual_information"] = -loss.detach()
+        return StepOutput(loss, metrics | self.watch_negatives(negatives))

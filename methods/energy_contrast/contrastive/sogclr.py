@@ -63,6 +63,10 @@ class Sogclr(PairMethod):
         self._rows = torch.empty(0, dtype=torch.int64)
         self._updated: Tensor | None = None
 
+    def kept_bytes(self, shape: tuple[int, int, int], num_images: int) -> int:
+        """Return what all methods keep, and the running means."""
+        return super().kept_bytes(shape, num_images) + self.means.num_bytes(num_images)
+
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
         self._rows = gather(_known_rows(batch).to(batch.views.device))  # (B,) of the global batch

@@ -18,7 +18,7 @@ from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy
 from energy_contrast.losses import info_nce, pair_similarities
-from energy_contrast.method import Batch, Draw, Requirements, StepOutput
+from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
@@ -138,6 +138,12 @@ class Ebclr(BufferedMethod, ImageEnergy):
             super().requirements(config, batch_size),
             num_proposals=_restarts(config).num_proposals(batch_size),
         )
+
+    @classmethod
+    def passes(cls, config: EbclrConfig) -> Passes:
+        """Return both views, a pass for each full gradient of a chain, and one of where it ends; all with gradient."""
+        passes = cls.num_views + config.num_steps // config.num_inner_steps + 1
+        return Passes(passes, passes)
 
     def new_sampler(self) -> Sampler:
         """Return multi-stage SGLD with the method's settings; its context is a ``Staged``."""

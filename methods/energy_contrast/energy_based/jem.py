@@ -29,7 +29,7 @@ from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.classifier import Classifier, measure_classes, require_classes
 from energy_contrast.energies import classifier_energy
-from energy_contrast.method import Batch, Draw, Requirements, StepOutput
+from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
@@ -150,6 +150,13 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
     def requirements(cls, config: JemConfig, batch_size: int) -> Requirements:
         """Return one view, two for sada, labels, and images alone."""
         return replace(super().requirements(config, batch_size), num_views=_num_views(config))
+
+    @classmethod
+    def passes(cls, config: JemConfig) -> Passes:
+        """Return the views and where chains end, twice for sada, and a pass for each full gradient of a chain."""
+        of_loss = (_num_views(config) + 1) * (2 if config.variant == "sada" else 1)
+        passes = of_loss + config.num_steps // config.num_inner_steps
+        return Passes(passes, passes)
 
     def new_sampler(self) -> Sampler:
         """Return Langevin dynamics with the method's settings; its context is a ``Staged``."""

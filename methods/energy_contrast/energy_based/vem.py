@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce
-from energy_contrast.method import Batch, Progress, StepOutput
+from energy_contrast.method import Batch, Passes, Progress, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
@@ -91,6 +91,11 @@ class Vem(SamplingMethod, ImageEnergy):
         )
         if config.key_encoder == "momentum":
             self.key_encoder, self.key_head = slow_copy(self.encoder), slow_copy(self.head)
+
+    @classmethod
+    def passes(cls, config: Any) -> Passes:
+        """Return queries and keys, with gradient through both where they share a network."""
+        return Passes(2, 1 if config.key_encoder == "momentum" else 2)
 
     def compile_parts(self, **options: Any) -> None:
         """Compile the encoders and the moves of the bank."""

@@ -6,6 +6,7 @@ Shapes: B images of the global batch, P projection size, M bank size.
 from __future__ import annotations
 
 import copy
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +19,7 @@ from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
 from energy_contrast.memory.particle_bank import ParticleBank
 from energy_contrast.method import Batch, Draw, Progress
 from energy_contrast.samplers.particles import feature_langevin, svgd
-from energy_contrast.samplers.sampler import Sampler
+from energy_contrast.samplers.sampler import Sampler, SamplerState
 from energy_contrast.settings import setting
 
 
@@ -34,6 +35,20 @@ class VemBankConfig(VemConfig):
     step_schedule: Literal["inverse", "constant"] = setting(
         "inverse", "Step size of move i. inverse: alpha / i; constant: alpha."
     )
+    bank_schedule: Literal["constant", "cosine"] = setting(
+        "constant", "Step size over the run. constant: alpha; cosine: from alpha to 0, the paper's appendix D."
+    )
+    bank_momentum: float = setting(
+        0.0,
+        "Share of its velocity that a particle keeps from move to move and from step to step; 0.9 in appendix D. Moves "
+        "become 1 / (1 - momentum) times as long.",
+        minimum=0.0,
+        below=1.0,
+        symbol="mu",
+    )
+    bank_weight_decay: float = setting(
+        0.0, "Pulls particles towards 0 before they are made unit vectors again; 1e-4 in appendix D.", minimum=0.0
+    )
     update: Literal["calibrated", "printed"] = setting(
         "calibrated",
         "printed: the paper's update to the letter, a control; with its step size, 1, see docs/methods.md.",
@@ -43,22 +58,39 @@ class VemBankConfig(VemConfig):
 class VemBank(Vem):
     """VEM with a bank of M particles; the sampler is the subclass's.
 
+    In training step k of K the first move has the length alpha, or ``alpha (1 + cos(pi k / K)) / 2`` with ``cosine``.
+    With ``bank_momentum`` or ``bank_weight_decay`` a move goes along the velocity of ``accelerate``, which the bank
+    keeps beside its particles.
+
     Metrics beside those of ``Vem``, while ``diagnosing``: ``bank_movement`` (mean angle of the step's moves, radians),
     ``bank_cosine`` (mean over the bank of the largest cosine with a query) and ``bank_effective_rank``.
 
-    Source: VEM, algorithms 1 and 2.
+    Source: VEM, algorithms 1 and 2; momentum, weight decay and cosine: its appendix D.
     Departs from the paper: it does not say how the bank begins; ``from_features`` follows AdCo (arXiv:2011.08435),
-    without training on the way.
+    without training on the way. Appendix D trains the bank by SGD (learning rate 1.0 or 0.5, momentum 0.9, weight decay
+    1e-4, cosine), of which the listings have nothing; nor have the defaults. Where it goes into the listings is ours:
+    their step is what the velocity is multiplied by, their noise no part of it, and its learning rate is ``step_size``.
+    Weight decay shortens a particle just before it becomes a unit vector again: by itself it changes nothing but the
+    length of a move, by ``1 / (1 - alpha lambda)``.
     """
 
     Config = VemBankConfig
     config: VemBankConfig
+    bank_rate: Tensor | None
 
     def __init__(self, config: VemBankConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        self.bank = ParticleBank(config.bank_size, config.projection_size)
+        self.bank = ParticleBank(config.bank_size, config.projection_size, moving=config.bank_momentum > 0)
+        # share of alpha in the present training step; a constant one is in no checkpoint
+        self.register_buffer("bank_rate", torch.ones(()) if config.bank_schedule == "cosine" else None)
         self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
-        self._moved: Tensor | None = None
+        self._moved: SamplerState | None = None
+
+    @property
+    def step_size(self) -> Tensor:
+        """The length of the first move of this training step, ()."""
+        size = self.config.step_size * self.step_scale
+        return size if self.bank_rate is None else size * self.bank_rate
 
     @abstractmethod
     def draw_noise(self, generator: torch.Generator) -> Tensor:
@@ -77,18 +109,20 @@ class VemBank(Vem):
         """Let all particles make ``num_steps`` moves among the queries (B, P), on every rank the same."""
         with torch.autocast(query.device.type, enabled=False):
             sampler = self.sampler()
-            state = sampler.init(self.bank.particles)
+            state = sampler.init(self.bank.particles)._replace(velocity=self.bank.velocity)
             for _ in range(self.config.num_steps):
                 state, _ = sampler.step(state, query, self.draw_noise(generator))
-            self._moved = state.position
+            self._moved = state
             return Negatives(state.position, self._measure_bank(query, state.position) if self.diagnosing else {})
 
     def after_step(self, progress: Progress) -> None:
-        """Keep the moved particles, and do what ``Vem`` does."""
+        """Keep the moved particles and their velocity, set the next step's size, and do what ``Vem`` does."""
         super().after_step(progress)
         if self._moved is not None:
-            self.bank.store(self._moved)
+            self.bank.store(self._moved.position, self._moved.velocity)
             self._moved = None
+        if self.bank_rate is not None:
+            self.bank_rate.fill_((1 + math.cos(math.pi * progress.step / progress.num_steps)) / 2)
 
     def _measure_bank(self, query: Tensor, moved: Tensor) -> dict[str, Tensor]:
         chord = (moved - self.bank.particles).norm(dim=1)  # (M,)
@@ -137,11 +171,13 @@ class VemLangevin(VemBank):
         """Return Langevin dynamics with the method's settings; its context is the queries (B, P)."""
         return feature_langevin(
             temperature=self.config.bank_temperature,
-            step_size=self.config.step_size * self.step_scale,
+            step_size=self.step_size,
             step_schedule=self.config.step_schedule,
             noise_intensity=self.config.noise_intensity,
             noise_schedule=self.config.noise_schedule,
             update=self.config.update,
+            momentum=self.config.bank_momentum,
+            weight_decay=self.config.bank_weight_decay,
         )
 
     def draw_noise(self, generator: torch.Generator) -> Tensor:
@@ -183,10 +219,12 @@ class VemSvgd(VemBank):
         """Return Stein variational gradient descent with the method's settings; its context is the queries (B, P)."""
         return svgd(
             temperature=self.config.bank_temperature,
-            step_size=self.config.step_size * self.step_scale,
+            step_size=self.step_size,
             step_schedule=self.config.step_schedule,
             kernel=self.config.kernel,
             update=self.config.update,
+            momentum=self.config.bank_momentum,
+            weight_decay=self.config.bank_weight_decay,
         )
 
     def draw_noise(self, generator: torch.Generator) -> Tensor:

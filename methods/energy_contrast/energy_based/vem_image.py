@@ -17,7 +17,7 @@ from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Batch, Draw, Progress, Requirements
+from energy_contrast.method import Batch, Draw, Passes, Progress, Requirements
 from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
@@ -84,6 +84,12 @@ class VemImage(Vem):
             images_alone=True,
         )
 
+    @classmethod
+    def passes(cls, config: VemImageConfig) -> Passes:
+        """Return those of ``Vem``, one for each move of a chain, with gradient, and one that encodes where it ends."""
+        forward, backward = super().passes(config)
+        return Passes(forward + config.num_steps + 1, backward + config.num_steps)
+
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:
         """Return the bytes of the bank, if they fit where the network is."""
         device = next(self.parameters()).device
@@ -94,6 +100,10 @@ class VemImage(Vem):
                 f"{needed / 1e9:,.2f} GB needed and {available / 1e9:,.2f} GB available; use fewer"
             )
         return needed
+
+    def kept_bytes(self, shape: tuple[int, int, int], num_images: int) -> int:
+        """Return what all methods keep, and the bank of images."""
+        return super().kept_bytes(shape, num_images) + self.bank.num_bytes(shape)
 
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
         """Refuse a bank of other images."""

@@ -23,9 +23,11 @@ class ParticleBank(nn.Module):
     Args:
         size: M, at least 2.
         vector_size: P.
+        moving: Whether particles have a velocity too, 0 at first.
 
     Attributes:
         particles: (M, P) unit vectors; the same on every rank.
+        velocity: (M, P), what a sampler with momentum keeps from step to step; None without.
 
     Raises:
         ValueError: If ``size`` is less than 2.
@@ -37,16 +39,20 @@ class ParticleBank(nn.Module):
     """
 
     particles: Tensor
+    velocity: Tensor | None
 
-    def __init__(self, size: int, vector_size: int) -> None:
+    def __init__(self, size: int, vector_size: int, *, moving: bool = False) -> None:
         if size < 2:
             raise ValueError(f"bank_size: a bank needs two particles, got {size}; use 2 or more")
         super().__init__()
         self.register_buffer("particles", F.normalize(torch.randn(size, vector_size), dim=1))
+        self.register_buffer("velocity", torch.zeros(size, vector_size) if moving else None)
 
-    def store(self, particles: Tensor) -> None:
-        """Replace all particles by copies of ``particles`` (M, P), unit vectors."""
+    def store(self, particles: Tensor, velocity: Tensor | None = None) -> None:
+        """Replace all particles, and the velocity if there is one, by copies, of unit vectors and of any, (M, P)."""
         self.particles.copy_(particles)
+        if self.velocity is not None and velocity is not None:
+            self.velocity.copy_(velocity)
 
     @torch.no_grad()
     def fill(

@@ -62,6 +62,10 @@ class RunningMeans:
         self._make_room(rows)
         self.means[rows] = means.double()
 
+    def num_bytes(self, num_images: int) -> int:
+        """Return the bytes that the means of ``num_images`` rows take."""
+        return num_images * self.means.itemsize
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the means; they share memory with this."""
         return {"means": self.means}

@@ -8,11 +8,12 @@ from typing import Any
 from torch import nn
 
 from energy_contrast.networks.activation import ACTIVATIONS
+from energy_contrast.networks.pyramidnet import PYRAMIDNET, PyramidNet, pyramid_size
 from energy_contrast.networks.resnet import BottleneckBlock, ResNet
 from energy_contrast.networks.small import SmallEncoder
 from energy_contrast.networks.wide_resnet import WideResNet
 
-DEFAULT_WIDTHS = {"small": 16, "resnet18": 64, "resnet50": 64, "wrn28": 160}
+DEFAULT_WIDTHS = {"small": 16, "resnet18": 64, "resnet50": 64, "wrn28": 160, "pyramidnet-110-84": 16}
 STEMS = ("cifar", "imagenet")
 BATCH_NORMS = ("global", "none")
 INITIALISATIONS = ("kaiming", "torch")
@@ -31,10 +32,12 @@ def build_encoder(
     """Return a freshly initialised encoder: images (B, C, H, W) to embeddings (B, D).
 
     Args:
-        name: ``small`` (8x8 to 32x32 pixels), ``resnet18``, ``resnet50`` or ``wrn28`` (WRN-28-10 at its width).
+        name: ``small`` (8x8 to 32x32 pixels), ``resnet18``, ``resnet50``, ``wrn28`` (WRN-28-10 at its width) or
+            ``pyramidnet-DEPTH-WIDENING``, such as ``pyramidnet-110-84``.
         in_channels: C, channels of the images.
         stem: ``cifar`` or ``imagenet``; ``small`` has the CIFAR stem only.
-        width: Channels of the first stage; 0 means 16 for ``small``, 160 for ``wrn28`` and 64 for the others.
+        width: Channels of the first stage, of a PyramidNet before it; 0 means 16 for ``small`` and PyramidNets, 160 for
+            ``wrn28`` and 64 for the others.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: What convolutions start from: ``kaiming`` (torchvision's for residual networks) or ``torch``
@@ -42,7 +45,7 @@ def build_encoder(
 
     Returns:
         The network; its ``embedding_size`` is D: 4 widths for ``small`` and ``wrn28``, 8 for ``resnet18``, 32 for
-        ``resnet50``.
+        ``resnet50``; the width and the widening for PyramidNets.
 
     Raises:
         ValueError: If a word is unknown, a number is out of range or ``small`` is asked for another stem.
@@ -50,7 +53,8 @@ def build_encoder(
     >>> build_encoder("small", in_channels=1).embedding_size
     64
     """
-    _check_word("encoder.name", name, tuple(DEFAULT_WIDTHS))
+    pyramid = _pyramid_size(name)
+    default_width = DEFAULT_WIDTHS["pyramidnet-110-84" if pyramid else name]
     _check_word("encoder.stem", stem, STEMS)
     _check_word("encoder.batch_norm", batch_norm, BATCH_NORMS)
     _check_word("encoder.activation", activation, ACTIVATIONS)
@@ -58,8 +62,8 @@ def build_encoder(
     if in_channels < 1:
         raise ValueError(f"in_channels: images need a channel, got {in_channels}; use 1 or more")
     if width < 0:
-        raise ValueError(f"encoder.width: must not be negative, got {width}; 0 means {DEFAULT_WIDTHS[name]}")
-    width = width or DEFAULT_WIDTHS[name]
+        raise ValueError(f"encoder.width: must not be negative, got {width}; 0 means {default_width}")
+    width = width or default_width
     if name == "small" and stem != "cifar":
         raise ValueError(f"encoder.stem: small has one stem only, got {stem!r}; use 'cifar'")
     shared: dict[str, Any] = {
@@ -69,6 +73,8 @@ def build_encoder(
         "activation": activation,
         "initialisation": initialisation,
     }
+    if pyramid:
+        return PyramidNet(*pyramid, stem=stem, **shared)
     if name == "small":
         return SmallEncoder(**shared)
     if name == "wrn28":
@@ -84,3 +90,14 @@ def _check_word(where: str, word: str, known: tuple[str, ...]) -> None:
     nearest = get_close_matches(word, known, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else "use one of " + ", ".join(known)
     raise ValueError(f"{where}: no such value, got {word!r}; {hint}")
+
+
+def _pyramid_size(name: str) -> tuple[int, int] | None:
+    """Return depth and widening of a PyramidNet, None for another of our encoders; refuse all other names."""
+    if not name.startswith(PYRAMIDNET):
+        _check_word("encoder.name", name, tuple(DEFAULT_WIDTHS))
+        return None
+    try:
+        return pyramid_size(name)
+    except ValueError as error:
+        raise ValueError(f"encoder.name: {error}") from error

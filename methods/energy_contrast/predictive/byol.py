@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.method import Batch, Method, Passes, Progress, StepOutput
 from energy_contrast.networks.drawn import DrawnEncoder
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.networks.slow_copy import follow, slow_copy
@@ -93,6 +93,11 @@ class Byol(Method):
                 )
             self.target_encoder.reset_parameters()
             self.target_head = slow_copy(ProjectionHead(embedding_size, hidden, size, batch_norm=True))
+
+    @classmethod
+    def passes(cls, config: ByolConfig) -> Passes:
+        """Return both views through both networks, with gradient through one."""
+        return Passes(2 * cls.num_views, cls.num_views)
 
     def compile_parts(self, **options: Any) -> None:
         """Compile both encoders."""

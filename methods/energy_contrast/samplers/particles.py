@@ -69,11 +69,14 @@ def feature_langevin(
     noise_intensity: float = 0.03,
     noise_schedule: str = "step",
     update: str = "calibrated",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
 ) -> Sampler:
     """Return Langevin dynamics of unit vectors among queries.
 
     ``b <- (b + alpha_i t + epsilon sqrt(2 alpha_i) z) / |...|`` in step i = 1, 2, ... with t of ``sphere_drift``;
-    ``printed``: ``b <- (b + alpha_i t / N + sqrt(2 alpha_i) z) / |...|``.
+    ``printed``: ``b <- (b + alpha_i t / N + sqrt(2 alpha_i) z) / |...|``. With momentum or weight decay, the v of
+    ``accelerate`` stands in the place of t or t / N, and the noise is no part of it.
 
     Args:
         temperature: tau, divides cosine similarities.
@@ -82,6 +85,8 @@ def feature_langevin(
         noise_intensity: epsilon; ``printed`` does not use it.
         noise_schedule: ``step``: noise of standard deviation epsilon sqrt(2 alpha_i); ``constant``: epsilon.
         update: ``calibrated`` or ``printed``.
+        momentum: mu, share of the velocity that a step keeps, in [0, 1).
+        weight_decay: lambda, pulls particles towards 0.
 
     Returns:
         A sampler; its context is the queries (N, P), unit vectors.
@@ -97,7 +102,8 @@ def feature_langevin(
 
     Source: VEM, algorithm 1, lines 8 to 17, and eq. 8.
     Departs from the paper: ``calibrated``, the default, is not the listing; see the top of this file. The noise
-    intensity is among the listing's inputs and in eq. 8, but not in its update.
+    intensity is among the listing's inputs and in eq. 8, but not in its update. Momentum and weight decay are in
+    appendix D, and not in the listing.
     """
     _require("update", update, UPDATES)
     _require("step_schedule", step_schedule, SCHEDULES)
@@ -107,12 +113,13 @@ def feature_langevin(
         with torch.no_grad():
             drift, energy = sphere_drift(state.position, queries, temperature=temperature)
             size = _scheduled(step_size, step_schedule, state)
-            spread = torch.sqrt(2 * size) if update == "printed" or noise_schedule == "step" else torch.ones_like(size)
-            if update == "printed":
-                moved = drift * (size / len(queries)) + spread * noise
-            else:
-                moved = drift * size + noise_intensity * spread * noise
-            return _arrive(state, moved, drift, energy, temperature)
+            printed = update == "printed"
+            spread = torch.sqrt(2 * size) if printed or noise_schedule == "step" else torch.ones_like(size)
+            count = len(queries) if printed else 1  # t is N times the listing's gradient
+            along, velocity = accelerate(state, drift, momentum=momentum, weight_decay=count * weight_decay)
+            length = size / count if printed else size
+            moved = along * length + (1.0 if printed else noise_intensity) * spread * noise
+            return _arrive(state, moved, velocity, energy, drift.norm(dim=1) / temperature)
 
     return Sampler(init_state, step)
 
@@ -124,6 +131,8 @@ def svgd(
     step_schedule: str = "inverse",
     kernel: str = "linear",
     update: str = "calibrated",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
 ) -> Sampler:
     """Return Stein variational gradient descent of unit vectors among queries.
 
@@ -134,12 +143,16 @@ def svgd(
       radial: it shortens the steps and drives no particles apart.
     - ``rbf``: ``k(b_i, b_j) = exp(-|b_i - b_j|^2 / h)`` with h of ``median_bandwidth``, O(M^2 P).
 
+    With momentum or weight decay, the v of ``accelerate`` stands in the place of phi.
+
     Args:
         temperature: tau, divides cosine similarities.
         step_size: alpha, first step.
         step_schedule: ``inverse``: alpha_i = alpha / i; ``constant``: alpha_i = alpha.
         kernel: ``linear`` or ``rbf``.
         update: ``calibrated`` or ``printed``.
+        momentum: mu, share of the velocity that a step keeps, in [0, 1).
+        weight_decay: lambda, pulls particles towards 0.
 
     Returns:
         A sampler without randomness; its context is the queries (N, P), unit vectors.
@@ -155,7 +168,8 @@ def svgd(
 
     Source: VEM, algorithm 2 (linear kernel) and eq. 9 (RBF); Liu and Wang 2016 (arXiv:1608.04471), eq. 8.
     Departs from the paper: ``calibrated``, the default, has the gradient with its factor N / tau; eq. 9 differentiates
-    the kernel by the other particle, which would attract.
+    the kernel by the other particle, which would attract. Momentum and weight decay are in appendix D, and not in the
+    listing.
     """
     _require("update", update, UPDATES)
     _require("step_schedule", step_schedule, SCHEDULES)
@@ -166,10 +180,44 @@ def svgd(
         with torch.no_grad():
             drift, energy = sphere_drift(state.position, queries, temperature=temperature)
             gradient = drift / (len(queries) if update == "printed" else temperature)
-            moved = _scheduled(step_size, step_schedule, state) * direction(state.position, gradient)
-            return _arrive(state, moved, drift, energy, temperature)
+            phi = direction(state.position, gradient)
+            along, velocity = accelerate(state, phi, momentum=momentum, weight_decay=weight_decay)
+            moved = _scheduled(step_size, step_schedule, state) * along
+            return _arrive(state, moved, velocity, energy, drift.norm(dim=1) / temperature)
 
     return Sampler(init_state, step)
+
+
+def accelerate(
+    state: SamplerState, direction: Tensor, *, momentum: float, weight_decay: float
+) -> tuple[Tensor, Tensor | None]:
+    """Return what a step goes along instead of a direction, with the momentum and weight decay of SGD.
+
+    ``v <- mu v + phi - lambda b``
+
+    Args:
+        state: The position b and the velocity v, (M, P); a velocity of None is 0.
+        direction: phi, (M, P) uphill.
+        momentum: mu, share of the velocity that is kept; 0 keeps none.
+        weight_decay: lambda.
+
+    Returns:
+        v (M, P), and the velocity that the next step is to have: v, or None without momentum.
+
+    >>> state = SamplerState(torch.zeros(1, 2), torch.tensor(0), torch.ones(1, 2))
+    >>> accelerate(state, torch.tensor([[1.0, 0.0]]), momentum=0.5, weight_decay=0.0)[0]
+    tensor([[1.5000, 0.5000]])
+
+    Source: VEM, appendix D, which trains the bank by SGD; the form is that of torch.optim.SGD.
+    Departs from the paper: it does not say whether the velocity turns with a particle that moves along the sphere; here
+    it does not.
+    """
+    if weight_decay:
+        direction = direction - weight_decay * state.position
+    if not momentum:
+        return direction, None
+    velocity = direction if state.velocity is None else momentum * state.velocity + direction
+    return velocity, velocity
 
 
 def median_bandwidth(squared_distances: Tensor) -> Tensor:
@@ -219,12 +267,12 @@ def _scheduled(step_size: float | Tensor, schedule: str, state: SamplerState) ->
 
 
 def _arrive(
-    state: SamplerState, moved: Tensor, drift: Tensor, energy: Tensor, temperature: float
+    state: SamplerState, moved: Tensor, velocity: Tensor | None, energy: Tensor, gradient_norm: Tensor
 ) -> tuple[SamplerState, SamplerInfo]:
     """Return the state after a move that ends on the sphere, and what there is to tell."""
     position = F.normalize(state.position + moved, dim=1)
-    info = SamplerInfo(energy, drift.norm(dim=1) / temperature, root_mean_square(position - state.position))
-    return SamplerState(position, state.num_steps + 1), info
+    info = SamplerInfo(energy, gradient_norm, root_mean_square(position - state.position))
+    return SamplerState(position, state.num_steps + 1, velocity), info
 
 
 def _require(where: str, word: str, known: tuple[str, ...]) -> None:

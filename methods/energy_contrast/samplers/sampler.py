@@ -13,7 +13,7 @@ What every sampler keeps, and one test checks for all of them:
 - the same state, context and noise give the same bits;
 - it works under ``torch.no_grad`` and inside a forward pass that is being differentiated, and leaves no gradient on a
   network: what it returns is detached;
-- without gradient and without noise nothing moves.
+- without gradient, noise and velocity nothing moves.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ class SamplerState(NamedTuple):
         position: (N, ...) detached; what the sampler moves.
         num_steps: () int64 on the position's device; steps made since ``init``. A tensor, so that a step size that
             depends on it waits for no device and compiles once.
+        velocity: (N, ...) what a sampler with momentum has summed up; None is none yet, and all that others know.
     """
 
     position: Tensor
     num_steps: Tensor
+    velocity: Tensor | None = None
 
 
 class SamplerInfo(NamedTuple):

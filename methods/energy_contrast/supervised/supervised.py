@@ -14,15 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.classifier import Classifier, measure_classes, require_classes
+from energy_contrast.ess_control import ControlledMethod, EssConfig, new_controller
 from energy_contrast.losses import info_nce, pair_similarities
-from energy_contrast.method import Batch, Method, Requirements, StepOutput
+from energy_contrast.method import Batch, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.settings import setting
 
 
 @dataclass(frozen=True)
-class SupervisedConfig:
+class SupervisedConfig(EssConfig):
     """Settings of supervised learning."""
 
     objective: Literal["cross-entropy", "supcon"] = setting(
@@ -37,8 +38,18 @@ class SupervisedConfig:
         0, "Size of supcon's head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
     )
 
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        found = super().problems()
+        if self.ess_target and self.objective != "supcon":
+            found.append(
+                f"ess_target: cross-entropy has no temperature, got {self.ess_target}; leave it out, or set "
+                "objective=supcon"
+            )
+        return found
 
-class Supervised(Method, Classifier):
+
+class Supervised(ControlledMethod, Classifier):
     """Cross-entropy with the labels, or SupCon.
 
     ``L = mean_i -log softmax(W h_i + c)_{y_i}`` with the embedding ``h = f(x)``. With ``objective="supcon"`` the
@@ -51,7 +62,8 @@ class Supervised(Method, Classifier):
         num_classes: K.
 
     Metrics: ``cross_entropy`` and ``accuracy`` of the classifier on the batch. With supcon also ``supcon`` and, of the
-    projections, ``info_nce``, to which images of the same class are negatives too, and what ``diagnose`` returns.
+    projections, ``info_nce``, to which images of the same class are negatives too, and what ``diagnose`` returns; while
+    the temperature is controlled, what ``watch_negatives`` returns of the views of other classes.
 
     Raises:
         ValueError: If there are fewer than two classes.
@@ -71,6 +83,7 @@ class Supervised(Method, Classifier):
         require_classes("supervised", num_classes)
         super().__init__(config, encoder, num_classes)
         self.num_classes, self.num_views = num_classes, _num_views(config)
+        self.controller = new_controller(config)
         embedding_size = cast(int, encoder.embedding_size)
         self.classifier = nn.Linear(embedding_size, num_classes)
         if config.objective == "supcon":
@@ -103,17 +116,20 @@ class Supervised(Method, Classifier):
         """Return SupCon of the global batch, and its metrics."""
         projection = at_least_float32(self.head(embedding)).view(*batch.views.shape[:2], -1)
         projection, labels = gather(projection, dim=1), gather(batch.labels)  # (2, B, P), (B,)
-        tau = self.config.temperature
+        vectors, classes, tau = projection.flatten(0, 1), labels.repeat(2), self.temperature  # (2B, P), (2B,)
         with torch.autocast(embedding.device.type, enabled=False):
-            loss = supervised_contrast(projection.flatten(0, 1), labels.repeat(2), temperature=tau)
+            loss = supervised_contrast(vectors, classes, temperature=tau)
             with torch.no_grad():
                 positive, negatives = pair_similarities(*projection)
                 readable = info_nce(positive, negatives, temperature=tau)
-            metrics = self.measure(readable, projection.flatten(0, 1), positive, negatives, temperature=tau)
+            metrics = self.measure(readable, vectors, positive, negatives, temperature=tau)
+            if self.controller is not None:
+                directions = F.normalize(vectors.detach(), dim=1)
+                metrics |= self.watch_negatives(directions @ directions.T, present=classes[:, None] != classes)
         return loss, {"supcon": loss.detach()} | metrics
 
 
-def supervised_contrast(z: Tensor, labels: Tensor, *, temperature: float) -> Tensor:
+def supervised_contrast(z: Tensor, labels: Tensor, *, temperature: float | Tensor) -> Tensor:
     """Return the supervised contrastive loss: all others of an anchor's class are its positives.
 
     ``L = mean_i -1/|P(i)| sum_{p in P(i)} log( exp(s_ip / tau) / sum_{a != i} exp(s_ia / tau) )`` with cosines s and

@@ -5,7 +5,7 @@ Start reading at ``sections.py`` and ``experiment.py``; ``recipes.compose`` is t
 
 from ebclab.config.describe import to_yaml
 from ebclab.config.experiment import ExperimentConfig, to_mapping
-from ebclab.config.listings import listing
+from ebclab.config.listings import cost_rows, listing
 from ebclab.config.names import did_you_mean, nearest
 from ebclab.config.overrides import apply_overrides, read_overrides
 from ebclab.config.parse import parse_experiment, parse_yaml
@@ -18,6 +18,7 @@ __all__ = [
     "ExperimentConfig",
     "apply_overrides",
     "compose",
+    "cost_rows",
     "did_you_mean",
     "list_recipes",
     "listing",

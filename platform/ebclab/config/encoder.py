@@ -9,7 +9,7 @@ from ebclab.config.names import did_you_mean
 from ebclab.config.timm_names import TIMM, architecture_problem
 from energy_contrast.settings import setting
 
-OWN_ENCODERS = ("small", "resnet18", "resnet50", "wrn28")
+OWN_ENCODERS = ("small", "resnet18", "resnet50", "wrn28", "pyramidnet-110-84")
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class EncoderConfig:
     name: str = setting(
         "small",
         "small: three residual blocks for 8 to 32 pixels; resnet18; resnet50; wrn28: WRN-28-10, as in JEM; "
+        "pyramidnet-DEPTH-WIDENING, as in pyramidnet-110-84; "
         "timm/NAME: a network of timm.",
     )
     stem: Literal["cifar", "imagenet"] = setting(
@@ -28,7 +29,8 @@ class EncoderConfig:
     )
     width: int = setting(
         0,
-        "Channels of the first stage; 0 means 16 for small, 160 for wrn28 and 64 for the others.",
+        "Channels of the first stage, of PyramidNets before it; 0 means 16 for small and PyramidNets, 160 for wrn28 "
+        "and 64 for the others.",
         unit="channels",
         minimum=0,
     )
@@ -58,12 +60,24 @@ class EncoderConfig:
         if self.timm_name:
             problem = architecture_problem(self.timm_name)
             return ([f"name: {problem}"] if problem else []) + self._meaningless_with_timm()
+        if self.name.startswith("pyramidnet"):
+            return self._pyramid_problems()
         if self.name not in OWN_ENCODERS:
             return [f"name: no such choice, got {self.name!r}; {_right_name(self.name)}"]
         if self.name == "small" and self.stem != "cifar":
             return [
                 f"stem: the small encoder has one stem only, got {self.stem}; leave it out or set encoder.name=resnet18"
             ]
+        return []
+
+    def _pyramid_problems(self) -> list[str]:
+        """Return what is wrong with the numbers in a PyramidNet's name; torch is imported for these names alone."""
+        from energy_contrast.networks.pyramidnet import pyramid_size
+
+        try:
+            pyramid_size(self.name)
+        except ValueError as error:
+            return [f"name: {error}"]
         return []
 
     def _meaningless_with_timm(self) -> list[str]:

@@ -240,12 +240,12 @@ def test_bfloat16_autocast_moves_and_scores_in_float32(name: str) -> None:
     assert output.loss.dtype == torch.float32
     assert output.loss.item() == pytest.approx(exact.item(), rel=0.05)
     if isinstance(method, VemBank):
-        expected = slow_loss(seen["query"].detach(), seen["key"].detach(), method._moved, 0.5)
+        expected = slow_loss(seen["query"].detach(), seen["key"].detach(), method._moved.position, 0.5)
         torch.testing.assert_close(output.loss.detach(), expected, rtol=1e-5, atol=0)
         if name == "vem-langevin":
             moved = slow_moves(method.bank.particles, seen["query"].detach(), method.config, seed=1)
-            torch.testing.assert_close(method._moved, moved, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(method._moved.norm(dim=1), torch.ones(20))
+            torch.testing.assert_close(method._moved.position, moved, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(method._moved.position.norm(dim=1), torch.ones(20))
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -345,3 +345,58 @@ def test_the_head_gives_vectors_of_the_size_asked_for(name: str) -> None:
     method = build(name, projection_size=6, projection_hidden_size=5)
     shapes = [tuple(p.shape) for p in method.head.parameters()]
     assert shapes == [(5, 16), (5,), (6, 5), (6,)]
+
+
+@pytest.mark.parametrize("name", BANKS)
+def test_a_bank_with_an_optimizer_of_its_own_is_trained_by_sgd_with_a_cosine(name: str) -> None:
+    """Three training steps beside torch's SGD and its cosine, which go up the direction that the sampler has alone."""
+    settings = {"bank_momentum": 0.9, "bank_weight_decay": 0.3, "bank_schedule": "cosine", "step_size": 0.5}
+    if name == "vem-langevin":
+        settings["noise_intensity"] = 0.0
+    method, seen, num_runs = build(name, bank_temperature=0.1, **settings), {}, 3
+    method._project = watched(method._project, seen)
+    bank = nn.Parameter(method.bank.particles.clone())
+    optimizer = torch.optim.SGD([bank], lr=0.5, momentum=0.9, weight_decay=0.3, maximize=True)
+    for number in range(num_runs):
+        output = method(make_batch(number), torch.Generator().manual_seed(number))
+        for i in range(1, method.config.num_steps + 1):
+            bank.grad = ascent(name, bank.detach(), seen["query"].detach(), method.config)
+            optimizer.param_groups[0]["lr"] = 0.5 / i * (1 + math.cos(math.pi * number / num_runs)) / 2
+            optimizer.step()
+            with torch.no_grad():
+                bank.copy_(bank / bank.norm(dim=1, keepdim=True))
+        before = method.bank.velocity.clone()
+        output.loss.backward()
+        method.after_step(Progress(number + 1, num_runs, 0))
+        torch.testing.assert_close(method.bank.particles, bank.detach(), rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(method.bank.velocity, -optimizer.state[bank]["momentum_buffer"])
+        assert not torch.equal(method.bank.velocity, before)
+    assert method.bank_rate.item() == pytest.approx(0.0)
+
+
+def ascent(name: str, bank: Tensor, queries: Tensor, config: Any) -> Tensor:
+    """Return t of Langevin dynamics, or phi of SVGD with the rbf kernel, by autograd."""
+    moving = bank.clone().requires_grad_()
+    log_density = torch.logsumexp(moving @ queries.T / config.bank_temperature, dim=1)
+    (gradient,) = torch.autograd.grad(log_density.sum(), moving)
+    tangent = gradient - (gradient * bank).sum(dim=1, keepdim=True) * bank
+    if name == "vem-langevin":
+        return config.bank_temperature * tangent
+    squared = (bank[:, None] - bank).square().sum(dim=2)
+    pairs = squared[torch.triu(torch.ones_like(squared), diagonal=1).bool()]
+    bandwidth = pairs.median() / math.log(len(bank))
+    directions = []
+    for b in bank:
+        others = bank.clone().requires_grad_()
+        kernel = torch.exp(-(others - b).square().sum(dim=1) / bandwidth)
+        (repulsion,) = torch.autograd.grad(kernel.sum(), others)
+        directions.append((kernel.detach()[:, None] * tangent + repulsion).mean(dim=0))
+    return torch.stack(directions)
+
+
+@pytest.mark.parametrize("name", BANKS)
+def test_a_bank_without_an_optimizer_has_nothing_of_it_in_its_checkpoints(name: str) -> None:
+    state = build(name).state_dict()
+    assert not [key for key in state if "velocity" in key or "bank_rate" in key]
+    momentum = build(name, bank_momentum=0.5, bank_schedule="cosine").state_dict()
+    assert momentum.keys() - state.keys() == {"bank.velocity", "bank_rate"}

@@ -72,3 +72,16 @@ def test_filling_keeps_the_banks_dtype() -> None:
     filled = bank(5).double()
     filled.fill(nn.Flatten(), draw, torch.Generator())
     assert filled.particles.dtype == torch.float64
+
+
+def test_only_a_moving_bank_has_a_velocity_which_is_part_of_its_state() -> None:
+    torch.manual_seed(0)
+    moving, other = ParticleBank(3, 4, moving=True), ParticleBank(3, 4, moving=True)
+    assert list(bank(3).state_dict()) == ["particles"]
+    assert torch.equal(moving.velocity, torch.zeros(3, 4))
+    velocity = torch.arange(12.0).view(3, 4)
+    moving.store(moving.particles.clone(), velocity)
+    expected = velocity.clone()
+    velocity.zero_()
+    other.load_state_dict(moving.state_dict())
+    assert torch.equal(other.velocity, expected)

@@ -15,6 +15,8 @@ from energy_contrast.networks import build_encoder
         ("resnet18", 8, 64),
         ("resnet50", 2, 64),
         ("wrn28", 4, 16),
+        ("pyramidnet-8-5", 0, 21),
+        ("pyramidnet-20-7", 4, 11),
     ],
 )
 def test_embedding_size_is_what_the_network_returns(name: str, width: int, embedding_size: int) -> None:
@@ -28,7 +30,12 @@ def test_embedding_size_is_what_the_network_returns(name: str, width: int, embed
     ("arguments", "message"),
     [
         ({"name": "resnet81"}, r"encoder.name: .*, got 'resnet81'; did you mean resnet18\?"),
-        ({"name": "vgg"}, "encoder.name: .*, got 'vgg'; use one of small, resnet18, resnet50, wrn28"),
+        ({"name": "vgg"}, "encoder.name: .*, got 'vgg'; use one of small, resnet18, resnet50, wrn28, pyramidnet"),
+        (
+            {"name": "pyramidnet-109-84"},
+            "encoder.name: a PyramidNet has 6 n . 2 layers, got 109; use pyramidnet-110-84",
+        ),
+        ({"name": "pyramidnet-20-12", "width": -1}, "encoder.width: .*, got -1; 0 means 16"),
         ({"stem": "cifra"}, r"encoder.stem: .*, got 'cifra'; did you mean cifar\?"),
         ({"name": "small", "stem": "imagenet"}, "encoder.stem: .*, got 'imagenet'; use 'cifar'"),
         ({"batch_norm": "local"}, r"encoder.batch_norm: .*, got 'local'; did you mean global\?"),

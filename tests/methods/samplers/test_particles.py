@@ -8,7 +8,7 @@ import statistics
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from energy_contrast.samplers.particles import feature_langevin, median_bandwidth, sphere_drift, svgd
 from energy_contrast.samplers.sampler import Sampler
@@ -247,3 +247,61 @@ def test_info_holds_the_energy_and_the_norm_of_its_true_gradient_along_the_spher
 def test_an_unknown_word_is_refused_with_the_known_ones(make: object, settings: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make(temperature=0.1, **settings)
+
+
+def slow_direction(
+    sampler: str, update: str, b: Tensor, particles: Tensor, queries: Tensor, temperature: float
+) -> Tensor:
+    """Where one particle wants to go: t or t / N of Langevin dynamics, phi of SVGD with the linear kernel."""
+    if sampler == "langevin":
+        return slow_drift(b, queries, temperature) / (len(queries) if update == "printed" else 1)
+    direction = torch.zeros_like(b)
+    for other in particles:
+        gradient = slow_drift(other, queries, temperature) / (len(queries) if update == "printed" else temperature)
+        direction += ((other @ b) * gradient + b) / len(particles)
+    return direction
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("sampler", ["langevin", "svgd"])
+def test_momentum_and_weight_decay_are_those_of_sgd_before_the_return_to_the_sphere(sampler: str, update: str) -> None:
+    """Particle by particle, with the velocity written out, and with torch's SGD going up the same direction."""
+    tau, alpha, mu, decay, epsilon = 0.2, 0.7, 0.9, 0.3, 0.4
+    queries, noises = unit(6, 4, seed=1), [normal(5, 4, seed=s) for s in (2, 3, 4)]
+    slow, velocity = unit(5, 4), torch.zeros(5, 4, dtype=torch.float64)
+    by_torch = nn.Parameter(unit(5, 4))
+    optimizer = torch.optim.SGD([by_torch], lr=alpha, momentum=mu, weight_decay=decay, maximize=True)
+    if sampler == "langevin":
+        made = feature_langevin(
+            temperature=tau, step_size=alpha, noise_intensity=epsilon, update=update, momentum=mu, weight_decay=decay
+        )
+    else:
+        made = svgd(temperature=tau, step_size=alpha, update=update, momentum=mu, weight_decay=decay)
+    state = made.init(unit(5, 4))
+    for i, noise in enumerate(noises, start=1):
+        size = alpha / i
+        strength = {"langevin": (1 if update == "printed" else epsilon) * math.sqrt(2 * size), "svgd": 0}[sampler]
+        moved, old = [], by_torch.detach().clone()
+        for b, v, z in zip(slow, velocity, noise, strict=True):
+            v.copy_(mu * v + slow_direction(sampler, update, b, slow, queries, tau) - decay * b)
+            b = b + size * v + strength * z
+            moved.append(b / b.norm())
+        slow = torch.stack(moved)
+        by_torch.grad = torch.stack([slow_direction(sampler, update, b, old, queries, tau) for b in old])
+        optimizer.param_groups[0]["lr"] = size
+        optimizer.step()
+        with torch.no_grad():
+            by_torch.copy_(F.normalize(by_torch + strength * noise, dim=1))
+        state, _ = made.step(state, queries, noise)
+        torch.testing.assert_close(state.position, slow)
+        torch.testing.assert_close(state.position, by_torch.detach())
+    assert state.velocity is not None
+    torch.testing.assert_close(state.velocity, velocity * (6 if (sampler, update) == ("langevin", "printed") else 1))
+
+
+def test_weight_decay_alone_is_a_longer_step() -> None:
+    # b (1 - alpha lambda) + alpha t points where b + alpha / (1 - alpha lambda) t does
+    particles, queries, noise = unit(5, 4), unit(6, 4, seed=1), torch.zeros(5, 4, dtype=torch.float64)
+    shrunk = feature_langevin(temperature=0.2, step_size=0.5, noise_intensity=0.0, weight_decay=0.4)
+    longer = feature_langevin(temperature=0.2, step_size=0.5 / 0.8, noise_intensity=0.0)
+    torch.testing.assert_close(move(shrunk, particles, queries, [noise]), move(longer, particles, queries, [noise]))

@@ -72,9 +72,11 @@ CASES: dict[str, Callable[[], Case]] = {
         feature_langevin(temperature=0.2, step_schedule="constant", noise_schedule="constant")
     ),
     "feature_langevin, printed": lambda: particles(feature_langevin(temperature=0.2, update="printed")),
+    "feature_langevin, momentum": lambda: particles(feature_langevin(temperature=0.2, momentum=0.9, weight_decay=0.1)),
     "svgd": lambda: particles(svgd(temperature=0.2)),
     "svgd, printed": lambda: particles(svgd(temperature=0.2, update="printed")),
     "svgd, rbf": lambda: particles(svgd(temperature=0.2, kernel="rbf"), alone=True),
+    "svgd, momentum": lambda: particles(svgd(temperature=0.2, momentum=0.5, weight_decay=0.1)),
 }
 
 every_sampler = pytest.mark.parametrize("name", CASES)
@@ -164,7 +166,7 @@ def test_info_is_detached(name: str) -> None:
     case = CASES[name]()
     state = case.sampler.init(case.position.clone().requires_grad_())
     state, info = case.sampler.step(state, case.context, torch.zeros_like(case.position))
-    assert not any(value.requires_grad for value in (*info, *state))
+    assert not any(value.requires_grad for value in (*info, *state) if value is not None)
 
 
 @every_sampler

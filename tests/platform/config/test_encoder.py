@@ -40,10 +40,10 @@ def test_settings_without_an_initialisation_have_the_old_one() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("smal", "did you mean small? Known: small, resnet18, resnet50, wrn28, timm/NAME"),
-        ("Resnet18", "did you mean resnet18? Known: small, resnet18, resnet50, wrn28, timm/NAME"),
+        ("smal", "did you mean small? Known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
+        ("Resnet18", "did you mean resnet18? Known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
         ("resnet34", "did you mean timm/resnet34?"),
-        ("vit", "Known: small, resnet18, resnet50, wrn28, timm/NAME"),
+        ("vit", "Known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
     ],
 )
 def test_a_name_without_the_prefix_is_one_of_ours(name: str, hint: str) -> None:
@@ -55,3 +55,22 @@ def test_a_digest_needs_weights() -> None:
     assert InitConfig(None, "0123456789abcdef").problems() == [
         "digest: says nothing without init.weights, got 0123456789ab...; leave it out"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("pyramidnet-109-84", "name: a PyramidNet has 6 n + 2 layers, got 109; use pyramidnet-110-84"),
+        ("pyramidnet-2-9", "name: a PyramidNet has 6 n + 2 layers, got 2; use pyramidnet-8-9"),
+        ("pyramidnet-20-0", "name: a PyramidNet grows by one channel at least, got 0; use pyramidnet-20-84"),
+        (
+            "pyramidnet110",
+            "name: a PyramidNet is named by depth and widening, got 'pyramidnet110'; use pyramidnet-110-84",
+        ),
+        ("PyramidNet-110-84", "name: no such choice, got 'PyramidNet-110-84'; did you mean pyramidnet-110-84?"),
+    ],
+)
+def test_a_pyramidnet_that_cannot_be_is_one_sentence(name: str, problem: str) -> None:
+    (found,) = EncoderConfig(name).problems()
+    assert found.startswith(problem)
+    assert EncoderConfig("pyramidnet-20-12", stem="imagenet", batch_norm="none").problems() == []

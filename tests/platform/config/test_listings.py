@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from ebclab.config import VIEW_RECIPES, list_recipes, listing
+from ebclab.config import VIEW_RECIPES, cost_rows, list_recipes, listing
 from energy_contrast.catalog import METHODS
 
 
@@ -34,3 +34,11 @@ def test_methods_that_share_a_file_are_told_apart():
     assert "Langevin" in lines["vem-langevin"]
     assert "Stein" in lines["vem-svgd"]
     assert len(set(lines.values())) == len(lines)
+
+
+def test_every_method_has_a_row_of_costs():
+    heading, *rows = cost_rows()
+    assert [name for name, *_ in rows] == list(METHODS)
+    assert all(len(row) == len(heading) for row in rows)
+    assert ("byol", "4", "2", "1", "0 B") in rows
+    assert cost_rows({"simclr": METHODS["simclr"]})[1:] == [("simclr", "2", "2", "0", "0 B")]

@@ -102,6 +102,7 @@ def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tm
         (EncoderConfig(name="resnet18", width=64, stem="imagenet"), "torchvision.models.resnet18"),
         (EncoderConfig(name="resnet50"), "torchvision.models.resnet50"),
         (EncoderConfig(name="wrn28", width=16), None),
+        (EncoderConfig(name="pyramidnet-8-6"), None),
         (EncoderConfig(name="resnet18", width=32), None),
         (EncoderConfig(name="resnet18", batch_norm="none"), None),
         (EncoderConfig(name="resnet18", activation="leaky_relu"), None),

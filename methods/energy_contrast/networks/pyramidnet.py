@@ -1,0 +1,174 @@
+"""Pyramidal residual networks, whose channels grow by the same amount in every block.
+
+Shapes: B images, C channels, H x W pixels, D_k channels of block k, D embedding size.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from energy_contrast.networks.activation import make_activation
+from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem
+
+PYRAMIDNET = "pyramidnet"
+NUM_STAGES = 3
+
+
+class PyramidBlock(nn.Module):
+    """Two 3x3 convolutions with an activation between them, beside a shortcut without weights.
+
+    ``y = n3(c2(a(n2(c1(n1(x)))))) + [x, 0]`` with convolutions c, norms n and activation a: the shortcut is x, averaged
+    over 2x2 pixels where the stride is 2, with channels of zeros for those that x lacks.
+
+    Args:
+        in_channels: Channels of the input.
+        channels: Channels of the convolutions and of the output, no fewer than the input's.
+        stride: Stride of the first convolution, 1 or 2.
+        batch_norm: ``global`` or ``none``; without norms the convolutions have biases.
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+
+    Source: Han, Kim and Kim 2017 (arXiv:1610.02915), the residual unit without its first activation and with a norm
+    after its last convolution, and the zero-padded shortcut; averages where the stride is 2: their released code.
+    """
+
+    def __init__(self, in_channels: int, channels: int, *, stride: int, batch_norm: str, activation: str) -> None:
+        super().__init__()
+        bias = batch_norm == "none"
+        self.bn1 = make_norm(in_channels, batch_norm)
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=bias)
+        self.bn2 = make_norm(channels, batch_norm)
+        self.relu = make_activation(activation)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
+        self.bn3 = make_norm(channels, batch_norm)
+        # of an odd number of pixels, the last average is over those there are: as many as the convolution leaves
+        self.pool: nn.Module = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
+        self.num_zeros = channels - in_channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, in_channels, H, W) to (B, channels, H / stride, W / stride)."""
+        y: Tensor = self.bn3(self.conv2(self.relu(self.bn2(self.conv1(self.bn1(x))))))
+        return y + F.pad(self.pool(x), (0, 0, 0, 0, 0, self.num_zeros))
+
+
+class PyramidNet(DrawnEncoder):
+    """A pyramidal residual network of basic blocks with additive widening, which ends in the average over pixels.
+
+    A stem of ``width`` channels and its norm, three stages of n blocks with strides 1, 2 and 2, a last norm and
+    activation. The channels of block k of N = 3 n are ``pyramid_channels``, up to ``width + widening``. The depth is
+    ``6 n + 2``.
+
+    Args:
+        depth: Layers with weights, the classifier that the embedding is made for included: 6 n + 2, 110 in the paper.
+        widening: alpha, channels that are added from the stem to the last block.
+        in_channels: Channels of the images.
+        stem: ``cifar`` (3x3, stride 1, no pooling) or ``imagenet`` (7x7, stride 2, then max-pooling with stride 2).
+        width: Channels of the stem, 16 in the paper.
+        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
+
+    Attributes:
+        embedding_size: D, ``width + widening``.
+
+    Raises:
+        ValueError: If the depth is not 6 n + 2 or the widening is below 1.
+
+    Source: Han, Kim and Kim 2017 (arXiv:1610.02915), table 1 and eq. 2; depth 110 and alpha 84 make 3.8 million
+    weights there.
+    Departs from the paper: the ImageNet stem is ours in a network of three stages; there, networks for ImageNet have
+    four, of bottlenecks. Neither the multiplicative widening of eq. 3 nor the bottleneck is here.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        widening: int,
+        *,
+        in_channels: int,
+        stem: str,
+        width: int,
+        batch_norm: str,
+        activation: str,
+        initialisation: str = "kaiming",
+    ) -> None:
+        _check(depth, widening)
+        super().__init__(activation, initialisation)
+        self.conv1, self.maxpool = make_stem(in_channels, width, stem, bias=batch_norm == "none")
+        self.bn1 = make_norm(width, batch_norm)
+        num_blocks = (depth - 2) // 6
+        widths = pyramid_channels(NUM_STAGES * num_blocks, widening, start=width)
+        stages = []
+        for stage in range(NUM_STAGES):
+            blocks = []
+            for k in range(stage * num_blocks, (stage + 1) * num_blocks):
+                stride = 2 if stage > 0 and k == stage * num_blocks else 1
+                blocks.append(
+                    PyramidBlock(widths[k], widths[k + 1], stride=stride, batch_norm=batch_norm, activation=activation)
+                )
+            stages.append(nn.Sequential(*blocks))
+        self.layer1, self.layer2, self.layer3 = stages
+        self.bn2 = make_norm(widths[-1], batch_norm)
+        self.relu = make_activation(activation)
+        self.embedding_size = widths[-1]
+        self.initialise()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (B, C, H, W) to embeddings (B, D)."""
+        x = self.layer3(self.layer2(self.layer1(self.maxpool(self.bn1(self.conv1(images))))))
+        embedding: Tensor = self.relu(self.bn2(x)).mean(dim=(2, 3))
+        return embedding
+
+
+def pyramid_channels(num_blocks: int, widening: int, *, start: int = 16) -> list[int]:
+    """Return the channels before the first block and after each: ``D_k = floor(D_0 + alpha k / N)``.
+
+    Args:
+        num_blocks: N.
+        widening: alpha.
+        start: D_0.
+
+    Returns:
+        N + 1 numbers, from ``start`` to ``start + widening``.
+
+    >>> pyramid_channels(3, 10)
+    [16, 19, 22, 26]
+
+    Source: Han, Kim and Kim 2017 (arXiv:1610.02915), eq. 2.
+    Departs from the paper: as printed, D_k is the floor of D_{k-1} + alpha / N, in which the fractions of all blocks
+    would be lost (84 / 54 in each would add 54 and not 84); they are kept, as table 1 has it. The released code rounds
+    to the nearest whole number instead.
+    """
+    return [start + widening * k // num_blocks for k in range(num_blocks + 1)]
+
+
+def pyramid_size(name: str) -> tuple[int, int]:
+    """Return the depth and the widening in the name of an encoder, ``pyramidnet-DEPTH-WIDENING``.
+
+    Args:
+        name: Of any depth that is 6 n + 2 and any widening from 1 on.
+
+    Raises:
+        ValueError: If there is no such network.
+
+    >>> pyramid_size("pyramidnet-110-84")
+    (110, 84)
+
+    Source: the names are those of Han, Kim and Kim 2017 (arXiv:1610.02915): depth and alpha.
+    """
+    found = re.fullmatch(f"{PYRAMIDNET}-([0-9]{{1,4}})-([0-9]{{1,4}})", name)
+    if found is None:
+        raise ValueError(f"a PyramidNet is named by depth and widening, got {name!r}; use {PYRAMIDNET}-110-84")
+    depth, widening = map(int, found.groups())
+    _check(depth, widening)
+    return depth, widening
+
+
+def _check(depth: int, widening: int) -> None:
+    if depth < 8 or depth % 6 != 2:
+        nearest = max(8, 6 * round((depth - 2) / 6) + 2)
+        raise ValueError(f"a PyramidNet has 6 n + 2 layers, got {depth}; use {PYRAMIDNET}-{nearest}-{max(widening, 1)}")
+    if widening < 1:
+        raise ValueError(f"a PyramidNet grows by one channel at least, got {widening}; use {PYRAMIDNET}-{depth}-84")

@@ -1,0 +1,111 @@
+"""What a method says of the passes of a step and of what it keeps is what a step does and leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.costs import default_costs
+from energy_contrast.method import Batch, Method, PixelRange, Progress
+from energy_contrast.networks import build_encoder
+
+from .test_parity import CONTROLLED, MOMENTUM, NUM_CLASSES, SMALL
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, SMALL.get(name, {})) for name in METHODS},
+    "simclr, controlled": ("simclr", CONTROLLED),
+    "supervised, supcon": ("supervised", {"objective": "supcon"}),
+    "lejepa, three views": ("lejepa", {**SMALL["lejepa"], "num_views": 3}),
+    "moco, symmetric": ("moco", {**SMALL["moco"], "symmetric": True}),
+    "ebclr, first layer": (
+        "ebclr",
+        {"buffer_size": 40, "num_steps": 4, "chain_gradient": "first-layer", "num_inner_steps": 2},
+    ),
+    "ebclr, bytes": ("ebclr", {**SMALL["ebclr"], "buffer_dtype": "uint8"}),
+    "jem, flat minima, first layer": (
+        "jem",
+        {**SMALL["jem"], "variant": "sada", "chain_gradient": "first-layer", "num_inner_steps": 3},
+    ),
+    "vem-langevin, shared keys, momentum": (
+        "vem-langevin",
+        {**SMALL["vem-langevin"], "key_encoder": "shared", **MOMENTUM},
+    ),
+    "vem-image, shared keys": ("vem-image", {**SMALL["vem-image"], "key_encoder": "shared"}),
+}
+SIZE = 16  # of a batch, and of the training set
+SHAPE = (1, 8, 8)
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+def build(case: str) -> Method:
+    name, settings = CASES[case]
+    torch.manual_seed(0)
+    classes = (NUM_CLASSES,) if METHODS[name].needs_labels else ()
+    encoder = build_encoder("small", in_channels=1, width=4)
+    method = METHODS[name](METHODS[name].Config(**settings), encoder, *classes)
+    method.pixel_range, method.diagnosing = PixelRange((-2.0,), (2.0,)), False
+    method.start(draw)
+    return method
+
+
+def draw(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, *SHAPE, generator=generator)
+
+
+def step(method: Method) -> None:
+    generator = torch.Generator().manual_seed(1)
+    views = draw(method.num_views * SIZE, generator).unflatten(0, (method.num_views, SIZE))
+    rows, proposals = torch.arange(SIZE), draw(method.num_proposals(SIZE), generator)
+    method(Batch(views, rows % NUM_CLASSES, rows, proposals), generator).loss.backward()
+    method.after_step(Progress(1, 10, 0))
+
+
+@every_case
+def test_a_step_goes_through_the_encoder_as_often_as_its_method_says(case: str) -> None:
+    """Counted at the encoder's first stage, behind what chains may go through alone."""
+    method, counted = build(case), {"forward": 0, "backward": 0}
+
+    def came_back(gradient: Tensor) -> None:
+        counted["backward"] += len(gradient)
+
+    def passed(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        counted["forward"] += len(output)
+        if output.requires_grad:
+            output.register_hook(came_back)
+
+    for name, part in method.named_modules():
+        if name.endswith("encoder.layer1"):
+            part.register_forward_hook(passed)
+    step(method)
+    assert {way: number / SIZE for way, number in counted.items()} == method.passes(method.config)._asdict()
+
+
+@every_case
+def test_what_it_keeps_beside_networks_is_as_large_as_it_says(case: str) -> None:
+    """All that is in a checkpoint but weights and the statistics of batch norm."""
+    method = build(case)
+    step(method)
+    networks = {name for name, _ in method.named_parameters()}
+    for path, part in method.named_modules():
+        if "BatchNorm" in type(part).__name__:
+            networks |= {f"{path}.{name}" for name, _ in part.named_buffers()}
+    kept = [value for name, value in method.state_dict().items() if name not in networks]
+    saved = [item for memory in method.memories.values() for item in memory.state_dict().items()]
+    kept += [value for name, value in saved if name != "bounds"]  # two settings, which a checkpoint repeats
+    assert method.kept_bytes(SHAPE, SIZE) == sum(value.nbytes for value in kept)
+
+
+def test_the_methods_with_a_slow_network_have_one_copy_of_the_encoder() -> None:
+    shape, num_images = (3, 32, 32), 50_000
+    costs = {name: default_costs(method, shape, num_images) for name, method in METHODS.items()}
+    copies = {name for name in METHODS if costs[name].num_copies}
+    assert copies == {"moco", "byol", "vem-langevin", "vem-svgd", "vem-image"}
+    assert max(cost.num_copies for cost in costs.values()) == 1
+    assert costs["ebclr"].kept_bytes == 50_000 * (3 * 32 * 32 * 4 + 4) + 4  # a float32 image, its count; step_scale
+    assert costs["moco"].kept_bytes == 4096 * 128 * 4 + 8  # the queue, and its pointer
+    assert costs["sogclr"].kept_bytes == 50_000 * 8
