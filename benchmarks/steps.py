@@ -7,8 +7,8 @@ float32 in NHWC order, on the CPU, without diagnostics. Counted are
 
 - images: how many pass forward through a network, for each image of the batch; views are images;
 - arithmetic: floating-point operations of matrix products and convolutions, forward and backward;
-- for backward: memory that the forward pass keeps for it, but for weights and views; of a method with a sampler also
-  what each of its moves keeps until the move is made;
+- for backward: the most memory that is kept at a time for backward passes, but for weights and views: those of the
+  loss, and of a method with a sampler those of each of its moves, until the move is made;
 - state: weights, buffers and memories, without the optimizer's;
 - operations: what torch dispatches, the smallest kernels and those that only make a view alike, in ``forward``, in
   ``backward`` and in ``after_step``. Where a network is small, these are what a GPU waits for.
@@ -17,6 +17,7 @@ float32 in NHWC order, on the CPU, without diagnostics. Counted are
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,45 @@ class OperationCount(TorchDispatchMode):
         return output
 
 
+class KeptBytes:
+    """The memory that autograd keeps for backward passes: what of it lives now, and the most that did at a time.
+
+    Args:
+        known: Addresses of memory that is there anyway.
+    """
+
+    def __init__(self, known: set[int]) -> None:
+        self._known, self._uses, self._now, self.most = known, Counter[int](), 0, 0
+
+    def keep(self, value: Tensor) -> Kept:
+        """Take a tensor that a graph keeps; what is returned lives as long as the graph."""
+        storage = value.untyped_storage()
+        address = storage.data_ptr()
+        if address not in self._known:
+            self._uses[address] += 1
+            self._now += storage.nbytes() if self._uses[address] == 1 else 0
+            self.most = max(self.most, self._now)
+        return Kept(value, self)
+
+    def let_go(self, value: Tensor) -> None:
+        """Take note that a graph is gone which kept a tensor."""
+        storage = value.untyped_storage()
+        address = storage.data_ptr()
+        if address not in self._known:
+            self._uses[address] -= 1
+            self._now -= storage.nbytes() if self._uses[address] == 0 else 0
+
+
+class Kept:
+    """A tensor that a graph keeps; it tells when it is let go."""
+
+    def __init__(self, value: Tensor, kept: KeptBytes) -> None:
+        self.value, self._kept = value, kept
+
+    def __del__(self) -> None:
+        self._kept.let_go(self.value)
+
+
 @dataclass(frozen=True)
 class Cost:
     """What one step took.
@@ -59,7 +99,7 @@ class Cost:
     Attributes:
         images: Passed forward, for each image of the batch.
         flops: Of matrix products and convolutions.
-        saved_bytes: Kept for the backward pass.
+        saved_bytes: Kept for backward passes, the most at a time.
         state_bytes: Of weights, buffers and memories.
         forward: Operations in ``forward``.
         backward: Operations in ``backward``.
@@ -114,15 +154,9 @@ def measure(name: str, batch_size: int) -> Cost:
 
 
 def measure_kept(method: Method, batch: Batch, generator: torch.Generator) -> tuple[int, int]:
-    """Return how many images a step passes forward, and the bytes that its forward pass keeps for the backward pass."""
-    images, saved = 0, {}
-    known = {value.untyped_storage().data_ptr() for value in (*method.state_dict().values(), batch.views)}
-
-    def keep(value: Tensor) -> Tensor:
-        storage = value.untyped_storage()
-        if storage.data_ptr() not in known:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return value
+    """Return how many images a step passes forward, and the bytes that are kept for backward passes meanwhile."""
+    images = 0
+    kept = KeptBytes({value.untyped_storage().data_ptr() for value in (*method.state_dict().values(), batch.views)})
 
     def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         nonlocal images
@@ -130,13 +164,13 @@ def measure_kept(method: Method, batch: Batch, generator: torch.Generator) -> tu
 
     stems = [module for part, module in method.named_modules() if part.endswith("encoder.conv1")]
     handles = [stem.register_forward_pre_hook(count) for stem in stems]
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+    with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda each: each.value):
         loss = method(batch, generator).loss
     loss.backward()
     method.after_step(Progress(2, 10, 0))
     for handle in handles:
         handle.remove()
-    return images, sum(saved.values())
+    return images, kept.most
 
 
 def state_bytes(method: Method) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -57,39 +58,43 @@ def draw(count: int, generator: torch.Generator) -> Tensor:
     return torch.randn(count, *SHAPE, generator=generator)
 
 
-def step(method: Method) -> None:
-    generator = torch.Generator().manual_seed(1)
-    views = draw(method.num_views * SIZE, generator).unflatten(0, (method.num_views, SIZE))
-    rows, proposals = torch.arange(SIZE), draw(method.num_proposals(SIZE), generator)
-    method(Batch(views, rows % NUM_CLASSES, rows, proposals), generator).loss.backward()
-    method.after_step(Progress(1, 10, 0))
+@functools.cache
+def stepped(case: str) -> tuple[Method, dict[str, float]]:
+    """Return a method after a step, and how many images passed its encoder's first stage for each image of the batch.
 
-
-@every_case
-def test_a_step_goes_through_the_encoder_as_often_as_its_method_says(case: str) -> None:
-    """Counted at the encoder's first stage, behind what chains may go through alone."""
-    method, counted = build(case), {"forward": 0, "backward": 0}
+    That stage lies behind what chains may go through alone.
+    """
+    method, counted = build(case), {"forward": 0.0, "backward": 0.0}
 
     def came_back(gradient: Tensor) -> None:
-        counted["backward"] += len(gradient)
+        counted["backward"] += len(gradient) / SIZE
 
     def passed(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        counted["forward"] += len(output)
+        counted["forward"] += len(output) / SIZE
         if output.requires_grad:
             output.register_hook(came_back)
 
     for name, part in method.named_modules():
         if name.endswith("encoder.layer1"):
             part.register_forward_hook(passed)
-    step(method)
-    assert {way: number / SIZE for way, number in counted.items()} == method.passes(method.config)._asdict()
+    generator = torch.Generator().manual_seed(1)
+    views = draw(method.num_views * SIZE, generator).unflatten(0, (method.num_views, SIZE))
+    rows, proposals = torch.arange(SIZE), draw(method.num_proposals(SIZE), generator)
+    method(Batch(views, rows % NUM_CLASSES, rows, proposals), generator).loss.backward()
+    method.after_step(Progress(1, 10, 0))
+    return method, counted
+
+
+@every_case
+def test_a_step_goes_through_the_encoder_as_often_as_its_method_says(case: str) -> None:
+    method, counted = stepped(case)
+    assert counted == method.passes(method.config)._asdict()
 
 
 @every_case
 def test_what_it_keeps_beside_networks_is_as_large_as_it_says(case: str) -> None:
     """All that is in a checkpoint but weights and the statistics of batch norm."""
-    method = build(case)
-    step(method)
+    method, _ = stepped(case)
     networks = {name for name, _ in method.named_parameters()}
     for path, part in method.named_modules():
         if "BatchNorm" in type(part).__name__:
