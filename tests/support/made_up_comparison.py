@@ -72,6 +72,8 @@ def write_confirmation(log: SweepLog, planned: PlannedSweep, scores: Scores) -> 
             log.append("epoch", trial=name, epoch=2, objective=count / IMAGES, seconds=3.0, metrics={})
             log.append("answered", trial=name, **done[seed].to_mapping())
             log.append("ended", trial=name, state="finished", reason="", seconds=3.0)
+        if not done:
+            continue
         values = [count / IMAGES for count in counts if count is not None]
         scored = SeedScores.of(list(done), values, list(done.values()), 2)
         log.append("test_read", runs=[confirming_run(source, seed) for seed in done])

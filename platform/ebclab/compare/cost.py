@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ebclab.compare.make_comparison import EpochsOf
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep
 from ebclab.data.holdout import Split
+from ebclab.data.sources.load import splits_of
 from ebclab.errors import ConfigError, DataError, UserError
 from ebclab.sweeps.forecast import epoch_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
@@ -62,6 +63,9 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
         ConfigError: With every problem found.
     """
     images, problems, warnings = ImagesOf(), dict[str, None](), dict[str, None]()
+    for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
+        if "test" not in splits_of(dataset):
+            problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
     for planned in _different(plan):
         where = f"{planned.method} at batch size {planned.task.batch_size}"
         try:

@@ -87,7 +87,7 @@ class SettingsRuns:
         source: Id of the search trial, or ``baseline``.
         settings: Searched settings by dotted key.
         held_out: The objective of each run.
-        tested: Accuracies on the test images by probe; empty where the data has no test images.
+        tested: Accuracies on the test images by probe; empty where they have not been read.
         curves: How the runs learnt that finished.
         lost: Number of runs that diverged or failed.
     """
@@ -99,9 +99,9 @@ class SettingsRuns:
     curves: tuple[SeedCurve, ...]
     lost: int
 
-    def score(self, metric: Metric) -> Measurements:
-        """Return what is compared: accuracies on the test images, or on held-out ones where there are no others."""
-        return self.tested.get(metric, self.held_out)
+    def score(self, metric: Metric) -> Measurements | None:
+        """Return what is compared: accuracies on the test images; None where these have not been read."""
+        return self.tested.get(metric)
 
     @property
     def seconds(self) -> float:
@@ -200,8 +200,16 @@ def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
         default=default if planned.plan.baseline else None,
         importance=importance(planned.plan.space, compared.thinned()),
         test_readings=sum(event["event"] == "test_read" for event in log.events),
-        problem="" if tuned else "the chosen settings have not been run with other seeds yet",
+        problem=_what_is_missing(tuned),
     )
+
+
+def _what_is_missing(tuned: SettingsRuns | None) -> str:
+    if tuned is None:
+        return "the chosen settings have not been run with other seeds yet"
+    if tuned.lost == len(tuned.held_out.by_seed):
+        return "every run of the chosen settings diverged or failed"
+    return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
 
 
 def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog) -> SettingsRuns | None:

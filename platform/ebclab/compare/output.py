@@ -82,7 +82,6 @@ def _runs(findings: ComparisonFindings, runs: SettingsRuns | None) -> dict[str, 
     return {
         "source": runs.source,
         "settings": runs.settings,
-        "scores": dict(runs.score(findings.request.metric).by_seed),
         "held_out": dict(runs.held_out.by_seed),
         "tested": {probe: dict(measured.by_seed) for probe, measured in runs.tested.items()},
         "curves": [asdict(curve) for curve in runs.curves],

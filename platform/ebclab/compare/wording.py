@@ -9,7 +9,6 @@ from ebclab.compare.make_comparison import different_settings
 from ebclab.compare.plan import ComparisonPlan, Task
 from ebclab.config.check import shown
 from ebclab.evaluation.comparison import Difference, MeanInterval, few_seeds
-from ebclab.evaluation.objectives import OBJECTIVES
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}
 VERDICTS: dict[Verdict, str] = {
@@ -161,11 +160,6 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
         )
     if findings.request.repeats == 1:
         lines.append("The search was made once for each method; another search may choose other settings (--repeat 3).")
-    if not any(sweep.tuned and sweep.tuned.tested for sweep in findings.measured.sweeps):
-        lines.append(
-            f"There are no test images: the {OBJECTIVES[config.evaluation.objective]} scores are of the images that "
-            "the search chose by."
-        )
     return lines
 
 

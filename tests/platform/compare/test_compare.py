@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made_up_comparison import MadeUp, request_for
+from PIL import Image
 
 from ebclab.cli import main
 from ebclab.compare.compare import plan_of_request
@@ -80,12 +82,30 @@ def test_what_cannot_be_trained_is_said_of_every_method_at_once() -> None:
     }
 
 
+def test_images_without_a_test_set_are_refused(here: Path) -> None:
+    for number in range(80):
+        path = here / "set" / f"{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), number, dtype=np.uint8)).save(path)
+    asked = request_for("simclr", "dcl", datasets=("folder:set",), batch_sizes=(16,))
+    with pytest.raises(ConfigError, match=r"data\.name: methods are compared on test images, got folder:.*has none"):
+        require_runnable(make_comparison(asked))
+
+
+@pytest.fixture
+def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are measured with a few steps only."""
+    monkeypatch.setattr("ebclab.sweeps.forecast._MEASURE_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("quick_look")
 def test_a_practice_of_less_than_one_trial_is_refused() -> None:
     asked = request_for("simclr", "dcl", practice_seconds=1e-4, assignments=("data.train_limit=160",))
     with pytest.raises(ConfigError, match="--practice: less than one trial of simclr at batch size 64"):
         require_runnable(make_comparison(asked))
 
 
+@pytest.mark.usefixtures("quick_look")
 def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued() -> None:
     asked = request_for(
         "simclr", "ebclr", epochs=40, may_differ=("views", "encoder"), assignments=("data.train_limit=160",)

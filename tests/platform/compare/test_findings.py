@@ -176,3 +176,9 @@ def test_limits_are_said(made_up: Make) -> None:
     assert "One encoder (small), 2 epochs" in lines
     assert "The search was made once" in lines
     assert "have an upper end only up to" in lines
+
+
+def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (None, None, None)}}).findings()
+    assert found.methods_at[0].sweep.problem == "every run of the chosen settings diverged or failed"
+    assert [gap.family for gap in found.gaps] == ["default", "gain"]  # no images are known on which it is wrong
