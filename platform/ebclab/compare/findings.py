@@ -307,7 +307,7 @@ class ComparisonFindings:
             found.append(
                 Overall(
                     method,
-                    interquartile_mean(runs),
+                    float(interquartile_mean(runs)),
                     low,
                     high,
                     sum(sweep.search_seconds for sweep in mine),
@@ -324,10 +324,8 @@ class ComparisonFindings:
         for one in self.whole:
             for other in (name for name in self.whole if name != one):
                 runs = self.scores_of(one), self.scores_of(other)
-                low, high = bootstrap_interval(
-                    probability_of_improvement, *runs, generator=np.random.default_rng(0), draws=1_000
-                )
-                found.append(Improvement(one, other, probability_of_improvement(*runs), low, high))
+                low, high = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
+                found.append(Improvement(one, other, float(probability_of_improvement(*runs)), low, high))
         return tuple(found)
 
     @cached_property

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
+from scipy.stats import mannwhitneyu, trim_mean
 
 from ebclab.compare.statistics import (
     bootstrap_interval,
@@ -23,6 +23,8 @@ OTHER = [np.array([0.8, 0.6, 0.7]), np.array([0.5, 0.3, 0.2])]
 def test_the_interquartile_mean_is_that_of_the_middle_half() -> None:
     every = sorted(float(score) for task in ONE for score in task)
     assert interquartile_mean(ONE) == pytest.approx(fmean(every[2:6]))
+    odd = [np.array([0.1, 0.5, 0.2, 0.9, 0.3]), np.array([0.6, 0.4])]
+    assert interquartile_mean(odd) == pytest.approx(trim_mean(np.concatenate(odd), 0.25))
 
 
 def test_one_lucky_run_does_not_move_the_interquartile_mean() -> None:
@@ -58,7 +60,7 @@ def test_a_bootstrap_interval_is_the_same_for_the_same_generator_and_contains_th
 
 def test_a_bootstrap_draws_within_tasks_alone() -> None:
     equal = [np.array([0.2, 0.2]), np.array([0.9, 0.9])]  # runs differ between tasks, not within them
-    mean = interquartile_mean(equal)
+    mean = float(interquartile_mean(equal))
     assert bootstrap_interval(interquartile_mean, equal, generator=np.random.default_rng(0)) == pytest.approx(
         (mean, mean)
     )
@@ -66,6 +68,15 @@ def test_a_bootstrap_draws_within_tasks_alone() -> None:
 
 def test_a_bootstrap_of_means_agrees_with_the_standard_error() -> None:
     scores = [np.random.default_rng(3).normal(0.5, 0.1, 400)]
-    low, high = bootstrap_interval(lambda runs: float(np.mean(runs[0])), scores, generator=np.random.default_rng(0))
+    low, high = bootstrap_interval(lambda runs: runs[0].mean(axis=-1), scores, generator=np.random.default_rng(0))
     error = float(np.std(scores[0])) / 400**0.5
     assert (high - low) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.1)
+
+
+def test_samples_on_a_leading_axis_are_taken_one_by_one() -> None:
+    samples = [np.stack([task, task[::-1] / 2]) for task in ONE]
+    for number in range(2):
+        alone = [task[number] for task in samples]
+        assert interquartile_mean(samples)[number] == pytest.approx(interquartile_mean(alone))
+        found = probability_of_improvement(samples, [task[None] for task in OTHER])[number]
+        assert found == pytest.approx(probability_of_improvement(alone, OTHER))
