@@ -1,0 +1,33 @@
+"""The page of a reproduction: one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import groupby
+
+from ebclab.reports.html import page_style, templates
+from ebclab.reproduce.table import ReproducedTable
+from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_number, shown_ours, unit_in_words
+
+
+def render_table_page(table: ReproducedTable) -> str:
+    """Return a reproduction as HTML: a line for each row of the study, three cells for each column."""
+    study = table.plan.study
+    rows = [(study.rows[name], list(cells)) for name, cells in groupby(table.cells, key=lambda cell: cell.row)]
+    return (
+        templates("ebclab.reproduce")
+        .get_template("table.html.j2")
+        .render(
+            table=table,
+            study=study,
+            rows=rows,
+            cost=cost_in_words(table),
+            details={study.columns[cell.column].title: cell.detail for cell in reversed(table.cells) if cell.detail},
+            shown_ours=shown_ours,
+            shown_number=shown_number,
+            shown_difference=shown_difference,
+            unit=unit_in_words,
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+            style=page_style(),
+        )
+    )
