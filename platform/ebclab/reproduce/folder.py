@@ -41,7 +41,6 @@ class _StoredPlan:
 class _StoredNumber:
     measure: str
     dataset: str
-    protocol: str
     value: float
     detail: str
     answers: Answers | None
@@ -169,8 +168,7 @@ class ReproductionFolder:
         if (stored.run, stored.finished) != (run, finished):
             return {}
         return {
-            Wanted(each.measure, each.dataset, each.protocol): Found(each.value, each.detail, each.answers)
-            for each in stored.numbers
+            Wanted(each.measure, each.dataset): Found(each.value, each.detail, each.answers) for each in stored.numbers
         }
 
     def _numbers(self, run: str) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ebclab.card.catalog import GROUPS
 from ebclab.card.evaluate import CardRequest, measure_cards
 from ebclab.config.names import did_you_mean
-from ebclab.errors import RunError
+from ebclab.errors import UnmeasuredError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.runs.evaluate import evaluate_run
@@ -26,12 +26,10 @@ class Wanted:
     Attributes:
         measure: What is measured, as a study writes it.
         dataset: Dataset that the frozen encoder is measured on; empty means the run's own.
-        protocol: Linear probe protocol; empty means the run's own.
     """
 
     measure: str
     dataset: str
-    protocol: str
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,14 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
         data_root: Folder that holds datasets; None means the run's own.
 
     Raises:
-        UserError: A dataset is not there, or the run lacks what is wanted of it.
+        UserError: A dataset is not there.
+        UnmeasuredError: The run lacks what is wanted of it.
         TrainingError: The encoder gives numbers that are not finite.
     """
     found: dict[Wanted, Found] = {}
     for each in dict.fromkeys(wanted):
         if each.measure in PROBES and each not in found:
-            together = [other for other in wanted if other.measure in PROBES and _place(other) == _place(each)]
+            together = [other for other in wanted if other.measure in PROBES and other.dataset == each.dataset]
             found |= _probed(run, together, data_root)
         elif each.measure.startswith("card/"):
             found[each] = _on_card(run, each, data_root)
@@ -91,19 +90,14 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
     return found
 
 
-def _place(wanted: Wanted) -> tuple[str, str]:
-    return wanted.dataset, wanted.protocol
-
-
 def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
-    """Return the scores of probes on one dataset by one protocol."""
-    dataset, protocol = _place(wanted[0])
+    """Return the scores of probes on one dataset."""
+    dataset = wanted[0].dataset
     scores = evaluate_run(
         run.path,
         dataset=dataset or None,
         data_root=data_root,
         only=list(dict.fromkeys(each.measure for each in wanted)),
-        protocol=protocol or None,
     )
     (row,) = scores.rows.values()
     where = f"{scores.num_train:,} training and {scores.num_test:,} test images of {scores.dataset}"
@@ -117,7 +111,7 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
     """Return a number of the run's evaluation card.
 
     Raises:
-        RunError: The group has no such number, or could not be measured.
+        UnmeasuredError: The group has no such number, or could not be measured.
     """
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
@@ -126,7 +120,7 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
     numbers = {number.name: number for number in card.numbers(group)}
     if name not in numbers:
         problem = next((result.problem for result in card.results if result.problem), did_you_mean(name, numbers))
-        raise RunError(f"{run.address}: the card's {group} has no number {name}; {problem}")
+        raise UnmeasuredError(f"{run.address}: the card's {group} has no number {name}; {problem}")
     return Found(numbers[name].value, numbers[name].protocol)
 
 
@@ -134,7 +128,7 @@ def _in_summary(run: RunResult, measure: str) -> Found:
     """Return a time, or the newest training metric of a name.
 
     Raises:
-        RunError: The run logged no such metric, or one that is not finite.
+        UnmeasuredError: The run logged no such metric, or one that is not finite.
     """
     summary = run.summary
     if measure == "seconds-per-run":
@@ -144,7 +138,7 @@ def _in_summary(run: RunResult, measure: str) -> Found:
     name = measure.removeprefix("log/")
     metrics: Mapping[str, float] = summary.metrics or {}
     if name not in metrics:
-        raise RunError(f"{run.address}: no metric {name} in its log; {did_you_mean(name, metrics)}")
+        raise UnmeasuredError(f"{run.address}: no metric {name} in its log; {did_you_mean(name, metrics)}")
     if not math.isfinite(metrics[name]):
-        raise RunError(f"{run.address}: the metric {name} is {metrics[name]}")
+        raise UnmeasuredError(f"{run.address}: the metric {name} is {metrics[name]}")
     return Found(metrics[name], f"{name} at the last step that was logged")

@@ -22,6 +22,7 @@ def render_table_page(table: ReproducedTable) -> str:
             study=study,
             rows=rows,
             cost=cost_in_words(table),
+            here={cell.column: cell.here for cell in table.cells},
             details={study.columns[cell.column].title: cell.detail for cell in reversed(table.cells) if cell.detail},
             shown_ours=shown_ours,
             shown_number=shown_number,

@@ -108,7 +108,7 @@ def plan_study(
     for row in study.rows:
         for name, column in study.columns.items():
             change = at_scale.columns.get(name, ColumnAtScale())
-            wanted = Wanted(column.measure, change.dataset or column.dataset, study.about.protocol)
+            wanted = Wanted(column.measure, change.dataset or column.dataset)
             not_run = at_scale.not_run or change.not_run
             if not_run:
                 cells.append(PlannedCell(row, name, wanted, {}, not_run, change.here))

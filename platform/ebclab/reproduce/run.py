@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ebclab.data.sources.load import DATASETS, missing_files
-from ebclab.errors import DataError, RunError, TrainingError
+from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError
 from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.reproduce.measure import Found, Wanted, measure_run
 from ebclab.reproduce.plan import StudyPlan
@@ -61,7 +61,7 @@ def run_plan(
 ) -> dict[str, RunOutcome]:
     """Train and measure the runs of a plan; return what became of each by its name.
 
-    A run whose numbers stop being finite costs its own cells; the others go on.
+    A run whose numbers stop being finite, or that lacks what is measured, costs its own cells; the others go on.
 
     Args:
         plan: The plan.
@@ -81,7 +81,7 @@ def run_plan(
         note(f"run {place} of {len(plan.runs)}: {name}")
         try:
             outcomes[name] = _one(plan, folder, name, data_root, display or SilentDisplay())
-        except TrainingError as error:
+        except (TrainingError, UnmeasuredError) as error:
             outcomes[name] = RunOutcome(problem=str(error))
             note(f"{name}: failed, {error}")
     return outcomes

@@ -43,7 +43,6 @@ class StudyAbout:
     )
     unknown: str = setting("", "What is not known of the published numbers, and why.")
     released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
-    protocol: str = setting("", "Linear probe protocol; empty means that of the recipe.")
 
 
 @dataclass(frozen=True)

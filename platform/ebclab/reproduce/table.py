@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ebclab.evaluation.comparison import MeanInterval, Measurements, few_seeds, mean_and_interval
+from ebclab.evaluation.comparison import ENOUGH_SEEDS, MeanInterval, Measurements, mean_and_interval
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.cost import StudyCost, estimate
 from ebclab.reproduce.measure import is_rate
@@ -102,6 +102,13 @@ class ReproducedTable:
         ]
 
     @property
+    def stand_ins(self) -> list[str]:
+        """What stands at this scale in place of what the paper measured, a sentence for each such column."""
+        heads = self.plan.study.columns
+        columns = {cell.column: cell.here for cell in self.cells if cell.here}
+        return [f"{heads[name].title}: here {here}." for name, here in columns.items()]
+
+    @property
     def released(self) -> list[str]:
         """What the released code does differently from the paper."""
         study = self.plan.study
@@ -124,11 +131,9 @@ class ReproducedTable:
         count = len(self.plan.seeds)
         shown = ", ".join(map(str, self.plan.seeds))
         if count == 1:
-            return f"One seed ({shown}), so there is no interval. {few_seeds(1)}"
-        return (
-            f"Means over seeds {shown} with 95 % intervals, for other seeds and, of accuracies, other test images. "
-            + few_seeds(count)
-        ).strip()
+            return f"One seed ({shown}): there is no interval, and nothing follows for another seed. Add --seeds 3."
+        text = f"Means over seeds {shown} with 95 % intervals, for other seeds and, of accuracies, other test images."
+        return text if count >= ENOUGH_SEEDS else f"{text} {count} seeds are few: read the intervals as a hint."
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as plain values."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.reproduce.catalog import list_studies
+from ebclab.reproduce import catalog
 
 from .conftest import Outcome
 
@@ -48,14 +48,23 @@ def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
     assert not Path("reproductions").exists()
 
 
-def test_the_list_has_every_study_and_what_is_not_known(ebclab: Ebclab) -> None:
+def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
+    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = ["ebclr/ablation-start", "flatnce/table2", "vem/table14"]
+    monkeypatch.setattr(catalog, "list_studies", lambda: some)
     listed = ebclab("reproduce", "--list")
     assert listed.code == 0, listed.err
     lines = listed.out.splitlines()
-    assert [line.partition(":")[0] for line in lines if line and line[0] != " " and "/" in line.partition(":")[0]] == (
-        list_studies()
-    )
-    assert "  vem/table2: which of the paper's comparisons" in listed.out
+    assert [name for line in lines if (name := line.partition(":")[0]) in some] == some
+    assert lines[1:4] == [
+        "  smoke  4 s, 2 runs, digits",
+        "  small  49 min, 6 runs, fashion-mnist",
+        "  paper  9.0 GPU h, 2 runs, cifar10",
+    ]
+    assert "  paper  not run: the images of ImageNet may not be fetched by everybody; with" in lines
+    assert all(len(line) <= 80 for line in lines)
+    assert "  vem/table2, vem/table3, vem/table4," in listed.out
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ebclab.config import compose
 from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproduce import cost as cost_module
-from ebclab.reproduce.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, SECONDS_PER_RUN, estimate
+from ebclab.reproduce.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.study import Study, parse_study
 
@@ -78,10 +78,10 @@ def test_wrong_settings_of_all_runs_are_said_at_once_with_file_scale_and_run():
 
 
 def test_small_runs_cost_their_images_at_the_measured_speed():
-    # 10,000 images x 2 epochs at 1,050 images a second, SimCLR's arithmetic, a tenth held out; two rows
+    # two rows: 10,000 images x 2 epochs at 1,050 images a second, a tenth held out; probes on 60,000 images
     scales = {"small": {"set": ["data.name=fashion-mnist", "training.epochs=2", "data.holdout_rate=0.1"]}}
     plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "small")
-    expected = 2 * (10_000 * 0.9 * 2 / 1_050 + SECONDS_PER_RUN)
+    expected = 2 * (10_000 * 0.9 * 2 / 1_050 + SECONDS_PER_RUN + 60_000 * PROBE_SECONDS)
     assert estimate(plan).seconds == pytest.approx(expected)
     assert estimate(plan).device == "two cores"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ebclab.errors import DataError, DivergedError, RunError, UserError
+from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
 from ebclab.reproduce import run as run_module
 from ebclab.reproduce.catalog import list_studies, load_study
 from ebclab.reproduce.folder import ReproductionFolder
@@ -19,6 +19,7 @@ from ebclab.reproduce.run import run_plan
 from ebclab.reproduce.study import Study, parse_study
 from ebclab.reproduce.table import table_of_plan
 from ebclab.runs.summary import RunSummary
+from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult, pretrain
 
 from .conftest import study_mapping
@@ -84,6 +85,35 @@ def test_a_command_that_was_killed_goes_on_where_it_was(
     assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
 
 
+class StopsAfterAnEpoch(SilentDisplay):
+    """Kills the process, as it were, when the first epoch of a run is on the disk; remembers what a run says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.armed = True
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        if self.armed and step == 3:
+            self.armed = False
+            raise Killed
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_run_that_was_killed_in_its_second_epoch_goes_on_from_its_checkpoint(
+    study: Study, folder: ReproductionFolder
+):
+    plan = plan_study(study, "smoke", assignments=["training.epochs=2"])
+    display = StopsAfterAnEpoch()
+    with pytest.raises(Killed):
+        run_plan(plan, folder, display=display)
+    assert not (folder.runs / "cold-seed0" / "result.json").exists()
+    run_plan(plan, folder, display=display)
+    assert any("resuming at step 2 of 4" in note for note in display.notes)
+    assert json.loads((folder.runs / "cold-seed0" / "result.json").read_text())["steps"] == 4
+
+
 def test_a_run_that_diverges_costs_its_own_cells(
     plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
 ):
@@ -106,7 +136,7 @@ def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_ane
     file = folder.path / "measured" / "a.json"
     from ebclab.reproduce.measure import Found, Wanted
 
-    found = {Wanted("knn", "", ""): Found(0.5, "kNN")}
+    found = {Wanted("knn", ""): Found(0.5, "kNN")}
     folder.write_numbers("a", "2026-01-01", found)
     assert folder.read_numbers("a", "2026-01-01") == found
     file.write_text(file.read_text().replace("0.5", "0.9"))
@@ -174,12 +204,12 @@ def test_a_metric_that_a_run_did_not_log_is_named(study: Study, tmp_path: Path):
         finished="now",
     )
     run = RunResult(tmp_path, summary, was_finished=True, address="runs/a")
-    times = measure_run(run, [Wanted("seconds-per-epoch", "", ""), Wanted("log/ess", "", "")])
+    times = measure_run(run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", "")])
     assert [found.value for found in times.values()] == [1.5, 0.25]
-    with pytest.raises(RunError, match=r"runs/a: no metric es in its log; did you mean ess\?"):
-        measure_run(run, [Wanted("log/es", "", "")])
-    with pytest.raises(RunError, match="the metric loss is nan"):
-        measure_run(run, [Wanted("log/loss", "", "")])
+    with pytest.raises(UnmeasuredError, match=r"runs/a: no metric es in its log; did you mean ess\?"):
+        measure_run(run, [Wanted("log/es", "")])
+    with pytest.raises(UnmeasuredError, match="the metric loss is nan"):
+        measure_run(run, [Wanted("log/loss", "")])
 
 
 @pytest.mark.slow

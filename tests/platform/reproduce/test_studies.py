@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ebclab.config.names import is_folder_name
@@ -140,3 +143,9 @@ def test_an_unknown_study_gets_the_nearest():
         load_study("eblcr/table1")
     with pytest.raises(UserError, match="no such study"):
         load_study("../common")
+
+
+def test_the_page_of_the_docs_lists_every_study_once():
+    text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([\w/-]+)` \|", text.partition("## Studies")[2], re.MULTILINE)
+    assert sorted(listed) == sorted(STUDIES)

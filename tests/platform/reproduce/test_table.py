@@ -18,7 +18,7 @@ from ebclab.reproduce.wording import shown_difference, shown_ours
 
 from .conftest import TINY, study_mapping
 
-KNN, ESS = Wanted("knn", "", ""), Wanted("log/ess", "", "")
+KNN, ESS = Wanted("knn", ""), Wanted("log/ess", "")
 
 
 def _table(study: Study, knn: list[float], scale: str = "smoke") -> ReproducedTable:

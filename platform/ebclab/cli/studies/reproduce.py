@@ -131,12 +131,11 @@ def _list() -> None:
             else:
                 words = "not run: " + "; ".join(dict.fromkeys(cell.not_run for cell in plan.cells))
             _echo(words, f"  {scale:5}  ")
-    typer.echo(
-        "smoke and small: minutes (min) and hours (h) on two processor cores; paper: hours of one GPU; all estimated"
-    )
+    _echo("smoke and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
     typer.echo("\nwhat is not known")
-    for name, reason in not_known().items():
-        _echo(f"{name}: {reason}", "  ")
+    unknown = not_known()
+    for reason in dict.fromkeys(unknown.values()):
+        _echo(f"{', '.join(name for name in unknown if unknown[name] == reason)}: {reason}", "  ")
 
 
 def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
@@ -188,6 +187,8 @@ def _print(table: ReproducedTable) -> None:
             shown_difference(cell),
         )
     Console(highlight=False).print(shown, markup=False)
+    for line in table.stand_ins:
+        _echo(line)
     for title, why in table.not_run.items():
         _echo(f"not run at this scale: {title}: {why}")
     for line in table.failures:
