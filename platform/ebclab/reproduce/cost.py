@@ -40,6 +40,9 @@ GPU_FLOPS = 1e13
 SECONDS_PER_RUN = 1.0
 """Start and checkpoints of a run."""
 
+CARD_SECONDS = 12.0
+"""A costly group of the card on 1,442 digits, measured; larger sets take longer."""
+
 PROBE_SECONDS = 5e-4
 """A linear probe of 200 epochs with its features, for each training image: 30 s for 60,000."""
 
@@ -82,7 +85,8 @@ def estimate(plan: StudyPlan) -> StudyCost:
         "by counted arithmetic; probes left out"
         if on_gpu
         else "images a second of a SimCLR step measured on two processor cores, scaled by pixels, at batches of 256 "
-        "(smaller ones take longer); methods weighed by counted arithmetic; probes by images; cards left out"
+        "(smaller ones take longer); methods weighed by counted arithmetic; "
+        f"probes by images, a card {CARD_SECONDS:.0f} s at least"
     )
     return StudyCost(len(plan.runs), seconds, "GPU" if on_gpu else "two cores", basis)
 
@@ -98,14 +102,16 @@ def _gpu_seconds(config: ExperimentConfig) -> float:
 
 
 def _probe_seconds(plan: StudyPlan) -> float:
-    """Return the seconds of all probes: each run on each dataset that it is measured on."""
+    """Return the seconds of all probes, each run on each dataset that it is measured on, and of cards."""
     probed = {
         (run, cell.wanted.dataset or plan.runs[run].config.data.name)
         for cell in plan.cells
         if cell.wanted.measure in PROBES
         for run in cell.runs.values()
     }
-    return PROBE_SECONDS * sum(DATASETS[name].num_images["train"] for _, name in probed if name in DATASETS)
+    images = sum(DATASETS[name].num_images["train"] for _, name in probed if name in DATASETS)
+    on_cards = {run for cell in plan.cells if cell.wanted.measure.startswith("card/") for run in cell.runs.values()}
+    return PROBE_SECONDS * images + CARD_SECONDS * len(on_cards)
 
 
 def _images(config: ExperimentConfig) -> float:

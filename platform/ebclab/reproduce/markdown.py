@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebclab.export.card import escape_markdown
 from ebclab.reproduce.table import ReproducedTable
-from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_number, shown_ours, unit_in_words
+from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_ours, shown_published, unit_in_words
 
 
 def render_table_markdown(table: ReproducedTable) -> str:
@@ -41,6 +41,6 @@ def _table(table: ReproducedTable) -> str:
         column = study.columns[cell.column]
         unit = unit_in_words(cell.unit)
         head = f"{column.title}, {unit}" if unit else column.title
-        numbers = [shown_ours(cell), shown_number(cell.published, cell.unit), shown_difference(cell)]
+        numbers = [shown_ours(cell), shown_published(cell.published, cell.unit), shown_difference(cell)]
         lines.append([escape_markdown(study.rows[cell.row].title), escape_markdown(head), *numbers])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

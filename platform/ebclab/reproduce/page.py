@@ -7,7 +7,14 @@ from itertools import groupby
 
 from ebclab.reports.html import page_style, templates
 from ebclab.reproduce.table import ReproducedTable
-from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_number, shown_ours, unit_in_words
+from ebclab.reproduce.wording import (
+    cost_in_words,
+    shown_difference,
+    shown_number,
+    shown_ours,
+    shown_published,
+    unit_in_words,
+)
 
 
 def render_table_page(table: ReproducedTable) -> str:
@@ -26,6 +33,7 @@ def render_table_page(table: ReproducedTable) -> str:
             details={study.columns[cell.column].title: cell.detail for cell in reversed(table.cells) if cell.detail},
             shown_ours=shown_ours,
             shown_number=shown_number,
+            shown_published=shown_published,
             shown_difference=shown_difference,
             unit=unit_in_words,
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",

@@ -74,6 +74,14 @@ class StudyPlan:
             dict.fromkeys(names + [cell.wanted.dataset for cell in self.cells if cell.runs and cell.wanted.dataset])
         )
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why nothing is run for some columns, by their titles; those with one reason stand together."""
+        titles: dict[str, list[str]] = {}
+        for name, reason in {cell.column: cell.not_run for cell in self.cells if cell.not_run}.items():
+            titles.setdefault(reason, []).append(self.study.columns[name].title)
+        return {", ".join(each): reason for reason, each in titles.items()}
+
     def cells_of(self, run: str) -> list[PlannedCell]:
         """Return the cells that a run serves."""
         return [cell for cell in self.cells if run in cell.runs.values()]

@@ -117,8 +117,7 @@ class ReproducedTable:
     @property
     def not_run(self) -> dict[str, str]:
         """Why nothing is run for some columns at this scale, by their titles."""
-        heads = self.plan.study.columns
-        return {heads[cell.column].title: cell.not_run for cell in self.plan.cells if cell.not_run}
+        return self.plan.left_out
 
     @property
     def what_it_shows(self) -> str:

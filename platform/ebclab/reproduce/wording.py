@@ -16,6 +16,13 @@ def shown_number(value: float | None, unit: Unit) -> str:
     return {"percent": f"{value:.1f}", "plain": f"{value:.3g}", "seconds": f"{value:.1f}"}[unit]
 
 
+def shown_published(value: float | None, unit: Unit) -> str:
+    """Return a published number with the digits that were printed, two behind the point at most for shares."""
+    if value is None or unit != "percent":
+        return shown_number(value, unit)
+    return f"{value:.2f}".removesuffix("0")
+
+
 def shown_ours(cell: ReproducedCell) -> str:
     """Return our number with its interval, or why there is none."""
     if cell.ours is None:

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from ebclab.card.card import Card
+from ebclab.card.evaluate import Cards
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
+from ebclab.reproduce import measure as measure_module
 from ebclab.reproduce import run as run_module
 from ebclab.reproduce.catalog import list_studies, load_study
 from ebclab.reproduce.folder import ReproductionFolder
+from ebclab.reproduce.measure import Found, Wanted, measure_run
 from ebclab.reproduce.output import write_table
 from ebclab.reproduce.plan import StudyPlan, plan_study
 from ebclab.reproduce.run import run_plan
@@ -134,8 +138,6 @@ def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_ane
     folder.write_numbers("a", "2026-01-01", {})
     assert folder.read_numbers("a", "2026-01-02") == {}
     file = folder.path / "measured" / "a.json"
-    from ebclab.reproduce.measure import Found, Wanted
-
     found = {Wanted("knn", ""): Found(0.5, "kNN")}
     folder.write_numbers("a", "2026-01-01", found)
     assert folder.read_numbers("a", "2026-01-01") == found
@@ -182,9 +184,7 @@ def test_missing_images_are_named_before_anything_is_trained(tmp_path: Path, fol
     assert not folder.path.exists()
 
 
-def test_a_metric_that_a_run_did_not_log_is_named(study: Study, tmp_path: Path):
-    from ebclab.reproduce.measure import Wanted, measure_run
-
+def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     summary = RunSummary(
         method="simclr",
         dataset="digits",
@@ -210,6 +210,10 @@ def test_a_metric_that_a_run_did_not_log_is_named(study: Study, tmp_path: Path):
         measure_run(run, [Wanted("log/es", "")])
     with pytest.raises(UnmeasuredError, match="the metric loss is nan"):
         measure_run(run, [Wanted("log/loss", "")])
+    card = Card("", "", "", "", "", 0, "digits", "", 32, 10, {})
+    monkeypatch.setattr(measure_module, "measure_cards", lambda request: Cards((card,), "card.html"))
+    with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; Known: none"):
+        measure_run(run, [Wanted("card/calibration/mce-21", "")])
 
 
 @pytest.mark.slow

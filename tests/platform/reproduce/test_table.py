@@ -14,7 +14,7 @@ from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.run import RunOutcome
 from ebclab.reproduce.study import Study, parse_study
 from ebclab.reproduce.table import ReproducedTable, table_of_plan
-from ebclab.reproduce.wording import shown_difference, shown_ours
+from ebclab.reproduce.wording import shown_difference, shown_ours, shown_published
 
 from .conftest import TINY, study_mapping
 
@@ -74,7 +74,7 @@ def test_a_smoke_run_never_speaks_of_a_reproduction(study: Study):
 def test_a_scale_that_is_not_run_says_so_in_every_cell(study: Study):
     table = table_of_plan(plan_study(study, "paper"), {})
     assert {shown_ours(cell) for cell in table.cells} == {"not run at this scale"}
-    assert table.not_run == {"kNN": "nobody has the images", "ESS": "nobody has the images"}
+    assert table.not_run == {"kNN, ESS": "nobody has the images"}
     assert "nobody has the images" in render_table_markdown(table)
 
 
@@ -106,3 +106,8 @@ def test_the_page_escapes_whatever_a_study_says_and_asks_nobody_for_anything():
     assert found.addresses == []
     assert "<script" not in render_table_markdown(table)
     assert "<img" not in render_table_markdown(table)
+
+
+@pytest.mark.parametrize(("value", "text"), [(99.3, "99.3"), (72.59, "72.59"), (65.0, "65.0"), (None, "")])
+def test_a_published_number_is_shown_as_it_was_printed(value: float | None, text: str):
+    assert shown_published(value, "percent") == text

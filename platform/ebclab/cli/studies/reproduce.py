@@ -153,8 +153,8 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
         )
         measured = ", ".join(plan.study.columns[cell.column].title for cell in plan.cells_of(name))
         _echo(f"{name}: {facts}; for {measured}", "  ")
-    for cell in {cell.column: cell for cell in plan.cells if cell.not_run}.values():
-        _echo(f"not run at this scale: {plan.study.columns[cell.column].title}: {cell.not_run}")
+    for title, why in plan.left_out.items():
+        _echo(f"not run at this scale: {title}: {why}")
     _echo(f"{cost.runs} runs, {cost.in_words()} on {cost.device}, estimated: {cost.basis}")
     typer.echo(f"folder: {folder.path}")
 
@@ -165,7 +165,7 @@ def _print(table: ReproducedTable) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_number, shown_ours, unit_in_words
+    from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_ours, shown_published, unit_in_words
 
     study = table.plan.study
     shown = Table(
@@ -183,7 +183,7 @@ def _print(table: ReproducedTable) -> None:
             study.rows[cell.row].title,
             f"{column.title}, {unit}" if unit else column.title,
             shown_ours(cell),
-            shown_number(cell.published, cell.unit),
+            shown_published(cell.published, cell.unit),
             shown_difference(cell),
         )
     Console(highlight=False).print(shown, markup=False)
