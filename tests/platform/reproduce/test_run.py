@@ -135,12 +135,13 @@ def test_a_run_that_diverges_costs_its_own_cells(
 
 
 def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_anew(folder: ReproductionFolder):
-    folder.write_numbers("a", "2026-01-01", {})
-    assert folder.read_numbers("a", "2026-01-02") == {}
     file = folder.path / "measured" / "a.json"
     found = {Wanted("knn", ""): Found(0.5, "kNN")}
     folder.write_numbers("a", "2026-01-01", found)
     assert folder.read_numbers("a", "2026-01-01") == found
+    assert folder.read_numbers("a", "2026-01-02") == {}
+    (folder.path / "measured" / "b.json").write_bytes(file.read_bytes())
+    assert folder.read_numbers("b", "2026-01-01") == {}
     file.write_text(file.read_text().replace("0.5", "0.9"))
     assert folder.read_numbers("a", "2026-01-01") == {}
 

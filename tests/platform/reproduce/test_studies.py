@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from ebclab.config import compose
 from ebclab.config.names import is_folder_name
 from ebclab.errors import UserError
 from ebclab.reproduce.catalog import list_studies, load_study, not_known, paper_of
@@ -149,3 +151,17 @@ def test_the_page_of_the_docs_lists_every_study_once():
     text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([\w/-]+)` \|", text.partition("## Studies")[2], re.MULTILINE)
     assert sorted(listed) == sorted(STUDIES)
+
+
+@pytest.mark.parametrize("name", ["flatnce/table2", "flatnce/table-s3"])
+def test_the_command_for_images_of_ones_own_has_settings_that_exist(name: str):
+    text = load_study(name).scales["paper"].not_run
+    (command,) = re.findall(r"`ebclab pretrain METHOD (.*?)`", text)
+    words = shlex.split(command.replace("folder:PATH", "folder:/images"))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert options["--dataset"] == "folder:/images"
+    sets = [value for option, value in zip(words[::2], words[1::2], strict=True) if option == "--set"]
+    config = compose("flatclr", options["--recipe"], overrides=["data.name=folder:/images", *sets])
+    assert (config.encoder.name, config.encoder.stem, config.views.image_size) == ("resnet50", "imagenet", 224)
+    rate = config.optimizer.learning_rate * config.training.batch_size / 256
+    assert (config.optimizer.name, rate, config.optimizer.warmup_epochs) == ("lars", pytest.approx(0.6), 10)
