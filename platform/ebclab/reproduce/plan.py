@@ -9,7 +9,7 @@ from ebclab.config import ExperimentConfig, compose
 from ebclab.errors import ConfigError
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.measure import Wanted
-from ebclab.reproduce.study import Assignments, ColumnAtScale, Scale, Shared, Study
+from ebclab.reproduce.study import Assignments, ColumnAtScale, Scale, SettingsOfSome, Shared, Study
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def plan_study(
             if not_run:
                 cells.append(PlannedCell(row, name, wanted, {}, not_run, change.here))
                 continue
-            of_column = column.set + change.set
+            of_column = column.set + study.rows[row].columns.get(name, SettingsOfSome()).set + change.set
             base = names.setdefault((row, of_column), f"{row}-{name}" if of_column else row)
             by_seed = {seed: f"{base}-seed{seed}" for seed in used}
             cells.append(PlannedCell(row, name, wanted, by_seed, here=change.here))
@@ -139,13 +139,14 @@ def plan_study(
 
 
 def _compose(study: Study, scale: Scale, row: str, column: str, own: Sequence[str]) -> ExperimentConfig:
-    """Return a run's settings but for its seed: recipe, paper, row, column, scale, the user's own; later ones win."""
+    """Return a run's settings but for its seed: recipe, paper, row, column, both together, scale, the user's own."""
     what, at_scale = study.rows[row], study.scales[scale]
     paper, common = paper_of(study), in_common().scales[scale]
     layers: list[Assignments] = [
         *_shared_settings(paper, what.method),
         what.set,
         study.columns[column].set,
+        *(each.set for name, each in what.columns.items() if name == column),
         *_shared_settings(common, what.method),
         at_scale.set,
         *(each.set for name, each in at_scale.rows.items() if name == row),

@@ -59,6 +59,13 @@ class StudyColumn:
 
 
 @dataclass(frozen=True)
+class SettingsOfSome:
+    """Settings of some runs: those of one row, of one method, or of one column of a row."""
+
+    set: tuple[str, ...] = setting((), "Settings.")
+
+
+@dataclass(frozen=True)
 class StudyRow:
     """A method with its recipe and settings: a run for each column that needs one."""
 
@@ -67,13 +74,7 @@ class StudyRow:
     recipe: str = setting("", "Named settings; empty means those of the paper's studies, or the defaults.")
     beside: str = setting("", "Row of the published numbers that it stands beside; empty means its own name.")
     set: tuple[str, ...] = setting((), "Settings.")
-
-
-@dataclass(frozen=True)
-class SetAtScale:
-    """What a scale changes in the runs of one row, or of one method."""
-
-    set: tuple[str, ...] = setting((), "Settings.")
+    columns: dict[str, SettingsOfSome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class StudyScale:
     differs: tuple[str, ...] = setting((), "What differs from the paper at this scale.")
     not_run: str = setting("", "Why nothing is run at this scale, and what to put where; empty where it is run.")
     set: tuple[str, ...] = setting((), "Settings of all runs.")
-    rows: dict[str, SetAtScale] = field(default_factory=dict)
+    rows: dict[str, SettingsOfSome] = field(default_factory=dict)
     columns: dict[str, ColumnAtScale] = field(default_factory=dict)
 
 
@@ -129,7 +130,7 @@ class Shared:
 
     recipe: str = setting("", "Named settings of rows that name none.")
     set: tuple[str, ...] = setting((), "Settings of all runs.")
-    methods: dict[str, SetAtScale] = field(default_factory=dict)
+    methods: dict[str, SettingsOfSome] = field(default_factory=dict)
     differs: tuple[str, ...] = setting((), "What differs from the paper.")
     released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
 
@@ -162,7 +163,7 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     _refuse_others(given, ("about", "columns", "rows", "published", "scales"), problems)
     about = _section("about", StudyAbout, given.get("about"), problems)
     columns = _sections("columns", StudyColumn, given.get("columns"), problems)
-    rows = _sections("rows", StudyRow, given.get("rows"), problems)
+    rows = _rows(given.get("rows"), problems)
     by_scale = _mapping("scales", given.get("scales"), problems)
     _refuse_others(by_scale, SCALES, problems, "scales.")
     scales = {
@@ -190,7 +191,7 @@ def parse_common(given: Mapping[str, Any], where: str) -> InCommon:
 
 def _shared(key: str, value: Any, problems: Problems) -> Shared:
     own = _mapping(key, value, problems)
-    methods = _sections(f"{key}.methods", SetAtScale, own.pop("methods", None), problems)
+    methods = _sections(f"{key}.methods", SettingsOfSome, own.pop("methods", None), problems)
     shared: Shared = _section(key, Shared, own, problems)
     return replace(shared, methods=methods)
 
@@ -228,10 +229,20 @@ def _refuse_others(given: Mapping[str, Any], known: tuple[str, ...], problems: P
     ]
 
 
+def _rows(value: Any, problems: Problems) -> dict[str, StudyRow]:
+    given = {name: _mapping(f"rows.{name}", row, problems) for name, row in _mapping("rows", value, problems).items()}
+    columns = {
+        name: _sections(f"rows.{name}.columns", SettingsOfSome, row.pop("columns", None), problems)
+        for name, row in given.items()
+    }
+    rows = _sections("rows", StudyRow, given, problems)
+    return {name: replace(row, columns=columns[name]) for name, row in rows.items()}
+
+
 def _scale(scale: str, given: dict[str, Any], problems: Problems) -> StudyScale:
     key = f"scales.{scale}"
     columns = _sections(f"{key}.columns", ColumnAtScale, given.pop("columns", None), problems)
-    rows = _sections(f"{key}.rows", SetAtScale, given.pop("rows", None), problems)
+    rows = _sections(f"{key}.rows", SettingsOfSome, given.pop("rows", None), problems)
     whole: StudyScale = _section(key, StudyScale, given, problems)
     return replace(whole, rows=rows, columns=columns)
 
@@ -281,6 +292,10 @@ def _names_of_nothing(study: Study) -> list[str]:
         for name, row in rows.items()
         if row.beside and row.beside not in study.published
     ]
+    for name, row in rows.items():
+        lines += [
+            _no_such(f"rows.{name}.columns", each, columns, "column") for each in row.columns if each not in columns
+        ]
     for scale, changes in study.scales.items():
         lines += [_no_such(f"scales.{scale}.rows", name, rows, "row") for name in changes.rows if name not in rows]
         lines += [

@@ -40,8 +40,11 @@ def test_a_run_of_each_seed_differs_in_the_seed_alone(study: Study):
 
 
 def test_later_layers_lie_over_earlier_ones():
-    # row < column < all studies at the scale < scale < its row < its column < the user
+    # row < column < its cell < all studies at the scale < scale < its row < its column < the user
     columns = {"knn": {"title": "kNN", "measure": "knn", "set": ["training.epochs=3", "method.temperature=0.2"]}}
+    rows = study_mapping()["rows"]
+    cell = ["method.temperature=0.3", "optimizer.beta1=0.8"]
+    rows["cold"] = rows["cold"] | {"columns": {"knn": {"set": cell}}}
     scales = {
         "smoke": {
             "set": ["training.epochs=4", "training.log_every=5"],
@@ -49,9 +52,11 @@ def test_later_layers_lie_over_earlier_ones():
             "columns": {"knn": {"set": ["optimizer.momentum=0.7", "evaluation.knn_neighbours=7"]}},
         }
     }
-    study = parse_study("own/table9", study_mapping(columns=columns, scales=scales), "x")
+    study = parse_study("own/table9", study_mapping(columns=columns, rows=rows, scales=scales), "x")
+    assert plan_study(study, "smoke").runs["warm-knn-seed0"].config.method.temperature == 0.2  # the column's
     config = plan_study(study, "smoke", assignments=["evaluation.knn_neighbours=8"]).runs["cold-knn-seed0"].config
-    assert config.method.temperature == 0.2  # the column's, over the row's
+    assert config.method.temperature == 0.3  # the cell's, over the column's and the row's
+    assert config.optimizer.beta1 == 0.8
     assert config.data.train_limit == 64  # what all studies have at this scale
     assert config.training.epochs == 4  # the scale's, over the column's and that of all studies
     assert config.training.log_every == 6  # the scale's row, over the scale

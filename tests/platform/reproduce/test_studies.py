@@ -106,6 +106,10 @@ def test_the_papers_scale_has_the_papers_settings():
     assert (config.method.reinit_rate, config.training.epochs, config.training.batch_size) == (0.6, 100, 128)
     assert (config.encoder.name, config.views.recipe, config.views.shared_by) == ("resnet18", "ebclr-mnist", "chunk")
     assert ebclr["simclr-cifar10-seed0"].config.training.batch_size == 256
+    for batch, rate in ((16, 1e-4), (64, 1e-4), (128, 2e-4)):
+        for data in ("cifar10", "cifar100"):
+            config = plan_study(load_study("ebclr/table3"), "paper").runs[f"ebclr-{data}-{batch}-seed0"].config
+            assert (config.training.batch_size, config.optimizer.learning_rate) == (batch, rate)
     vem = plan_study(load_study("vem/table1"), "paper").runs["langevin-cifar100-resnet50-seed0"].config
     assert (vem.method.bank_size, vem.method.temperature, vem.method.bank_temperature) == (4096, 0.12, 0.02)
     assert (vem.training.epochs, vem.training.batch_size, vem.optimizer.weight_decay) == (1000, 256, 1e-4)

@@ -30,7 +30,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
     lines = _problems(
         about={"titel": "x", "asks": "?", "source": "s"},
         column={},
-        rows={"cold": {"title": "cold", "method": "simclr", "sett": []}},
+        rows={"cold": {"title": "cold", "method": "simclr", "sett": [], "columns": {"kn": {}}}},
         published={"warm": {"knn": 1.0}, "cold": {"kn": 2.0, "ess": "high"}},
         scales={"smok": {}, "small": {"seeds": [-1]}, "paper": {"columns": {"kn": {"here": 3}}}},
     )
@@ -40,6 +40,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         "about.title: missing",
         "about.numbers: missing",
         "rows.cold.sett: no such key; did you mean set?",
+        "rows.cold.columns.kn: no such column; did you mean knn?",
         "published.warm: no such row",
         "published.cold.kn: no such column; did you mean knn?",
         "published.cold.ess: wrong type, got 'high'",
