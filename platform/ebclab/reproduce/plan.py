@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ebclab.config import ExperimentConfig, compose
+from ebclab.config import ExperimentConfig, compose, read_overrides
 from ebclab.errors import ConfigError
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.measure import Wanted
@@ -108,11 +109,13 @@ def plan_study(
         ConfigError: Settings are wrong, those of all runs at once.
     """
     at_scale = study.scales[scale]
-    own = [*assignments, *([f"data.root={data_root}"] if data_root else [])]
+    own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
+    _require_no_seed(assignments)
     used = tuple(seeds) or at_scale.seeds
     runs: dict[str, PlannedRun] = {}
     names: dict[tuple[str, Assignments], str] = {}
-    cells, problems = [], []
+    cells: list[PlannedCell] = []
+    problems: dict[str, list[str]] = {}  # runs by what is wrong with them
     for row in study.rows:
         for name, column in study.columns.items():
             change = at_scale.columns.get(name, ColumnAtScale())
@@ -122,20 +125,32 @@ def plan_study(
                 cells.append(PlannedCell(row, name, wanted, {}, not_run, change.here))
                 continue
             of_column = column.set + study.rows[row].columns.get(name, SettingsOfSome()).set + change.set
+            is_new = (row, of_column) not in names
             base = names.setdefault((row, of_column), f"{row}-{name}" if of_column else row)
             by_seed = {seed: f"{base}-seed{seed}" for seed in used}
             cells.append(PlannedCell(row, name, wanted, by_seed, here=change.here))
-            if by_seed[used[0]] in runs:
+            if not is_new:
                 continue
             try:
                 config = _compose(study, scale, row, name, own)
             except ConfigError as error:
-                problems += [f"studies/{study.name}.yaml, {scale}, {base}: {line}" for line in error.problems]
+                for line in error.problems:
+                    problems.setdefault(line, []).append(base)
                 continue
             runs |= {run: PlannedRun(run, row, replace(config, seed=seed)) for seed, run in by_seed.items()}
     if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
+        raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
     return StudyPlan(study, scale, used, runs, tuple(cells))
+
+
+def _require_no_seed(assignments: Sequence[str]) -> None:
+    given, _ = read_overrides(assignments)  # what cannot be read is said with all else
+    if "seed" in given:
+        raise ConfigError([f"--set seed: every run has a seed of its own, got {given['seed']}; use --seeds"])
+
+
+def _and_more(bases: Sequence[str]) -> str:
+    return bases[0] + (f" and {len(bases) - 1} more" if len(bases) > 1 else "")
 
 
 def _compose(study: Study, scale: Scale, row: str, column: str, own: Sequence[str]) -> ExperimentConfig:

@@ -78,7 +78,7 @@ def test_wrong_settings_of_all_runs_are_said_at_once_with_file_scale_and_run():
     with pytest.raises(ConfigError) as caught:
         plan_study(parse_study("own/table9", study_mapping(rows=rows), "x"), "smoke")
     first, second = caught.value.problems
-    assert first.startswith("studies/own/table9.yaml, smoke, cold: method.name: no such method, got 'simclrr'; did you")
+    assert first.startswith("own/table9, smoke, cold: method.name: no such method, got 'simclrr'; did you")
     assert "warm: method.temprature: no such setting; did you mean method.temperature?" in second
 
 
@@ -121,3 +121,19 @@ def test_the_arithmetic_of_methods_is_that_of_the_measured_table():
     assert len(counted) > 10
     assert {name: ARITHMETIC.get(name, 1.0) for name in counted} == counted
     assert cost_module.SHARED_KEYS * counted["vem-langevin"] == pytest.approx(1.0)
+
+
+def test_a_mistake_that_all_runs_share_is_said_once(study: Study):
+    with pytest.raises(ConfigError) as caught:
+        plan_study(study, "smoke", assignments=["method.temprature=1"])
+    (line,) = caught.value.problems
+    assert line.startswith("own/table9, smoke, cold and 1 more: method.temprature: no such setting; did you mean")
+
+
+def test_seeds_are_not_given_as_a_setting(study: Study):
+    with pytest.raises(ConfigError, match="--set seed: every run has a seed of its own, got 7; use --seeds"):
+        plan_study(study, "smoke", assignments=["seed=7"])
+
+
+def test_a_data_root_is_a_path_whatever_it_looks_like(study: Study):
+    assert str(plan_study(study, "smoke", data_root="null").runs["cold-seed0"].config.data.root).endswith("/null")
