@@ -30,7 +30,7 @@ def render_table_page(table: ReproducedTable) -> str:
             rows=rows,
             cost=cost_in_words(table),
             here={cell.column: cell.here for cell in table.cells},
-            details={study.columns[cell.column].title: cell.detail for cell in reversed(table.cells) if cell.detail},
+            details=_details(table),
             shown_ours=shown_ours,
             shown_number=shown_number,
             shown_published=shown_published,
@@ -40,3 +40,12 @@ def render_table_page(table: ReproducedTable) -> str:
             style=page_style(),
         )
     )
+
+
+def _details(table: ReproducedTable) -> dict[str, str]:
+    """Return how the numbers of each column were measured, by its title: in the words of its first row."""
+    found: dict[str, str] = {}
+    for cell in table.cells:
+        if cell.detail:
+            found.setdefault(table.plan.study.columns[cell.column].title, cell.detail)
+    return found

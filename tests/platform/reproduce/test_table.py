@@ -41,6 +41,8 @@ def test_a_cell_holds_ours_the_papers_and_the_difference_in_the_units_of_the_pap
     assert (shown_ours(ess), shown_difference(ess)) == ("0.125", "")
     assert warm.published is None
     assert table.seconds == 60.0
+    page = render_table_page(table)
+    assert 0 < page.index("<dt>kNN</dt><dd>kNN, 20 neighbours</dd>") < page.index("<dt>ESS</dt><dd>ess</dd>")
     assert "One seed" in table.what_seeds_say
 
 
