@@ -76,6 +76,10 @@ class DivergedError(TrainingError):
     """Numbers stopped being finite."""
 
 
+class UnmeasuredError(EbclabError):
+    """A finished run lacks what was to be measured of it."""
+
+
 class ExportError(EbclabError):
     """An exported file does not do what the encoder does; it was not kept."""
 

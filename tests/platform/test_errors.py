@@ -14,6 +14,7 @@ CODES = {
     "MetadataError": WORK_FAILED,
     "TrainingError": WORK_FAILED,
     "DivergedError": WORK_FAILED,
+    "UnmeasuredError": WORK_FAILED,
     "ExportError": WORK_FAILED,
     "UserError": WRONG_INPUT,
     "ConfigError": WRONG_INPUT,

@@ -35,6 +35,7 @@ LAB_FLOORS = [
     {"sweeps"},
     {"inventory", "reports", "export"},
     {"submission", "card", "compare"},
+    {"reproduce"},
     {"cli"},
     {"__main__"},
 ]

@@ -1,4 +1,4 @@
-"""The built wheel holds every module and both data folders, and runs where only the dependencies are."""
+"""The built wheel holds every module and the data folders, and runs where only the dependencies are."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_contains_every_module_and_both_data_folders(wheel: Path) -> None:
+def test_the_wheel_contains_every_module_and_the_data_folders(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for root, package in ((ROOT / "platform", "ebclab"), (ROOT / "methods", "energy_contrast")):
         for path in (root / package).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 assert path.relative_to(root).as_posix() in inside
-    for folder, packaged in (("search_spaces", "search_spaces"), ("cluster", "cluster_files")):
+    for folder, packaged in (("search_spaces", "search_spaces"), ("studies", "studies"), ("cluster", "cluster_files")):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file():
                 assert f"ebclab/{packaged}/{path.relative_to(ROOT / folder).as_posix()}" in inside

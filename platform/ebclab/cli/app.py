@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, show, submit, sweep
-from ebclab.cli.studies import compare
+from ebclab.cli.studies import compare, reproduce
 
 app = typer.Typer(
     name="ebclab",
@@ -21,6 +21,7 @@ app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.add_typer(cluster.app, name="cluster")

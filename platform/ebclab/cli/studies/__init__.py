@@ -1,0 +1,1 @@
+"""Verbs about whole studies: many runs, and what they show together."""

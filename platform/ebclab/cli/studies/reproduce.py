@@ -1,0 +1,202 @@
+"""``ebclab reproduce``: a table or figure of a paper, run again, beside the published numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
+from ebclab.errors import UserError
+
+if TYPE_CHECKING:
+    from ebclab.reproduce.folder import ReproductionFolder
+    from ebclab.reproduce.plan import StudyPlan
+    from ebclab.reproduce.study import Scale
+    from ebclab.reproduce.table import ReproducedTable
+
+_WIDTH = 79
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """What stands after ``ebclab reproduce``; the help of each option says what it means."""
+
+    study: Annotated[
+        str | None, typer.Argument(help="Paper and row, such as ebclr/table1; --list shows all.", show_default=False)
+    ] = None
+    scale: Annotated[
+        str, typer.Option(help="smoke: that the commands work; small: hours on two cores; paper: its settings.")
+    ] = "smoke"
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each kind, seeds 0, 1, ...; the study's when left out.")
+    ] = None
+    data_root: DataRoot = None
+    assignments: Annotated[list[str] | None, set_option("Any setting of all runs; the page says so.")] = None
+    to: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder; reproductions/PAPER-ROW-SCALE when left out."), RESULTS
+    ] = None
+    list_studies: Annotated[bool, typer.Option("--list", help="List studies, their costs, and what is not known.")] = (
+        False
+    )
+    show: Annotated[bool, typer.Option("--show", help="Show the runs and their cost, and train nothing.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+@takes(ReproduceOptions)
+def reproduce(options: ReproduceOptions) -> None:
+    """Run a table or figure of a paper again, and set it beside the published numbers.
+
+    Repeating a command goes on where it stopped; what has been trained and measured is not done again.
+    """
+    if options.list_studies:
+        return _list()
+    if options.study is None:
+        raise UserError("reproduce: name a study, such as ebclr/table1; `ebclab reproduce --list` shows all")
+    from ebclab.reproduce.catalog import load_study
+    from ebclab.reproduce.folder import ReproductionFolder
+    from ebclab.reproduce.plan import plan_study
+
+    scale = _scale(options.scale)
+    if options.seeds is not None and options.seeds < 1:
+        raise UserError(f"--seeds: must be at least 1, got {options.seeds}")
+    plan = plan_study(
+        load_study(options.study),
+        scale,
+        seeds=range(options.seeds or 0),
+        data_root=options.data_root,
+        assignments=options.assignments or (),
+    )
+    folder = ReproductionFolder.of(plan, options.to)
+    if options.show:
+        return _show(plan, folder)
+    table = _run(plan, folder, options)
+    if options.as_json:
+        import json
+
+        typer.echo(json.dumps(table.to_mapping(), indent=2))
+    else:
+        _print(table)
+        typer.echo(f"wrote {folder.page}")
+    if table.failures:
+        raise typer.Exit(1)
+
+
+def _scale(given: str) -> Scale:
+    from ebclab.config import did_you_mean
+    from ebclab.reproduce.study import SCALES
+
+    for scale in SCALES:
+        if given == scale:
+            return scale
+    raise UserError(f"--scale: no such scale, got {given!r}; {did_you_mean(given, SCALES)}")
+
+
+def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions) -> ReproducedTable:
+    """Train, measure and write the table."""
+    from ebclab.reproduce.output import write_table
+    from ebclab.reproduce.run import run_plan
+    from ebclab.reproduce.table import table_of_plan
+    from ebclab.training.display import choose_display
+
+    outcomes = run_plan(
+        plan,
+        folder,
+        data_root=options.data_root,
+        note=lambda text: typer.echo(text, err=True),
+        display=None if plan.scale == "smoke" else choose_display(),
+    )
+    table = table_of_plan(plan, outcomes, tuple(options.assignments or ()))
+    write_table(table, folder.path)
+    return table
+
+
+def _list() -> None:
+    """Print what each study shows, what it costs at each scale, and which images it needs."""
+    from ebclab.reproduce.catalog import list_studies, load_study, not_known
+    from ebclab.reproduce.cost import estimate
+    from ebclab.reproduce.plan import plan_study
+    from ebclab.reproduce.study import SCALES
+
+    for name in list_studies():
+        study = load_study(name)
+        plans = {scale: plan_study(study, scale) for scale in SCALES}
+        typer.echo(f"{name}: {study.about.title}")
+        for scale, plan in plans.items():
+            if plan.runs:
+                cost = estimate(plan)
+                words = f"{cost.in_words()}, {cost.runs} runs, {', '.join(plan.datasets)}"
+            else:
+                words = "not run: " + "; ".join(dict.fromkeys(cell.not_run for cell in plan.cells))
+            _echo(words, f"  {scale:5}  ")
+    _echo("smoke and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
+    typer.echo("\nwhat is not known")
+    unknown = not_known()
+    for reason in dict.fromkeys(unknown.values()):
+        _echo(f"{', '.join(name for name in unknown if unknown[name] == reason)}: {reason}", "  ")
+
+
+def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
+    """Print the runs of a plan and what they will cost."""
+    from ebclab.reproduce.cost import estimate
+
+    about, cost = plan.study.about, estimate(plan)
+    _echo(about.title)
+    _echo(about.asks)
+    for name, run in plan.runs.items():
+        config = run.config
+        facts = (
+            f"{config.method_name} on {config.data.name}, {config.encoder.name}, {config.training.epochs} epochs, "
+            f"batch {config.training.batch_size}"
+        )
+        measured = ", ".join(plan.study.columns[cell.column].title for cell in plan.cells_of(name))
+        _echo(f"{name}: {facts}; for {measured}", "  ")
+    for title, why in plan.left_out.items():
+        _echo(f"not run at this scale: {title}: {why}")
+    _echo(f"{cost.runs} runs, {cost.in_words()} on {cost.device}, estimated: {cost.basis}")
+    typer.echo(f"folder: {folder.path}")
+
+
+def _print(table: ReproducedTable) -> None:
+    """Print ours beside the published numbers, a line a cell."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_ours, shown_published, unit_in_words
+
+    study = table.plan.study
+    shown = Table(
+        title=f"{study.about.title} ({table.plan.scale})", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    shown.add_column("row")
+    shown.add_column("column")
+    for head in ("ours", "paper", "difference"):
+        shown.add_column(head, justify="right")
+    for cell in table.cells:
+        column, unit = study.columns[cell.column], unit_in_words(cell.unit)
+        if cell.not_run:
+            continue
+        shown.add_row(
+            study.rows[cell.row].title,
+            f"{column.title}, {unit}" if unit else column.title,
+            shown_ours(cell),
+            shown_published(cell.published, cell.unit),
+            shown_difference(cell),
+        )
+    Console(highlight=False).print(shown, markup=False)
+    for line in table.stand_ins:
+        _echo(line)
+    for title, why in table.not_run.items():
+        _echo(f"not run at this scale: {title}: {why}")
+    for line in table.failures:
+        _echo(f"no number: {line}")
+    _echo(table.what_it_shows)
+    _echo(table.what_seeds_say)
+    _echo(cost_in_words(table))
+
+
+def _echo(text: str, indent: str = "") -> None:
+    typer.echo(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2)))

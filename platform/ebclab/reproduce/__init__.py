@@ -1,0 +1,1 @@
+"""Tables and figures of papers, run again: studies, their runs, and ours beside the published numbers."""

@@ -1,0 +1,82 @@
+"""The studies that are shipped: found by name, read, and those that cannot be written down yet, with the reason."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from ebclab.config.names import did_you_mean
+from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.errors import UserError
+from ebclab.reproduce.study import InCommon, Shared, Study, parse_common, parse_study
+
+_IN_COMMON, _NOT_KNOWN = "common.yaml", "not-known.yaml"
+
+
+def _folder() -> Traversable:
+    return files("ebclab").joinpath("studies")
+
+
+def list_studies() -> list[str]:
+    """Return the names of all studies, paper by paper: tables and figures in their order, then the rest."""
+    names = [
+        f"{paper.name}/{entry.name.removesuffix('.yaml')}"
+        for paper in _folder().iterdir()
+        if paper.is_dir()
+        for entry in paper.iterdir()
+        if entry.name.endswith(".yaml")
+    ]
+    return sorted(names, key=_order)
+
+
+def _order(name: str) -> tuple[str, bool, str, int, str]:
+    """Return where a study stands: ``table2`` before ``table12``, and both before what has no number."""
+    paper, _, row = name.partition("/")
+    kind, digits = row.rstrip("0123456789"), row[len(row.rstrip("0123456789")) :]
+    is_numbered = bool(digits) and kind.rstrip("s-") in ("table", "figure")
+    return paper, not is_numbered, kind if is_numbered else row, int(digits or 0) if is_numbered else 0, row
+
+
+def load_study(name: str) -> Study:
+    """Return a study.
+
+    Args:
+        name: Paper and row, such as ``ebclr/table1``.
+
+    Raises:
+        UserError: There is no such study; the text has the nearest name, or says why it cannot be had.
+        ConfigError: Its file has mistakes.
+    """
+    known, unknown = list_studies(), not_known()
+    if name in unknown:
+        raise UserError(f"{name}: no study, since {unknown[name]}")
+    if name not in known:
+        raise UserError(f"reproduce: no such study, got {name!r}; {did_you_mean(name, known)}")
+    paper, _, row = name.partition("/")
+    where = f"studies/{name}.yaml"
+    text = _folder().joinpath(paper, f"{row}.yaml").read_text(encoding="utf-8")
+    return parse_study(name, mapping_from_yaml(text, where), where)
+
+
+@cache
+def in_common() -> InCommon:
+    """Return what studies of a paper, and studies at a scale, share.
+
+    Raises:
+        ConfigError: The file has mistakes.
+    """
+    where = f"studies/{_IN_COMMON}"
+    text = _folder().joinpath(_IN_COMMON).read_text(encoding="utf-8")
+    return parse_common(mapping_from_yaml(text, where), where)
+
+
+def not_known() -> dict[str, str]:
+    """Return the tables and figures that are no study, and why: what they show is not known here."""
+    text = _folder().joinpath(_NOT_KNOWN).read_text(encoding="utf-8")
+    return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_NOT_KNOWN}").items()}
+
+
+def paper_of(study: Study) -> Shared:
+    """Return what all studies of the study's paper have in common."""
+    return in_common().papers.get(study.name.partition("/")[0], Shared())

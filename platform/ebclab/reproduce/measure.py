@@ -1,0 +1,144 @@
+"""What a column of a study measures, and how it is read off a finished run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ebclab.card.catalog import GROUPS
+from ebclab.card.evaluate import CardRequest, measure_cards
+from ebclab.config.names import did_you_mean
+from ebclab.errors import UnmeasuredError
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.evaluate import PROBES
+from ebclab.runs.evaluate import evaluate_run
+from ebclab.training.pretrain import RunResult
+
+_TIMES = ("seconds-per-epoch", "seconds-per-run")
+_KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One number that is wanted of a run.
+
+    Attributes:
+        measure: What is measured, as a study writes it.
+        dataset: Dataset that the frozen encoder is measured on; empty means the run's own.
+    """
+
+    measure: str
+    dataset: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """One number that was found.
+
+    Attributes:
+        value: The number; a share lies in [0, 1].
+        detail: How it was measured, in words.
+        answers: Which images were answered right; None where it is no accuracy.
+    """
+
+    value: float
+    detail: str
+    answers: Answers | None = None
+
+
+def measure_problem(measure: str) -> str | None:
+    """Return why a study cannot ask for ``measure``; None when it can."""
+    kind, _, rest = measure.partition("/")
+    if measure in PROBES or measure in _TIMES or (kind == "log" and rest):
+        return None
+    group, slash, number = rest.partition("/")
+    if kind == "card" and group in GROUPS and slash and number:
+        return None
+    if kind == "card" and group and group not in GROUPS:
+        return f"no such group of the card, got {group!r}; {did_you_mean(group, GROUPS)}"
+    return f"no such measure, got {measure!r}; {did_you_mean(measure, _KINDS)}"
+
+
+def is_rate(measure: str) -> bool:
+    """Return whether a number is a share of right answers."""
+    return measure in PROBES
+
+
+def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None) -> dict[Wanted, Found]:
+    """Return what a finished run is measured to have; each dataset is looked at once.
+
+    Args:
+        run: The run.
+        wanted: The numbers.
+        data_root: Folder that holds datasets; None means the run's own.
+
+    Raises:
+        UserError: A dataset is not there.
+        UnmeasuredError: The run lacks what is wanted of it.
+        TrainingError: The encoder gives numbers that are not finite.
+    """
+    found: dict[Wanted, Found] = {}
+    for each in dict.fromkeys(wanted):
+        if each.measure in PROBES and each not in found:
+            together = [other for other in wanted if other.measure in PROBES and other.dataset == each.dataset]
+            found |= _probed(run, together, data_root)
+        elif each.measure.startswith("card/"):
+            found[each] = _on_card(run, each, data_root)
+        elif each.measure not in PROBES:
+            found[each] = _in_summary(run, each.measure)
+    return found
+
+
+def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
+    """Return the scores of probes on one dataset."""
+    dataset = wanted[0].dataset
+    scores = evaluate_run(
+        run.path,
+        dataset=dataset or None,
+        data_root=data_root,
+        only=list(dict.fromkeys(each.measure for each in wanted)),
+    )
+    (row,) = scores.rows.values()
+    where = f"{scores.num_train:,} training and {scores.num_test:,} test images of {scores.dataset}"
+    return {
+        each: Found(row[each.measure].value, f"{row[each.measure].detail}; {where}", row[each.measure].answers)
+        for each in wanted
+    }
+
+
+def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
+    """Return a number of the run's evaluation card.
+
+    Raises:
+        UnmeasuredError: The group has no such number, or could not be measured.
+    """
+    _, group, name = wanted.measure.split("/", 2)
+    datasets = (wanted.dataset,) if wanted.dataset else ()
+    request = CardRequest((str(run.path),), datasets, only=(group,), seeds=1, data_root=data_root)
+    card = measure_cards(request).cards[0]
+    numbers = {number.name: number for number in card.numbers(group)}
+    if name not in numbers:
+        problem = next((result.problem for result in card.results if result.problem), did_you_mean(name, numbers))
+        raise UnmeasuredError(f"{run.address}: the card's {group} has no number {name}; {problem}")
+    return Found(numbers[name].value, numbers[name].protocol)
+
+
+def _in_summary(run: RunResult, measure: str) -> Found:
+    """Return a time, or the newest training metric of a name.
+
+    Raises:
+        UnmeasuredError: The run logged no such metric, or one that is not finite.
+    """
+    summary = run.summary
+    if measure == "seconds-per-run":
+        return Found(summary.seconds, "training time over all launches, on this machine")
+    if measure == "seconds-per-epoch":
+        return Found(summary.seconds / summary.epochs, "training time over epochs, on this machine")
+    name = measure.removeprefix("log/")
+    metrics: Mapping[str, float] = summary.metrics or {}
+    if name not in metrics:
+        raise UnmeasuredError(f"{run.address}: no metric {name} in its log; {did_you_mean(name, metrics)}")
+    if not math.isfinite(metrics[name]):
+        raise UnmeasuredError(f"{run.address}: the metric {name} is {metrics[name]}")
+    return Found(metrics[name], f"{name} at the last step that was logged")

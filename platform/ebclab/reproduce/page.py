@@ -1,0 +1,51 @@
+"""The page of a reproduction: one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import groupby
+
+from ebclab.reports.html import page_style, templates
+from ebclab.reproduce.table import ReproducedTable
+from ebclab.reproduce.wording import (
+    cost_in_words,
+    shown_difference,
+    shown_number,
+    shown_ours,
+    shown_published,
+    unit_in_words,
+)
+
+
+def render_table_page(table: ReproducedTable) -> str:
+    """Return a reproduction as HTML: a line for each row of the study, three cells for each column."""
+    study = table.plan.study
+    rows = [(study.rows[name], list(cells)) for name, cells in groupby(table.cells, key=lambda cell: cell.row)]
+    return (
+        templates("ebclab.reproduce")
+        .get_template("table.html.j2")
+        .render(
+            table=table,
+            study=study,
+            rows=rows,
+            cost=cost_in_words(table),
+            here={cell.column: cell.here for cell in table.cells},
+            details=_details(table),
+            shown_ours=shown_ours,
+            shown_number=shown_number,
+            shown_published=shown_published,
+            shown_difference=shown_difference,
+            unit=unit_in_words,
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+            style=page_style(),
+        )
+    )
+
+
+def _details(table: ReproducedTable) -> dict[str, str]:
+    """Return how the numbers of each column were measured, by its title: in the words of its first row."""
+    found: dict[str, str] = {}
+    for cell in table.cells:
+        if cell.detail:
+            found.setdefault(table.plan.study.columns[cell.column].title, cell.detail)
+    return found

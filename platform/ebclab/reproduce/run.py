@@ -1,0 +1,108 @@
+"""Trains and measures the runs of a study, one after the other; what is done is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ebclab.data.sources.load import DATASETS, missing_files
+from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError
+from ebclab.reproduce.folder import ReproductionFolder
+from ebclab.reproduce.measure import Found, Wanted, measure_run
+from ebclab.reproduce.plan import StudyPlan
+from ebclab.training.display import Display, SilentDisplay
+from ebclab.training.pretrain import pretrain
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What became of one run.
+
+    Attributes:
+        seconds: Training time over all launches.
+        numbers: What it was measured to have.
+        problem: Why it has no numbers; empty where it has.
+    """
+
+    seconds: float = 0.0
+    numbers: dict[Wanted, Found] = field(default_factory=dict)
+    problem: str = ""
+
+
+def require_data(plan: StudyPlan, data_root: str | None) -> None:
+    """Refuse to begin where images are missing, and name all that are.
+
+    Args:
+        plan: The plan.
+        data_root: Folder that holds datasets; None means the usual one.
+
+    Raises:
+        DataError: Datasets are not there; the text says how to fetch them.
+    """
+    lines = []
+    for name in plan.datasets:
+        known = DATASETS.get(name)
+        if known and (missing_files(known, data_root, "train") or missing_files(known, data_root, "test")):
+            root = f" --data-root {data_root}" if data_root else ""
+            lines.append(
+                f"{plan.study.name}: {name} is needed at scale {plan.scale}; run `ebclab data fetch {name}{root}`"
+            )
+    if lines:
+        raise DataError("\n".join(lines))
+
+
+def run_plan(
+    plan: StudyPlan,
+    folder: ReproductionFolder,
+    *,
+    data_root: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    display: Display | None = None,
+) -> dict[str, RunOutcome]:
+    """Train and measure the runs of a plan; return what became of each by its name.
+
+    A run whose numbers stop being finite, or that lacks what is measured, costs its own cells; the others go on.
+
+    Args:
+        plan: The plan.
+        folder: Where runs and numbers lie.
+        data_root: Folder that holds datasets; None means the usual one.
+        note: Called with a line when a run begins or fails.
+        display: Shows the progress of a run; None shows nothing.
+
+    Raises:
+        UserError: Images are missing, or the folder holds another plan or cannot be written.
+        InterruptedRunError: Somebody asked to stop; the same command goes on.
+    """
+    require_data(plan, data_root)
+    folder.enter(plan)
+    outcomes = {}
+    for place, name in enumerate(plan.runs, start=1):
+        note(f"run {place} of {len(plan.runs)}: {name}")
+        try:
+            outcomes[name] = _one(plan, folder, name, data_root, display or SilentDisplay())
+        except (TrainingError, UnmeasuredError) as error:
+            outcomes[name] = RunOutcome(problem=str(error))
+            note(f"{name}: failed, {error}")
+    return outcomes
+
+
+def _one(
+    plan: StudyPlan,
+    folder: ReproductionFolder,
+    name: str,
+    data_root: str | None,
+    display: Display,
+) -> RunOutcome:
+    """Train one run, unless it has finished, and measure what is not known of it yet."""
+    run = pretrain(plan.runs[name].config, runs=folder.runs, name=name, display=display)
+    wanted = list(dict.fromkeys(cell.wanted for cell in plan.cells_of(name)))
+    known = folder.read_numbers(name, run.summary.finished)
+    missing = [each for each in wanted if each not in known]
+    if missing:
+        known = known | measure_run(run, missing, data_root)
+        try:
+            folder.write_numbers(name, run.summary.finished, known)
+        except OSError as error:
+            raise RunError(f"{folder.path}: cannot be written, got {error.strerror or error}; make room") from error
+    return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted})

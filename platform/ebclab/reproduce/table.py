@@ -1,0 +1,210 @@
+"""Ours beside the published numbers: the cells of a study, and what may be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ebclab.evaluation.comparison import ENOUGH_SEEDS, MeanInterval, Measurements, mean_and_interval
+from ebclab.reproduce.catalog import in_common, paper_of
+from ebclab.reproduce.cost import StudyCost, estimate
+from ebclab.reproduce.measure import is_rate
+from ebclab.reproduce.plan import PlannedCell, StudyPlan
+from ebclab.reproduce.run import RunOutcome
+from ebclab.reproduce.study import Scale, Unit
+
+WHAT_SCALES_SHOW: Mapping[Scale, str] = {
+    "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
+    "the paper: images, network and epochs are others, and a difference from the published number means nothing.",
+    "small": "A small run shows how methods compare on few images with a small network. It can disagree with the paper "
+    "without contradicting it: a difference from the published number is mostly one of scale.",
+    "paper": "These are the settings of the paper as far as they are known. A difference beyond the interval is to be "
+    "explained by what differs, below, or by a mistake on either side; one published run has no interval of its own.",
+}
+
+
+@dataclass(frozen=True)
+class ReproducedCell:
+    """One cell of a table, in the unit of its column.
+
+    Attributes:
+        row: Row of the study.
+        column: Column of the study.
+        unit: How numbers are read.
+        ours: Our number, the mean over seeds; None where there is none.
+        std: Standard deviation over seeds; None with fewer than two.
+        low: Lower end of the 95 % interval of the mean; None where there is none.
+        high: Upper end of it.
+        seeds: Seeds that it is the mean of.
+        published: The published number; None where it is not known.
+        detail: How ours was measured.
+        here: What stands here in place of what the paper measured; empty where nothing does.
+        not_run: Why nothing was run; empty where something was.
+        problem: Why what was run gave no number; empty where it gave one.
+    """
+
+    row: str
+    column: str
+    unit: Unit
+    ours: float | None
+    std: float | None
+    low: float | None
+    high: float | None
+    seeds: tuple[int, ...]
+    published: float | None
+    detail: str
+    here: str
+    not_run: str
+    problem: str
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published number; None where one of them is missing."""
+        return None if self.ours is None or self.published is None else self.ours - self.published
+
+
+@dataclass(frozen=True)
+class ReproducedTable:
+    """A study at one scale with its numbers.
+
+    Attributes:
+        plan: What was run.
+        cells: The cells, row by row.
+        seconds: Training time of all runs together, over all launches.
+        expected: What it was estimated to cost.
+        failures: A line for each run that gave no numbers.
+        assignments: What the user gave by ``--set``.
+    """
+
+    plan: StudyPlan
+    cells: tuple[ReproducedCell, ...]
+    seconds: float
+    expected: StudyCost
+    failures: tuple[str, ...]
+    assignments: tuple[str, ...]
+
+    @property
+    def differs(self) -> list[str]:
+        """What differs from the paper in these numbers, each as a sentence."""
+        study = self.plan.study
+        at_scale = study.scales[self.plan.scale]
+        given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
+        columns = {cell.column: cell.here for cell in self.cells if cell.here}
+        heads = study.columns
+        here = [f"{heads[name].title}: here {here}." for name, here in columns.items()]
+        return [
+            *given,
+            *here,
+            *at_scale.differs,
+            *in_common().scales[self.plan.scale].differs,
+            *paper_of(study).differs,
+        ]
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """What stands at this scale in place of what the paper measured, a sentence for each such column."""
+        heads = self.plan.study.columns
+        columns = {cell.column: cell.here for cell in self.cells if cell.here}
+        return [f"{heads[name].title}: here {here}." for name, here in columns.items()]
+
+    @property
+    def released(self) -> list[str]:
+        """What the released code does differently from the paper."""
+        study = self.plan.study
+        return [*study.about.released, *paper_of(study).released]
+
+    @property
+    def not_run(self) -> dict[str, str]:
+        """Why nothing is run for some columns at this scale, by their titles."""
+        return self.plan.left_out
+
+    @property
+    def what_it_shows(self) -> str:
+        """What numbers of this scale can show, and what they cannot."""
+        return WHAT_SCALES_SHOW[self.plan.scale]
+
+    @property
+    def what_seeds_say(self) -> str:
+        """What the spread is over, and what so few seeds cannot tell."""
+        count = len(self.plan.seeds)
+        shown = ", ".join(map(str, self.plan.seeds))
+        if count == 1:
+            return f"One seed ({shown}): there is no interval, and nothing follows for another seed. Add --seeds 3."
+        text = f"Means over seeds {shown} with 95 % intervals, for other seeds and, of accuracies, other test images."
+        return text if count >= ENOUGH_SEEDS else f"{text} {count} seeds are few: read the intervals as a hint."
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        study = self.plan.study
+        return {
+            "format": 1,
+            "study": study.name,
+            "title": study.about.title,
+            "source": study.about.source,
+            "scale": self.plan.scale,
+            "seeds": list(self.plan.seeds),
+            "what_it_shows": self.what_it_shows,
+            "cells": [asdict(cell) | {"difference": cell.difference} for cell in self.cells],
+            "differs": self.differs,
+            "not_run": self.not_run,
+            "released_code": self.released,
+            "numbers": study.about.numbers,
+            "unknown": study.about.unknown,
+            "runs": list(self.plan.runs),
+            "seconds": self.seconds,
+            "expected_seconds": self.expected.seconds,
+            "failures": list(self.failures),
+        }
+
+
+def table_of_plan(
+    plan: StudyPlan, outcomes: Mapping[str, RunOutcome], assignments: tuple[str, ...] = ()
+) -> ReproducedTable:
+    """Return the table of a plan whose runs were measured.
+
+    Args:
+        plan: The plan.
+        outcomes: What became of each run, by its name.
+        assignments: What the user gave by ``--set``.
+    """
+    return ReproducedTable(
+        plan,
+        tuple(_cell(plan, cell, outcomes) for cell in plan.cells),
+        sum(each.seconds for each in outcomes.values()),
+        estimate(plan),
+        tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
+        assignments,
+    )
+
+
+def _cell(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
+    """Return a cell with the mean of the runs that gave a number."""
+    column = plan.study.columns[cell.column]
+    found = {
+        seed: outcomes[run].numbers[cell.wanted]
+        for seed, run in cell.runs.items()
+        if cell.wanted in outcomes[run].numbers
+    }
+    lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
+    mean = MeanInterval(0.0, None, None, None, None)
+    if found:
+        values, answers = [each.value for each in found.values()], [each.answers for each in found.values()]
+        mean = mean_and_interval(Measurements.of(list(found), values, answers), 1, is_rate=is_rate(cell.wanted.measure))
+    factor = 100.0 if column.unit == "percent" else 1.0
+    in_unit = [None if value is None else factor * value for value in (mean.std, mean.low, mean.high)]
+    return ReproducedCell(
+        row=cell.row,
+        column=cell.column,
+        unit=column.unit,
+        ours=factor * mean.mean if found else None,
+        std=in_unit[0],
+        low=in_unit[1],
+        high=in_unit[2],
+        seeds=tuple(found),
+        published=plan.study.published_number(cell.row, cell.column),
+        detail=next((each.detail for each in found.values()), ""),
+        here=cell.here,
+        not_run=cell.not_run,
+        problem=lost[0] if lost and not found else "",
+    )

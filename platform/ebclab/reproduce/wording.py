@@ -1,0 +1,52 @@
+"""Numbers of a reproduction as people read them, for the terminal, Markdown and the page alike."""
+
+from __future__ import annotations
+
+from ebclab.formatting import clock
+from ebclab.reproduce.study import Unit
+from ebclab.reproduce.table import ReproducedCell, ReproducedTable
+
+NOT_RUN = "not run at this scale"
+
+
+def shown_number(value: float | None, unit: Unit) -> str:
+    """Return a number as text; empty where there is none."""
+    if value is None:
+        return ""
+    return {"percent": f"{value:.1f}", "plain": f"{value:.3g}", "seconds": f"{value:.1f}"}[unit]
+
+
+def shown_published(value: float | None, unit: Unit) -> str:
+    """Return a published number with the digits that were printed, two behind the point at most for shares."""
+    if value is None or unit != "percent":
+        return shown_number(value, unit)
+    return f"{value:.2f}".removesuffix("0")
+
+
+def shown_ours(cell: ReproducedCell) -> str:
+    """Return our number with its interval, or why there is none."""
+    if cell.ours is None:
+        return NOT_RUN if cell.not_run else "failed"
+    text = shown_number(cell.ours, cell.unit)
+    if cell.low is None or cell.high is None:
+        return text
+    return f"{text} [{shown_number(cell.low, cell.unit)}, {shown_number(cell.high, cell.unit)}]"
+
+
+def shown_difference(cell: ReproducedCell) -> str:
+    """Return ours less the published number with its sign; empty where one is missing."""
+    gap = cell.difference
+    if gap is None:
+        return ""
+    return {"percent": f"{gap:+.1f}", "plain": f"{gap:+.3g}", "seconds": f"{gap:+.1f}"}[cell.unit]
+
+
+def unit_in_words(unit: Unit) -> str:
+    """Return what stands behind a column's title; empty where nothing needs to."""
+    return {"percent": "%", "plain": "", "seconds": "s"}[unit]
+
+
+def cost_in_words(table: ReproducedTable) -> str:
+    """Return what the runs took, and what was expected."""
+    expected = f"{table.expected.in_words()} expected on {table.expected.device}"
+    return f"{len(table.plan.runs)} runs, {clock(table.seconds)} of training; {expected}"

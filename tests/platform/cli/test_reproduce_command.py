@@ -1,0 +1,91 @@
+"""``ebclab reproduce``: what it lists, shows, runs and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ebclab.reproduce import catalog
+
+from .conftest import Outcome
+
+Ebclab = Callable[..., Outcome]
+
+
+def test_a_study_is_run_and_set_beside_the_paper_and_a_second_command_trains_nothing(ebclab: Ebclab) -> None:
+    first = ebclab("reproduce", "flatnce/ess")
+    assert first.code == 0, first.err
+    assert "run 1 of 2: simclr-ess-seed0" in first.err
+    assert "not run" not in first.out
+    assert "say nothing about the paper" in " ".join(first.out.split())
+    assert all(len(line) <= 80 for line in first.out.splitlines() if not line.startswith("wrote "))
+    folder = Path("reproductions/flatnce-ess-smoke")
+    assert {"plan.json", "runs", "measured", "table.json", "table.md", "table.html"} <= {
+        p.name for p in folder.iterdir()
+    }
+    table = json.loads((folder / "table.json").read_text())
+    cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
+    assert cells["flatclr", "ess"]["published"] == 0.35
+    assert cells["flatclr", "ess"]["difference"] == pytest.approx(cells["flatclr", "ess"]["ours"] - 0.35)
+    assert 0 < cells["simclr", "linear"]["ours"] < 100
+    logs = {path: path.read_bytes() for path in folder.glob("runs/*/metrics.jsonl")}
+    again = ebclab("reproduce", "flatnce/ess", "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["cells"] == table["cells"]
+    assert {path: path.read_bytes() for path in folder.glob("runs/*/metrics.jsonl")} == logs
+
+
+def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
+    shown = ebclab("reproduce", "ebclr/table1", "--scale", "paper", "--show")
+    assert shown.code == 0, shown.err
+    text = " ".join(shown.out.split())
+    assert "ebclr-cifar10-seed0: ebclr on cifar10, resnet18, 100 epochs, batch 128; for CIFAR-10" in text
+    assert "40 runs" in text
+    assert "GPU h on GPU, estimated: operations of the passes" in text
+    assert not Path("reproductions").exists()
+
+
+def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
+    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = ["ebclr/ablation-start", "flatnce/table2", "vem/table14"]
+    monkeypatch.setattr(catalog, "list_studies", lambda: some)
+    listed = ebclab("reproduce", "--list")
+    assert listed.code == 0, listed.err
+    lines = listed.out.splitlines()
+    assert [name for line in lines if (name := line.partition(":")[0]) in some] == some
+    assert lines[1:4] == [
+        "  smoke  4 s, 2 runs, digits",
+        "  small  49 min, 6 runs, fashion-mnist",
+        "  paper  9.0 GPU h, 2 runs, cifar10",
+    ]
+    assert "  paper  not run: the images of ImageNet may not be fetched by everybody; with" in lines
+    assert all(len(line) <= 80 for line in lines)
+    assert "  vem/table2, vem/table3, vem/table4," in listed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "reproduce: name a study, such as ebclr/table1"),
+        (["ebclr/tabel1"], "reproduce: no such study, got 'ebclr/tabel1'; did you mean ebclr/table1?"),
+        (["vem/table2"], "vem/table2: no study, since which of the paper's comparisons it holds is not recorded here"),
+        (["ebclr/table1", "--scale", "smal"], "--scale: no such scale, got 'smal'; did you mean small?"),
+        (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
+        (["ebclr/table1", "--to", "s3://bucket/x"], "--to: a folder on a disk is needed, got s3://bucket/x"),
+        (["ebclr/table1", "--set", "method.temprature=1"], "method.temprature: no such setting; did you mean"),
+        (["ebclr/table1", "--to", "mine"], "mine: the folder holds something that is no reproduction"),
+        (["ebclr/table1", "--scale", "small", "--data-root", "empty"], "ebclr/table1: mnist is needed at scale small"),
+    ],
+)
+def test_a_users_mistake_is_a_sentence(ebclab: Ebclab, arguments: list[str], expected: str) -> None:
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("mine")
+    refused = ebclab("reproduce", *arguments)
+    assert refused.code == 2
+    assert expected in refused.err
+    assert "Traceback" not in refused.err
+    assert sorted(path.name for path in Path().iterdir()) == ["mine"]

@@ -1,0 +1,232 @@
+"""Runs of a study are trained and measured once, and a command that was killed goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebclab.card.card import Card
+from ebclab.card.evaluate import Cards
+from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
+from ebclab.reproduce import measure as measure_module
+from ebclab.reproduce import run as run_module
+from ebclab.reproduce.catalog import list_studies, load_study
+from ebclab.reproduce.folder import ReproductionFolder
+from ebclab.reproduce.measure import Found, Wanted, measure_run
+from ebclab.reproduce.output import write_table
+from ebclab.reproduce.plan import StudyPlan, plan_study
+from ebclab.reproduce.run import run_plan
+from ebclab.reproduce.study import Study, parse_study
+from ebclab.reproduce.table import table_of_plan
+from ebclab.runs.summary import RunSummary
+from ebclab.training.display import SilentDisplay
+from ebclab.training.pretrain import RunResult, pretrain
+
+from .conftest import study_mapping
+
+
+@pytest.fixture
+def plan(study: Study) -> StudyPlan:
+    return plan_study(study, "smoke")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ReproductionFolder:
+    return ReproductionFolder(tmp_path / "here")
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(
+    plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
+):
+    outcomes = run_plan(plan, folder)
+    (cold, warm) = (outcomes[name] for name in ("cold-seed0", "warm-seed0"))
+    knn, ess = (cell.wanted for cell in plan.cells_of("cold-seed0"))
+    assert 0 < cold.numbers[knn].value < 1
+    assert cold.numbers[knn].answers is not None
+    assert 1 / 30 <= warm.numbers[ess].value <= 1  # of 2 x 16 - 2 negatives
+    assert cold.numbers[ess].value < warm.numbers[ess].value  # a lower temperature gives fewer negatives the weight
+    result = json.loads((folder.runs / "cold-seed0" / "result.json").read_text())
+    assert cold.seconds == result["seconds"]
+
+    before = _files(folder.path)
+    monkeypatch.setattr(run_module, "measure_run", None)
+    again = run_plan(plan, folder)
+    assert again == outcomes
+    assert _files(folder.path) == before
+
+
+class Killed(BaseException):
+    """As if the process had gone."""
+
+
+def test_a_command_that_was_killed_goes_on_where_it_was(
+    plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
+):
+    measured: list[str] = []
+
+    def dies_at_the_second(run: RunResult, *arguments: Any) -> Any:
+        measured.append(run.path.name)
+        if len(measured) == 2:
+            raise Killed
+        return run_module_measure(run, *arguments)
+
+    run_module_measure = run_module.measure_run
+    monkeypatch.setattr(run_module, "measure_run", dies_at_the_second)
+    with pytest.raises(Killed):
+        run_plan(plan, folder)
+    logs = {name: (folder.runs / name / "metrics.jsonl").read_bytes() for name in ("cold-seed0", "warm-seed0")}
+    outcomes = run_plan(plan, folder)
+    assert measured == ["cold-seed0", "warm-seed0", "warm-seed0"]
+    assert {name: (folder.runs / name / "metrics.jsonl").read_bytes() for name in logs} == logs
+    assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
+
+
+class StopsAfterAnEpoch(SilentDisplay):
+    """Kills the process, as it were, when the first epoch of a run is on the disk; remembers what a run says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.armed = True
+
+    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        if self.armed and step == 3:
+            self.armed = False
+            raise Killed
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_run_that_was_killed_in_its_second_epoch_goes_on_from_its_checkpoint(
+    study: Study, folder: ReproductionFolder
+):
+    plan = plan_study(study, "smoke", assignments=["training.epochs=2"])
+    display = StopsAfterAnEpoch()
+    with pytest.raises(Killed):
+        run_plan(plan, folder, display=display)
+    assert not (folder.runs / "cold-seed0" / "result.json").exists()
+    run_plan(plan, folder, display=display)
+    assert any("resuming at step 2 of 4" in note for note in display.notes)
+    assert json.loads((folder.runs / "cold-seed0" / "result.json").read_text())["steps"] == 4
+
+
+def test_a_run_that_diverges_costs_its_own_cells(
+    plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
+):
+    def cold_diverges(config: Any, **arguments: Any) -> RunResult:
+        if arguments["name"] == "cold-seed0":
+            raise DivergedError("the loss is nan at step 3")
+        return pretrain(config, **arguments)
+
+    monkeypatch.setattr(run_module, "pretrain", cold_diverges)
+    table = table_of_plan(plan, run_plan(plan, folder))
+    cells = {(cell.row, cell.column): cell for cell in table.cells}
+    assert (cells["cold", "knn"].ours, cells["cold", "knn"].problem) == (None, "the loss is nan at step 3")
+    assert cells["warm", "knn"].ours is not None
+    assert table.failures == ("cold-seed0: the loss is nan at step 3",)
+
+
+def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_anew(folder: ReproductionFolder):
+    file = folder.path / "measured" / "a.json"
+    found = {Wanted("knn", ""): Found(0.5, "kNN")}
+    folder.write_numbers("a", "2026-01-01", found)
+    assert folder.read_numbers("a", "2026-01-01") == found
+    assert folder.read_numbers("a", "2026-01-02") == {}
+    (folder.path / "measured" / "b.json").write_bytes(file.read_bytes())
+    assert folder.read_numbers("b", "2026-01-01") == {}
+    file.write_text(file.read_text().replace("0.5", "0.9"))
+    assert folder.read_numbers("a", "2026-01-01") == {}
+
+
+def test_a_folder_with_another_study_scale_settings_or_something_else_is_refused(
+    study: Study, plan: StudyPlan, folder: ReproductionFolder, tmp_path: Path
+):
+    folder.enter(plan)
+    folder.enter(plan_study(study, "smoke", seeds=[0, 1]))  # more seeds may come
+    folder.enter(plan)
+    other = parse_study("own/table8", study_mapping(), "x")
+    with pytest.raises(
+        RunError, match=r"holds own/table9 at scale smoke, not own/table8 at smoke; choose another --to"
+    ):
+        folder.enter(plan_study(other, "smoke"))
+    with pytest.raises(RunError, match="holds own/table9 at scale smoke, not own/table9 at small"):
+        folder.enter(plan_study(study, "small"))
+    with pytest.raises(RunError) as caught:
+        folder.enter(plan_study(study, "smoke", assignments=["training.epochs=2"]))
+    assert "cold-seed0, training.epochs: 1 in the folder, 2 now" in str(caught.value)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds something that is no reproduction"):
+        ReproductionFolder(tmp_path / "full").enter(plan)
+    (folder.path / "plan.json").write_text("[1")
+    with pytest.raises(RunError, match="not the plan of a reproduction"):
+        folder.enter(plan)
+    with pytest.raises(UserError, match="--to: a folder on a disk is needed"):
+        ReproductionFolder.of(plan, "s3://bucket/x")
+
+
+def test_missing_images_are_named_before_anything_is_trained(tmp_path: Path, folder: ReproductionFolder):
+    plan = plan_study(load_study("ebclr/table1"), "small", data_root=str(tmp_path))
+    with pytest.raises(DataError) as caught:
+        run_plan(plan, folder, data_root=str(tmp_path))
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" is needed")[0] for line in lines] == [
+        f"ebclr/table1: {name}" for name in ("mnist", "fashion-mnist", "cifar10")
+    ]
+    assert lines[0].endswith(f"run `ebclab data fetch mnist --data-root {tmp_path}`")
+    assert not folder.path.exists()
+
+
+def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    summary = RunSummary(
+        method="simclr",
+        dataset="digits",
+        seed=0,
+        epochs=4,
+        steps=8,
+        batch_size=16,
+        train_images=32,
+        holdout_images=0,
+        scores={},
+        best=None,
+        metrics={"ess": 0.25, "loss": float("nan")},
+        images_per_second=None,
+        seconds=6.0,
+        parameters=1,
+        checkpoint=None,
+        finished="now",
+    )
+    run = RunResult(tmp_path, summary, was_finished=True, address="runs/a")
+    times = measure_run(run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", "")])
+    assert [found.value for found in times.values()] == [1.5, 0.25]
+    with pytest.raises(UnmeasuredError, match=r"runs/a: no metric es in its log; did you mean ess\?"):
+        measure_run(run, [Wanted("log/es", "")])
+    with pytest.raises(UnmeasuredError, match="the metric loss is nan"):
+        measure_run(run, [Wanted("log/loss", "")])
+    card = Card("", "", "", "", "", 0, "digits", "", 32, 10, {})
+    monkeypatch.setattr(measure_module, "measure_cards", lambda request: Cards((card,), "card.html"))
+    with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; Known: none"):
+        measure_run(run, [Wanted("card/calibration/mce-21", "")])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_study_runs_from_images_to_page_at_scale_smoke(tmp_path: Path):
+    began = time.process_time()
+    for name in list_studies():
+        plan = plan_study(load_study(name), "smoke")
+        folder = ReproductionFolder(tmp_path / name.replace("/", "-"))
+        table = table_of_plan(plan, run_plan(plan, folder))
+        write_table(table, folder.path)
+        assert table.failures == (), name
+        assert all(cell.ours is not None for cell in table.cells if not cell.not_run), name
+        assert folder.page.stat().st_size > 5_000, name
+    assert time.process_time() - began < 120
