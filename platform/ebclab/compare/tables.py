@@ -177,7 +177,8 @@ def over_all_tasks(findings: ComparisonFindings) -> TextTable:
     heads = ("method", "interquartile mean, %", *(f"chance over {other}" for other in findings.whole), "all searches")
     note = (
         "Over all tasks. The chance that a run of the row's method, tuned, scores higher than a run of the column's on "
-        "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself."
+        "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself and, with few seeds, "
+        "too narrow."
     )
     return TextTable("Over all tasks", heads, tuple(rows), note)
 
@@ -195,8 +196,8 @@ def after_trials(findings: ComparisonFindings) -> TextTable:
         shown = f"{100 * default.score:.1f}" if default else "-"
         rows.append((task_words(findings, each.task), each.method, shown, *found))
     note = (
-        "Held-out score in per cent, one seed a draw: the mean of the best among n draws, without bias. It is the "
-        "score that the search chooses by, and therefore higher than what the tables above show."
+        "Held-out score in per cent, one seed a draw: the mean of the best among n draws, without bias. The search "
+        "chooses by this score; it is of other images than the accuracies above, and not to be compared with them."
     )
     heads = ("on", "method", "default", *(f"{n} draw{'s' * (n > 1)}" for n in counts))
     return TextTable("Expected best after n draws", heads, tuple(rows), note)

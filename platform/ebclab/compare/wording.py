@@ -55,7 +55,7 @@ def accuracy(found: MeanInterval | None) -> str:
 
 def answer(findings: ComparisonFindings) -> list[str]:
     """Return what came out, in a few sentences, the most important first."""
-    margin = f"{findings.request.margin:g} points"
+    margin = f"{findings.request.margin:g} point{'s' * (findings.request.margin != 1)}"
     tuned = findings.gaps_of("tuned")
     if not tuned:
         return ["Nothing can be compared yet: fewer than two methods have been measured on the same task."]
