@@ -3,12 +3,14 @@
     python benchmarks/methods.py --recipe digits-demo --epochs 40
 
 Each method runs with the settings that the recipe has for it, one thread a run. The test set is read once a run, after
-training; nothing was chosen by it. Seconds are those of training alone.
+training; nothing was chosen by it. Seconds are those of training alone. Accuracies have 95 % intervals for other seeds
+and other test images; the differences to the first method hold together.
 """
 
 from __future__ import annotations
 
 import argparse
+import pickle
 import statistics
 import tempfile
 import time
@@ -20,7 +22,11 @@ from typing import Any, NamedTuple
 
 from page import write_page
 
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
+
 PROBES = ("knn", "linear")
+UNTRAINED, PIXELS = "untrained encoder", "raw pixels"
 
 
 class Run(NamedTuple):
@@ -30,25 +36,26 @@ class Run(NamedTuple):
         method: Its key.
         seed: Its seed.
         seconds: Training time.
-        trained: Test accuracies by probe.
-        untrained: Those of the same encoder before its first step; empty where the table has no row for it.
-        pixels: Those of raw pixels, or empty.
+        scores: Test accuracies and answers by encoder and probe; the untrained encoder and raw pixels where the table
+            has a row for them.
     """
 
     method: str
     seed: int
     seconds: float
-    trained: dict[str, float]
-    untrained: dict[str, float]
-    pixels: dict[str, float]
+    scores: dict[str, dict[str, tuple[float, Answers]]]
 
 
 def one(task: tuple[str, int, argparse.Namespace]) -> Run:
-    """Train one run and read the test set."""
+    """Train one run and read the test set; a run that an earlier call has kept is read."""
     import ebclab
     from ebclab.training.display import SilentDisplay
 
     method, seed, asked = task
+    kept = asked.keep / f"{method}-{seed}.pickle" if asked.keep else None
+    if kept and kept.exists():
+        known: Run = pickle.loads(kept.read_bytes())  # written by this script
+        return known
     settings = [f"training.epochs={asked.epochs}", f"seed={seed}", "resources.threads=1", *asked.set]
     if asked.data_root:
         settings.append(f"data.root={asked.data_root}")
@@ -56,26 +63,58 @@ def one(task: tuple[str, int, argparse.Namespace]) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         run = ebclab.pretrain(config, runs=folder, name="run", display=SilentDisplay())
         rows = ebclab.evaluate(run.path, only=PROBES, references=method in (asked.methods[0], "ebclr")).rows
-        plain: list[dict[str, float]] = [
-            {probe: value.value for probe, value in rows.get(name, {}).items()}
-            for name in (method, "untrained encoder", "raw pixels")
-        ]
-        return Run(method, seed, run.result["seconds"], *plain)
+        scores = {
+            name: {probe: (score.value, score.answers) for probe, score in rows[name].items()}
+            for name in (method, UNTRAINED, PIXELS)
+            if name in rows
+        }
+        made = Run(method, seed, run.result["seconds"], scores)
+    if kept:
+        kept.write_bytes(pickle.dumps(made))
+    return made
 
 
-def in_words(values: list[float]) -> str:
-    """Return mean and standard deviation of accuracies in per cent."""
-    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * statistics.mean(values):.1f}{spread}"
+def measured(runs: list[Run], encoder: str, probe: str) -> Measurements:
+    """Return what runs measured of an encoder by one probe."""
+    scores = [run.scores[encoder][probe] for run in runs]
+    return Measurements.of([run.seed for run in runs], [value for value, _ in scores], [each for _, each in scores])
 
 
-def row(name: str, runs: list[dict[str, float]], seconds: list[float] | None, simclr: float) -> str:
-    """Return a line of the table."""
-    scores = " | ".join(in_words([run[probe] for run in runs]) for probe in PROBES)
-    if seconds is None:
-        return f"| {name} | {scores} | | |"
-    middle = statistics.median(seconds)
-    return f"| {name} | {scores} | {middle:.0f} | {middle / simclr:.1f}x |"
+def in_words(found: Measurements) -> str:
+    """Return the mean over seeds in per cent, with its 95 % interval for other seeds and other images."""
+    mean = mean_and_interval(found, 1, is_rate=True)
+    if mean.low is None or mean.high is None:
+        return f"{100 * mean.mean:.1f}"
+    return f"{100 * mean.mean:.1f} ({100 * mean.low:.1f} to {100 * mean.high:.1f})"
+
+
+def against(found: Measurements, other: Measurements, num_compared: int) -> str:
+    """Return the difference to another row in points; all of a table's differences hold together."""
+    gap = difference_with_chance(found, other, CHANCE / num_compared)
+    if gap.low is None or gap.high is None:
+        return f"{100 * gap.mean:+.1f}, {gap.verdict}"
+    return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f}), {gap.verdict}"
+
+
+def table(by_method: dict[str, list[Run]], first: str) -> list[str]:
+    """Return the lines of the table: each method beside the first one, then what no method has trained."""
+    rows = [(method, runs, method) for method, runs in by_method.items()]
+    if "ebclr" in by_method:  # its encoder has no batch norm
+        rows.append(("ebclr's encoder, untrained", by_method["ebclr"], UNTRAINED))
+    rows += [(f"{first}'s encoder, untrained", by_method[first], UNTRAINED), ("raw pixels", by_method[first], PIXELS)]
+    heads = [f"test {probe} %, 95 % | over {first}, points" for probe in PROBES]
+    lines = [f"| encoder | {' | '.join(heads)} | seconds | of {first}'s |", "|---|---|---|---|---|---|---|"]
+    middle = statistics.median(run.seconds for run in by_method[first])
+    for name, runs, encoder in rows:
+        cells = []
+        for probe in PROBES:
+            found, start = measured(runs, encoder, probe), measured(by_method[first], first, probe)
+            same = encoder == first
+            cells += [in_words(found), "" if same else against(found, start, len(PROBES) * (len(rows) - 1))]
+        seconds = statistics.median(run.seconds for run in runs)
+        cost = [f"{seconds:.0f}", f"{seconds / middle:.1f}x"] if encoder in by_method else ["", ""]
+        lines.append(f"| {' | '.join([name, *cells, *cost])} |")
+    return lines
 
 
 def main() -> None:
@@ -89,28 +128,25 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--name", help="of the page; that of the recipe when left out")
+    parser.add_argument("--keep", type=Path, help="folder of finished runs, so that a broken-off call goes on")
     asked = parser.parse_args()
+    if asked.keep:
+        asked.keep.mkdir(parents=True, exist_ok=True)
     tasks = [(method, seed, asked) for seed, method in product(asked.seeds, asked.methods)]
     started = time.time()
     with ProcessPoolExecutor(asked.at_once, mp_context=get_context("spawn")) as pool:
         runs: list[Any] = []
         for run in pool.map(one, tasks):
             runs.append(run)
-            print(f"{time.time() - started:.0f} s: {run.method}, seed {run.seed}: {run.trained}, {run.seconds:.0f} s")
+            print(f"{time.time() - started:.0f} s: {run.method}, seed {run.seed}, {run.seconds:.0f} s", flush=True)
     by_method = {method: [run for run in runs if run.method == method] for method in asked.methods}
-    first = by_method[asked.methods[0]]
-    simclr = statistics.median(run.seconds for run in by_method.get("simclr", first))
-    lines = ["| method | test kNN % | test linear % | seconds | of SimCLR's |", "|---|---|---|---|---|"]
-    for method, own in by_method.items():
-        lines.append(row(method, [run.trained for run in own], [run.seconds for run in own], simclr))
-        if method == "ebclr":  # its encoder has no batch norm
-            lines.append(row("ebclr's encoder, untrained", [run.untrained for run in own], None, simclr))
-    lines.append(row(f"{asked.methods[0]}'s encoder, untrained", [run.untrained for run in first], None, simclr))
-    lines.append(row("raw pixels", [run.pixels for run in first], None, simclr))
+    lines = table(by_method, asked.methods[0])
     extra = "".join(f" --set {setting}" for setting in asked.set)
     command = f"`python benchmarks/methods.py --recipe {asked.recipe} --epochs {asked.epochs}{extra}`"
     title = f"All methods, {asked.recipe}, {asked.epochs} epochs, {len(asked.seeds)} seeds"
-    write_page(f"methods_{asked.recipe.replace('-', '_')}", title, command, ("torch", "scikit-learn"), "\n".join(lines))
+    name = asked.name or f"methods_{asked.recipe.replace('-', '_')}"
+    write_page(name, title, command, ("torch", "scikit-learn"), "\n".join(lines))
 
 
 if __name__ == "__main__":

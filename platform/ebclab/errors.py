@@ -26,6 +26,10 @@ class ConfigError(UserError):
         self.problems = problems
         super().__init__("\n".join(problems))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        """Return how another process makes this error again."""
+        return type(self), (self.problems,)
+
 
 class DataError(UserError):
     """A dataset is missing, damaged or does not fit."""
@@ -46,6 +50,10 @@ class UnsavedError(RunError):
     def __init__(self, text: str, result: object) -> None:
         self.result = result
         super().__init__(text)
+
+    def __reduce__(self) -> tuple[type[UnsavedError], tuple[str, object]]:
+        """Return how another process makes this error again."""
+        return type(self), (str(self), self.result)
 
 
 class StoreError(RunError):

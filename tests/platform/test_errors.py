@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 
 import pytest
 
 from ebclab import errors
+from ebclab.errors import ConfigError, EbclabError, UnsavedError, UserError
 
 WORK_FAILED, WRONG_INPUT = 1, 2
 CODES = {
@@ -36,3 +38,12 @@ def test_every_error_has_the_exit_code_of_its_kind(name: str, code: int) -> None
 
 def test_no_error_is_left_out() -> None:
     assert set(CODES) == {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError(["a: wrong", "b: wrong"]), UnsavedError("not written", {"score": 1}), UserError("wrong")]
+)
+def test_an_error_is_the_same_in_another_process(error: EbclabError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), vars(again)) == (str(error), vars(error))
