@@ -21,7 +21,7 @@ from ebclab.sweeps.space.space import Space, load_space
 
 SAME_SECTIONS = ("data", "views", "encoder", "evaluation")
 """Sections that are the same for all methods unless the request says otherwise."""
-BATCH_SIZE = "training.batch_size"
+EPOCHS, BATCH_SIZE = "training.epochs", "training.batch_size"
 SEEDS_APART = 1_000
 """The seed of a repeat of the search is that of the one before and so many more."""
 MOST_PRACTICE = 10
@@ -91,7 +91,7 @@ def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | N
         "data.name": task.dataset or None,
         "data.root": request.data_root,
         BATCH_SIZE: task.batch_size,
-        "training.epochs": epochs or request.epochs,
+        EPOCHS: epochs or request.epochs,
     }
     own = request.assignments_for(method)
     for key in ("data.name", BATCH_SIZE):
@@ -109,13 +109,16 @@ def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | N
 
 
 def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentConfig]) -> Iterator[str]:
-    """Yield a line for each setting of data, views, encoder or evaluation that differs and was not allowed to."""
-    known = [f"{section}.{name}" for section in SAME_SECTIONS for name in settings_of(SECTIONS[section])]
+    """Yield a line for each setting of data, views, encoder or evaluation, or epochs, that differs and may not."""
+    known = [f"{section}.{name}" for section in SAME_SECTIONS for name in settings_of(SECTIONS[section])] + [EPOCHS]
     for name in request.may_differ:
         if name not in known and name not in SAME_SECTIONS:
             sections = ", ".join(SAME_SECTIONS)
             yield f"--may-differ: no such setting of {sections}, got {name}; {did_you_mean(name, known)}"
-    for key, values in different_settings(configs, SAME_SECTIONS).items():
+    differ = different_settings(configs, (*SAME_SECTIONS, "training"))
+    for key, values in differ.items():
+        if key not in known or (key == EPOCHS and request.budget == "seconds"):
+            continue
         if key not in request.may_differ and key.partition(".")[0] not in request.may_differ:
             each = ", ".join(f"{method} {shown(value)}" for method, value in values.items())
             first = next(iter(values.values()))

@@ -108,7 +108,12 @@ def test_a_practice_of_less_than_one_trial_is_refused() -> None:
 @pytest.mark.usefixtures("quick_look")
 def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued() -> None:
     asked = request_for(
-        "simclr", "ebclr", epochs=40, may_differ=("views", "encoder"), assignments=("data.train_limit=160",)
+        "simclr",
+        "ebclr",
+        budget="seconds",
+        epochs=40,
+        may_differ=("views", "encoder"),
+        assignments=("data.train_limit=160",),
     )
     plan = make_comparison(asked)
     epochs = equal_seconds(plan, None)

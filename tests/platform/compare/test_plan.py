@@ -78,6 +78,14 @@ def test_views_and_encoder_must_be_the_same_unless_said() -> None:
     assert plan.sweep("ebclr", plan.tasks[0]).plan.config.encoder.batch_norm == "none"
 
 
+def test_epochs_must_be_the_same_unless_said() -> None:
+    asked = {"epochs": None, "assignments": ("dcl:training.epochs=7", "simclr:training.epochs=5")}
+    (line,) = refused("simclr", "dcl", **asked)
+    assert line.startswith("training.epochs: not the same for all methods: simclr 5, dcl 7")
+    plan = make_comparison(request_for("simclr", "dcl", may_differ=("training.epochs",), **asked))
+    assert [each.plan.config.training.epochs for each in plan.sweeps] == [5, 7]
+
+
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
