@@ -120,12 +120,16 @@ def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentCo
         if key not in known or (key == EPOCHS and request.budget == "seconds"):
             continue
         if key not in request.may_differ and key.partition(".")[0] not in request.may_differ:
-            each = ", ".join(f"{method} {shown(value)}" for method, value in values.items())
+            each = ", ".join(f"{method} {_plain(value)}" for method, value in values.items())
             first = next(iter(values.values()))
             yield (
-                f"{key}: not the same for all methods: {each}; reviewers know that such settings decide: write "
-                f"--set {key}={shown(first)} for all, or --may-differ {key}"
+                f"{key}: not the same for all methods: {each}; such settings decide comparisons: write "
+                f"--set {key}={_plain(first)} for all, or --may-differ {key}"
             )
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
 
 
 def different_settings(configs: Mapping[str, ExperimentConfig], sections: Iterable[str]) -> dict[str, dict[str, Any]]:

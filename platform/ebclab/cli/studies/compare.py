@@ -28,7 +28,7 @@ class CompareOptions:
 
     methods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[METHOD...]", help="Methods; those of the comparison --name when left out."),
+        typer.Argument(metavar="METHOD", help="Methods; those of the comparison --name when left out."),
     ] = None
     batch_size: Annotated[
         list[int] | None, typer.Option("--batch-size", help="Images a batch; several times for several.")
