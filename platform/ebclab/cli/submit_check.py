@@ -10,8 +10,6 @@ from ebclab.cli.options import RESULTS
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.studies.compare import CompareOptions
 from ebclab.cli.sweep import SweepOptions
-from ebclab.compare.make_comparison import make_comparison
-from ebclab.compare.request import ComparisonRequest
 from ebclab.config.addresses import is_address
 from ebclab.config.timm_names import TIMM
 
@@ -65,7 +63,7 @@ def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
         sweep.plan()
         sweep.limits()
     if verb == "compare" and (comparison := CompareOptions(**given)).methods:
-        make_comparison(ComparisonRequest(**({"batch_sizes": ()} | comparison.given())))
+        comparison.require_possible()
     if verb == "pretrain" and not (run := PretrainOptions(**given)).goes_on and not run.settings().resources.workers:
         return (
             "with resources.workers=0 the head node itself trains; --workers 1 or more trains on the cluster's workers"

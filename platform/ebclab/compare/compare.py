@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
@@ -147,7 +147,8 @@ def plan_of_request(
         raise RunError(f"{folder.address}: the folder holds something that is no comparison; choose another --name")
     if request.budget == "seconds":
         plan = make_comparison(request, equal_seconds(plan, before))
-    return plan, folder, growth(before, plan, folder.address) if before else []
+    grown = growth(before, plan, folder.address) if before else []
+    return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
 
 
 def _holds_something(path: Path) -> bool:

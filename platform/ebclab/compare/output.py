@@ -14,7 +14,7 @@ from ebclab.compare.measured import SettingsRuns
 from ebclab.compare.plan import RULES
 from ebclab.compare.plots import plots
 from ebclab.compare.tables import as_markdown, tables
-from ebclab.compare.wording import METRICS, answer, what_intervals_say, what_it_does_not_show
+from ebclab.compare.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
 from ebclab.formatting import clock
 from ebclab.reports.html import page_script, page_style, plotly_script, templates
 from ebclab.storage import atomic
@@ -121,7 +121,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
         else f"{epochs[0]} to {epochs[-1]}, so that runs take equal seconds",
         "search": f"{request.trials} random draws for each method and batch size, one seed each",
         "confirmed with": f"{request.seeds} other seeds, the same for all methods",
-        "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {request.margin:g} points",
+        "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {margin_words(request)}",
         "pairs": f"each with {request.reference}" if request.reference else "every method with every other",
     }
     if request.practice_seconds:

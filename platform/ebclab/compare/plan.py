@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -85,10 +85,13 @@ class ComparisonPlan:
     Attributes:
         request: What was asked for.
         sweeps: The sweeps, in the order in which they are run.
+        written_digest: Digest with which the plan was written, perhaps by a version that knew fewer settings; empty for
+            a plan that has not been written.
     """
 
     request: ComparisonRequest
     sweeps: tuple[PlannedSweep, ...]
+    written_digest: str = ""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -105,6 +108,7 @@ class ComparisonPlan:
         """Return the plan as plain values, as comparison.yaml holds them."""
         return {
             "format": FORMAT,
+            "digest": self.digest,
             "asked": self.request.to_mapping(),
             "rules": list(RULES),
             "sweeps": {planned.name: planned.to_mapping() for planned in self.sweeps},
@@ -113,8 +117,10 @@ class ComparisonPlan:
     @property
     def digest(self) -> str:
         """SHA-256, first 16 digits, of all that decides the numbers, without where images lie and what runs them."""
-        plain = self.to_mapping()
-        del plain["rules"], plain["asked"]["data_root"]
+        if self.written_digest:
+            return self.written_digest
+        plain = replace(self, written_digest="none").to_mapping()
+        del plain["digest"], plain["rules"], plain["asked"]["data_root"]
         for planned in plain["sweeps"].values():
             planned["sweep"]["config"].pop("resources")
             planned["sweep"]["config"]["data"].pop("root")
@@ -141,6 +147,7 @@ class _SavedComparison:
     format: Literal[1]
     asked: ComparisonRequest
     sweeps: dict[str, _SavedSweep]
+    digest: str
 
 
 def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> ComparisonPlan:
@@ -173,7 +180,7 @@ def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = Non
             raise ValueError("a sweep whose name does not say what it is of")
     except ValueError as error:
         raise RunError(f"{where}: {path.name} is not a comparison's plan, got {error}; restore the file") from error
-    return ComparisonPlan(plain.asked, sweeps)
+    return ComparisonPlan(plain.asked, sweeps, plain.digest)
 
 
 MAY_GROW = ("trials", "seeds", "repeats")
@@ -192,8 +199,6 @@ def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]
     Raises:
         UserError: The plan has shrunk or changed; with a line for each difference.
     """
-    if now.digest == before.digest:
-        return []
     old, new = before.request, now.request
     grown = [
         f"{name}: {getattr(old, name)} to {getattr(new, name)}"

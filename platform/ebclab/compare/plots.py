@@ -12,7 +12,7 @@ from ebclab.compare.findings import ComparisonFindings, MethodAt
 from ebclab.compare.plan import Task
 from ebclab.compare.statistics import score_distribution
 from ebclab.compare.tuning_curve import CONFIDENCE
-from ebclab.compare.wording import METRICS, task_words
+from ebclab.compare.wording import METRICS, margin_words, task_words
 from ebclab.evaluation.comparison import MeanInterval
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, SCALE, Plot, plot
 
@@ -170,7 +170,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
             name=name,
             marker={"color": colour, "size": 9, "symbol": "circle" if name == "tuned" else "circle-open"},
         )
-    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", rangemode="normal")
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
@@ -216,8 +216,8 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
     figure.update_xaxes(title="difference of accuracies, points")
     figure.update_yaxes(autorange="reversed", automargin=True)
     note = (
-        f"All intervals hold together with 95 %. Shaded: the margin of {margin:g} points, below which a difference "
-        "does not matter; an interval inside it shows that there is no larger one."
+        f"All intervals hold together with 95 %. Shaded: the margin of {margin_words(findings.request)}, below which a "
+        "difference does not matter; an interval inside it shows that there is no larger one."
     )
     return plot("Differences between tuned methods", note, figure, height=150 + 30 * len(gaps))
 

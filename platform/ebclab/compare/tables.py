@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt
-from ebclab.compare.wording import METRICS, VERDICTS, accuracy, gap_words, not_the_same, task_words
+from ebclab.compare.wording import METRICS, VERDICTS, accuracy, gap_words, margin_words, not_the_same, task_words
 from ebclab.formatting import clock
 from ebclab.sweeps.trial import State
 
@@ -122,7 +122,7 @@ def differences(findings: ComparisonFindings) -> TextTable:
             )
         )
     heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
-    margin = f"The margin is {findings.request.margin:g} points."
+    margin = f"The margin is {margin_words(findings.request)}."
     return TextTable("Differences between methods", heads, tuple(rows), margin)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ebclab.compare.findings import ComparisonFindings, Family, Gap, Side, Verdict
 from ebclab.compare.make_comparison import different_settings
 from ebclab.compare.plan import ComparisonPlan, Task
+from ebclab.compare.request import ComparisonRequest
 from ebclab.config.check import shown
 from ebclab.evaluation.comparison import Difference, MeanInterval, few_seeds
 
@@ -32,6 +33,11 @@ def task_words(findings: ComparisonFindings, task: Task) -> str:
     return ", ".join(parts)
 
 
+def margin_words(request: ComparisonRequest) -> str:
+    """Return the difference that matters."""
+    return f"{request.margin:g} point{'s' * (request.margin != 1)}"
+
+
 def points(value: float) -> str:
     """Return a difference of accuracies in points, with its sign."""
     return f"{100 * value:+.1f}"
@@ -55,7 +61,7 @@ def accuracy(found: MeanInterval | None) -> str:
 
 def answer(findings: ComparisonFindings) -> list[str]:
     """Return what came out, in a few sentences, the most important first."""
-    margin = f"{findings.request.margin:g} point{'s' * (findings.request.margin != 1)}"
+    margin = margin_words(findings.request)
     tuned = findings.gaps_of("tuned")
     if not tuned:
         return ["Nothing can be compared yet: fewer than two methods have been measured on the same task."]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from made_up_comparison import request_for
 
+from ebclab.compare.compare import plan_of_request
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.plan import Task, growth, read_comparison, write_comparison
 from ebclab.errors import ConfigError, UserError
@@ -171,6 +172,20 @@ def test_a_comparison_may_grow() -> None:
     assert lines[0] == "trials: 3 to 5"
     assert {"dhel-digits-b64: new", "simclr-digits-b32: new"} <= set(lines)
     assert growth(before, make_comparison(asked), "here") == []
+
+
+def test_a_plan_keeps_the_digest_that_it_was_written_with(tmp_path: Path) -> None:
+    asked, folder = request_for("simclr", "dcl"), tmp_path / "mine"
+    folder.mkdir()
+    write_comparison(folder / "comparison.yaml", make_comparison(asked))
+    digest = make_comparison(asked).digest
+    text = (folder / "comparison.yaml").read_text()
+    assert f"digest: {digest}" in text
+    (folder / "comparison.yaml").write_text(text.replace(digest, "0123456789abcdef"))
+    plan, _, grown = plan_of_request(asked, comparisons=tmp_path, name="mine")  # as if by an earlier version
+    assert (plan.digest, grown) == ("0123456789abcdef", [])
+    plan, _, grown = plan_of_request(replace(asked, trials=9), comparisons=tmp_path, name="mine")
+    assert (plan.digest, grown) == (make_comparison(replace(asked, trials=9)).digest, ["trials: 3 to 9"])
 
 
 @pytest.mark.parametrize(

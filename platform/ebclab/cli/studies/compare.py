@@ -123,6 +123,17 @@ class CompareOptions:
         given: dict[str, Any] = {key: tuple(value) for key, value in lists.items() if value}
         return given | {key: value for key, value in single.items() if value is not None}
 
+    def require_possible(self) -> None:
+        """Refuse what no comparison could be made of, whatever lies in its folder.
+
+        Raises:
+            UserError: With every problem found.
+        """
+        from ebclab.compare.make_comparison import make_comparison
+        from ebclab.compare.request import ComparisonRequest
+
+        make_comparison(ComparisonRequest(**({"methods": (), "batch_sizes": ()} | self.given())))
+
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison of this name; None where there is none."""
         from ebclab.compare.folder import ComparisonFolder
