@@ -16,11 +16,7 @@ from ebclab.card.measuring import GroupInfo
 from ebclab.card.results import Findings, Picture
 from ebclab.card.side_by_side import EncoderColumn, NumberRow, SideBySide
 from ebclab.reports.html import page_script, page_style, plotly_script, templates
-from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
-
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
-"""Colours of encoders, in their order."""
-
+from ebclab.reports.plots import COLOURS, Plot, plot
 
 _SHOWN = 4  # numbers of a group in the plot at the top
 

@@ -54,7 +54,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         "one epoch": f"about {bound.epoch_seconds:,.1f} s with the settings of now, from a few steps measured here",
         "longest time": f"{clock(bound.seconds)}, {bound.trial_hours:,.2f} trial-hours{cost}; less with early stopping",
     }
-    _print_facts(facts)
+    print_facts(facts)
     for warning in warnings:
         typer.echo(f"warning: {warning}")
 
@@ -97,7 +97,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
         (remote / "best.yaml").address if (remote := remote_at(where)) else str(Path(where) / "best.yaml")
     )
     facts |= {"sweep": where, "next": f"ebclab pretrain {result.method} --config {best}"}
-    _print_facts(facts)
+    print_facts(facts)
 
 
 def _on_test_set(result: SweepResult) -> str:
@@ -123,7 +123,8 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _print_facts(facts: dict[str, str]) -> None:
+def print_facts(facts: dict[str, str]) -> None:
+    """Print names and what is said of them in two columns."""
     width = max(map(len, facts))
     for key, value in facts.items():
         typer.echo(f"{key:>{width}}: {value}")

@@ -311,7 +311,7 @@ class ComparisonFindings:
                     low,
                     high,
                     sum(sweep.search_seconds for sweep in mine),
-                    sum(draw.state in ("diverged", "failed") for draw in draws),
+                    sum(draw.is_lost for draw in draws),
                     len(draws),
                 )
             )

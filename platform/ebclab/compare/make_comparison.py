@@ -10,7 +10,7 @@ from typing import Any
 from ebclab.compare.plan import Arm, ComparisonPlan, PlannedSweep, Task
 from ebclab.compare.request import ComparisonRequest, wrong_names
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
-from ebclab.config.check import shown
+from ebclab.config.check import as_written
 from ebclab.config.experiment import SECTIONS, settings_of
 from ebclab.errors import ConfigError
 from ebclab.evaluation.objectives import NEED_LABELS
@@ -120,16 +120,12 @@ def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentCo
         if key not in known or (key == EPOCHS and request.budget == "seconds"):
             continue
         if key not in request.may_differ and key.partition(".")[0] not in request.may_differ:
-            each = ", ".join(f"{method} {_plain(value)}" for method, value in values.items())
+            each = ", ".join(f"{method} {as_written(value)}" for method, value in values.items())
             first = next(iter(values.values()))
             yield (
                 f"{key}: not the same for all methods: {each}; such settings decide comparisons: write "
-                f"--set {key}={_plain(first)} for all, or --may-differ {key}"
+                f"--set {key}={as_written(first)} for all, or --may-differ {key}"
             )
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
 
 
 def different_settings(configs: Mapping[str, ExperimentConfig], sections: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -19,11 +19,10 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ConfirmProposals, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest
 from ebclab.sweeps.space.check import own_settings
-from ebclab.sweeps.trial import Trial
+from ebclab.sweeps.trial import LOST, State, Trial
 
 WORST = 0.0
 """Accuracy that a run which diverged or failed counts with."""
-_LOST = ("diverged", "failed")
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,17 @@ class Draw:
 
     score: float
     seconds: float
-    state: str
+    state: State
+
+    @property
+    def is_lost(self) -> bool:
+        """It diverged or failed."""
+        return self.state in LOST
 
     @classmethod
     def of(cls, trial: Trial) -> Draw:
         """Return a trial that is over."""
-        score = trial.last.objective if trial.last and trial.state not in _LOST else WORST
+        score = trial.last.objective if trial.last and not trial.is_lost else WORST
         return cls(score if math.isfinite(score) else WORST, trial.seconds, trial.state)
 
 
@@ -219,7 +223,7 @@ def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: Swe
         return None
     seeds = sorted(trial.seed for trial in wanted)
     by_seed = {trial.seed: trial for trial in wanted}
-    done = [seed for seed in seeds if by_seed[seed].state not in _LOST and by_seed[seed].last is not None]
+    done = [seed for seed in seeds if not by_seed[seed].is_lost and by_seed[seed].last is not None]
     held_out = _with_lost(
         seeds,
         {seed: by_seed[seed].objectives[by_seed[seed].epochs_done] for seed in done},

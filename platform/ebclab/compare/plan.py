@@ -12,14 +12,13 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from ebclab.compare.request import ComparisonRequest
-from ebclab.config import load_yaml_file
-from ebclab.config.names import is_folder_name, other_folder
+from ebclab.config.names import is_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UserError
 from ebclab.runs.resume import changed_settings
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
-from ebclab.sweeps.plan import SweepPlan, plan_of
+from ebclab.sweeps.plan import SweepPlan, load_plan_file, plan_of
 from energy_contrast.method import Method
 
 Arm = Literal["draws", "practice"]
@@ -162,10 +161,7 @@ def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = Non
         UserError: There is no plan, or it cannot be read.
     """
     where = where or str(path.parent)
-    if not path.is_file():
-        way_out = other_folder(where, path.name, "`ebclab compare` makes comparisons")
-        raise RunError(f"{where}: no comparison here, {path.name} is missing; {way_out}")
-    saved = load_yaml_file(path, f"{where}: {path.name}")
+    saved = load_plan_file(path, where, "comparison", "`ebclab compare` makes comparisons")
     try:
         plain = typed(saved, _SavedComparison)
         sweeps = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,9 +14,8 @@ from ebclab.compare.statistics import score_distribution
 from ebclab.compare.tuning_curve import CONFIDENCE
 from ebclab.compare.wording import METRICS, margin_words, task_words
 from ebclab.evaluation.comparison import MeanInterval
-from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, SCALE, Plot, plot
+from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, Plot, plot
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _COLUMNS = 3  # panels side by side
 _FEW_EPOCHS = 10  # with more, plotly puts ticks at whole epochs by itself
@@ -301,18 +300,27 @@ def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
         return None
     names = list(findings.whole)
     chances = {(each.one, each.other): each.probability for each in findings.improvements}
-    values = [[chances.get((one, other)) for other in names] for one in names]
-    text = [["" if value is None else f"{value:.2f}" for value in row] for row in values]
-    figure = go.Figure(
-        go.Heatmap(
-            z=values, x=names, y=names, text=text, texttemplate="%{text}", zmin=0, zmax=1, colorscale=SCALE,
-            hovertemplate="%{y} over %{x}: %{z:.2f}<extra></extra>",
-        )
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure = _matrix(chances, rows=names, columns=names, between=" over ", digits=".2f")
     figure.update_xaxes(title="over this method", side="bottom")
     note = "The chance that a run of the row's method scores higher than a run of the column's, over all tasks."
     return plot("Chance of improvement", note, figure, height=150 + 44 * len(names))
+
+
+def _matrix(
+    shares: Mapping[tuple[str, str], float], *, rows: Sequence[str], columns: Sequence[str], between: str, digits: str
+) -> go.Figure:
+    """Return shares in [0, 1] by row and column as a matrix of colours; a place without one is empty."""
+    values = [[shares.get((row, column)) for column in columns] for row in rows]
+    text = [["" if value is None else format(value, digits) for value in row] for row in values]
+    hover = f"%{{y}}{between}%{{x}}: %{{z:{digits}}}<extra></extra>"
+    figure = go.Figure(
+        go.Heatmap(
+            z=values, x=columns, y=rows, text=text, texttemplate="%{text}", zmin=0, zmax=1, colorscale=SCALE,
+            hovertemplate=hover,
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    return figure
 
 
 def profile(findings: ComparisonFindings) -> Plot | None:
@@ -349,15 +357,7 @@ def what_matters(findings: ComparisonFindings) -> Plot | None:
     settings = list(dict.fromkeys(name for name, _ in shares))
     methods = [method for method in findings.request.methods if any(method == each for _, each in shares)]
     means = {place: float(np.mean(values)) for place, values in shares.items()}
-    values = [[means.get((name, method)) for method in methods] for name in settings]
-    text = [["" if value is None else f"{value:.0%}" for value in row] for row in values]
-    figure = go.Figure(
-        go.Heatmap(
-            z=values, x=methods, y=settings, text=text, texttemplate="%{text}", zmin=0, zmax=1, colorscale=SCALE,
-            hovertemplate="%{y}, %{x}: %{z:.0%}<extra></extra>",
-        )
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure = _matrix(means, rows=settings, columns=methods, between=", ", digits=".0%")
     note = (
         "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), mean over "
         "tasks. Empty: not searched for this method."

@@ -9,9 +9,6 @@ from typing import Any
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt
 from ebclab.compare.wording import METRICS, VERDICTS, accuracy, gap_words, margin_words, not_the_same, task_words
 from ebclab.formatting import clock
-from ebclab.sweeps.trial import State
-
-_LOST: tuple[State, ...] = ("diverged", "failed")
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:
 
 
 def _draws(at: MethodAt) -> str:
-    lost = sum(draw.state in _LOST for draw in at.sweep.draws)
+    lost = sum(draw.is_lost for draw in at.sweep.draws)
     return f"{len(at.sweep.draws)}" + (f", {lost} lost" if lost else "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ebclab.compare.findings import ComparisonFindings, Family, Gap, Side, Verdict
+from ebclab.compare.findings import ComparisonFindings, Family, Gap, Verdict
 from ebclab.compare.make_comparison import different_settings
 from ebclab.compare.plan import ComparisonPlan, Task
 from ebclab.compare.request import ComparisonRequest
@@ -187,8 +187,3 @@ def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:
         for key, values in different_settings(configs, sections).items():
             found.setdefault(key, ", ".join(f"{method} {shown(value)}" for method, value in values.items()))
     return list(found.items())
-
-
-def side_words(findings: ComparisonFindings, side: Side) -> str:
-    """Return the name of a side for a table."""
-    return side.method if side.settings == "tuned" else f"{side.method}, default"

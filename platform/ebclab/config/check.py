@@ -108,6 +108,11 @@ def shown(value: Any) -> str:
     return shortened(words[value] if value is None or isinstance(value, bool) else repr(value))
 
 
+def as_written(value: Any) -> str:
+    """Return ``value`` as one writes it behind ``--set KEY=``."""
+    return value if isinstance(value, str) else shown(value)
+
+
 def _typed(value: Any, hint: Any) -> Any:
     """Return ``value`` as type ``hint``, by strict rules: a list may be a tuple, an int a float, nothing else."""
     return _adapter(hint).validate_json(json.dumps(value, default=str), strict=True)

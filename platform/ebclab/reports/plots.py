@@ -20,6 +20,8 @@ BLUE, GREY, ORANGE, RED, PURPLE, GREEN, BROWN = (
     "#2e9e6b",
     "#a6761d",
 )
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
+"""Colours of things side by side, in their order."""
 SCALE = [[0.0, "#4358b0"], [0.35, "#2f87b5"], [0.7, "#52b788"], [1.0, "#f2c14e"]]
 ENDS = {
     "finished": ("finished", BLUE, "circle"),

@@ -128,7 +128,7 @@ def best_so_far(record: SweepRecord) -> list[tuple[float, float]]:
     seconds, best = 0.0, -math.inf
     for trial in record.search:
         seconds += trial.seconds
-        if trial.last and trial.state not in ("diverged", "failed") and math.isfinite(trial.last.objective):
+        if trial.last and not trial.is_lost and math.isfinite(trial.last.objective):
             best = max(best, trial.last.objective)
         if best > -math.inf:
             line.append((seconds, best))

@@ -211,10 +211,26 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
         UserError: There is no plan, or it cannot be read.
     """
     where = where or str(path.parent)
+    saved = load_plan_file(path, where, "sweep", "`ebclab sweep` makes sweeps")
+    return plan_of(saved, f"{where}: {path.name}", methods)
+
+
+def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[str, Any]:
+    """Return the plain values in the file of a plan.
+
+    Args:
+        path: The file.
+        where: What messages call its folder.
+        what: What the folder would be: "sweep", "comparison".
+        otherwise: What to say where no folder nearby is one.
+
+    Raises:
+        UserError: There is no such file, or it cannot be read.
+    """
     if not path.is_file():
-        way_out = other_folder(where, path.name, "`ebclab sweep` makes sweeps")
-        raise RunError(f"{where}: no sweep here, {path.name} is missing; {way_out}")
-    return plan_of(load_yaml_file(path, f"{where}: {path.name}"), f"{where}: {path.name}", methods)
+        way_out = other_folder(where, path.name, otherwise)
+        raise RunError(f"{where}: no {what} here, {path.name} is missing; {way_out}")
+    return load_yaml_file(path, f"{where}: {path.name}")
 
 
 def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:

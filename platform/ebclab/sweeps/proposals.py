@@ -153,7 +153,7 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
 
     Interrupted trials count, those that diverged or failed do not.
     """
-    measured = [trial for trial in trials if trial.last is not None and trial.state not in ("diverged", "failed")]
+    measured = [trial for trial in trials if trial.last is not None and not trial.is_lost]
 
     def merit(trial: Trial) -> tuple[bool, int, float, int]:
         last = trial.last.objective if trial.last else math.nan

@@ -13,6 +13,8 @@ Search = Literal["tpe", "random", "grid"]
 State = Literal["waiting", "running", "finished", "stopped", "diverged", "failed", "interrupted"]
 OVER: tuple[State, ...] = ("finished", "stopped", "diverged", "failed")
 """A trial in one of these states is never trained again; a resumed sweep continues all others."""
+LOST: tuple[State, ...] = ("diverged", "failed")
+"""A trial in one of these states says nothing good of its settings, whatever it measured before."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Trial:
     def is_over(self) -> bool:
         """The trial will not be trained again."""
         return self.state in OVER
+
+    @property
+    def is_lost(self) -> bool:
+        """The trial diverged or failed."""
+        return self.state in LOST
 
     @property
     def epochs_done(self) -> int:

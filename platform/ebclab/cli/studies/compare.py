@@ -12,6 +12,7 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
+from ebclab.cli.sweep_report import print_facts
 from ebclab.errors import UserError
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _print_plan(plan: ComparisonPlan) -> None:
         "longest time": f"{clock(total)} of training, one run after the other; divided by how many run at once",
         "plan": plan.digest,
     }
-    _print_facts(lines)
+    print_facts(lines)
     for warning in warnings:
         typer.echo(f"warning: {warning}")
 
@@ -249,7 +250,7 @@ def _print_result(found: ComparisonRun) -> None:
     for line in [*answer(findings), *([few] if few else [])]:
         typer.echo(textwrap.fill(line, width))
     address = found.folder.address_of(found.folder.page)
-    _print_facts({"plan": findings.measured.plan.digest, "page": address})
+    print_facts({"plan": findings.measured.plan.digest, "page": address})
     for line in found.failed:
         typer.echo(f"not measured: {line}", err=True)
 
@@ -267,9 +268,3 @@ def _print_by_task(made: TextTable, columns: int) -> None:
             if row[0] == task:
                 table.add_row(*row[1 : columns + 1])
         Console().print(table, markup=False)
-
-
-def _print_facts(facts: dict[str, str]) -> None:
-    width = max(map(len, facts))
-    for key, value in facts.items():
-        typer.echo(f"{key:>{width}}: {value}")

@@ -103,7 +103,7 @@ def best_trial(trials: Iterable[Trial]) -> Trial | None:
 
 def counts(trial: Trial) -> bool:
     """Return whether a trial may be the best: it has a finite value and neither diverged nor failed."""
-    return bool(trial.curve) and math.isfinite(value(trial)) and trial.state not in ("diverged", "failed")
+    return bool(trial.curve) and math.isfinite(value(trial)) and not trial.is_lost
 
 
 def value(trial: Trial) -> float:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast, get_type_hints
 
 from ebclab.config import ExperimentConfig, parse_experiment, to_mapping
-from ebclab.config.check import shown, value_problem
+from ebclab.config.check import as_written, shown, value_problem
 from ebclab.config.experiment import SECTIONS, settings_of
 from ebclab.config.overrides import merge
 from ebclab.config.parse import Methods
@@ -224,8 +224,4 @@ def describe_space(space: Space, config: ExperimentConfig) -> list[tuple[str, st
         config: Settings of the run.
     """
     own = own_settings(space, config)
-    return [(name, parameter.in_words(), _plain(own[name])) for name, parameter in space.by_name.items()]
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else shown(value)
+    return [(name, parameter.in_words(), as_written(own[name])) for name, parameter in space.by_name.items()]
