@@ -27,7 +27,9 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("EBCLAB_DATA", raising=False)
         words = ["--epochs", "1", "--name", "run", "--set", "data.train_limit=300", "--set", "resources.threads=1"]
         assert main(["pretrain", "flatclr", *words]) == 0
-        asked = CardRequest(("runs/run",), only=("all",), outside=("near=rotated",), references=True, seeds=1)
+        asked = CardRequest(
+            ("runs/run",), only=("all",), outside=("near=rotated",), references=True, seeds=1, train_limit=200
+        )
         done = measure_cards(asked)
         assert done.failures == []
         return Path(done.page)

@@ -6,12 +6,10 @@ steps were trained twice and how long it took to get going again; ``benchmarks/f
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_once import made_once
 from ray_starts import one_start_at_a_time
 from safetensors.torch import load_file
 
@@ -180,20 +179,17 @@ class Fault:
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> dict[str, torch.Tensor]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """The final weights of two workers that nothing happened to."""
-    return _two_workers()
+    return _weights(made_once(tmp_path_factory, "undisturbed", _two_workers) / "run")
 
 
-@functools.cache
-def _two_workers() -> dict[str, torch.Tensor]:
+def _two_workers(runs: Path) -> None:
     made = Machines(full_waits=False)
     try:
         made.add()
         made.add()
-        with tempfile.TemporaryDirectory() as runs:
-            _pretrain(_config(), Path(runs))
-            return _weights(Path(runs) / "run")
+        _pretrain(_config(), runs)
     finally:
         made.end()
 
@@ -222,6 +218,34 @@ def _assert_whole(run: Path, fault: Fault, at_most: int = STEPS_AN_EPOCH) -> Non
     assert [record["step"] for record in records if record["kind"] == "train"] == list(range(1, STEPS + 1))
     epochs = [record["step"] for record in records if record["kind"] == "epoch"]
     assert epochs == list(range(STEPS_AN_EPOCH, STEPS + 1, STEPS_AN_EPOCH))
+
+
+def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
+    machines: Machines, tmp_path: Path, record_property: Record
+) -> None:
+    space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e-4, 1e-1]}}}, "test")
+    config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.name=adam", "optimizer.learning_rate=0.003"])
+    plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=3, top=0)
+
+    def sweep(name: str) -> dict[str, Any]:
+        ebclab.sweep(plan, sweeps=tmp_path, name=name, limits=Limits(concurrent=1), display=SilentSweepDisplay())
+        trials = SweepLog(tmp_path / name / "trials.jsonl").trials
+        return {each: (t.state, {e: p.objective for e, p in t.curve.items()}) for each, t in trials.items()}
+
+    wanted = sweep("undisturbed")
+    (only,) = [node for node in machines.cluster.list_all_nodes() if node is not machines.cluster.head_node]
+
+    def die() -> None:
+        machines.kill(only)
+        machines.add()
+
+    trial = tmp_path / "disturbed" / "trials" / "0001"
+    fault = Fault(trial, 24, die)
+    assert fault.during(lambda: sweep("disturbed")) == wanted
+    _finish(fault, record_property, "a node killed during a sweep; another one comes", "the same curves and states")
+    _assert_whole(trial, fault)
+    told = [json.loads(line) for line in (tmp_path / "disturbed" / "trials.jsonl").read_text().splitlines()]
+    assert [record["trial"] for record in told if record["event"] == "restarted"] == ["0001"]
 
 
 def test_a_machine_that_dies_costs_the_steps_since_the_last_checkpoint(
@@ -290,61 +314,6 @@ def _curve(run: Path, metric: str) -> list[float]:
     """Return the last value that each epoch has of a metric."""
     found = {-(-r["step"] // STEPS_AN_EPOCH): r[metric] for r in _records(run) if metric in r}
     return [found[epoch] for epoch in range(1, STEPS // STEPS_AN_EPOCH + 1)]
-
-
-def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
-    machines: Machines, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
-) -> None:
-    leaving, run = machines.add(), tmp_path / "run"
-
-    def saved() -> list[int]:
-        return [record["step"] for record in _records(run) if record.get("event") == "saved_early"]
-
-    def take_away() -> None:
-        machines.drain(leaving, 30)
-        _until(lambda: len(saved()) > 0)
-        fault.begins()
-        machines.kill(leaving)
-        machines.add()
-
-    fault = Fault(run, 12, take_away)
-    config = ebclab.compose(
-        "moco", overrides=[*TINY, "training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
-    )
-    result = fault.during(lambda: _pretrain(config, tmp_path)).result
-    _finish(fault, record_property, "a preemption notice, then the node is gone; another one comes")
-    assert _resumes(run) == saved()
-    _assert_whole(run, fault, at_most=STEPS)  # what is trained between the notice and the end depends on the machine
-    assert result["steps"] == STEPS
-    assert _same_bits(run, undisturbed)
-
-
-def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
-    machines: Machines, tmp_path: Path, record_property: Record
-) -> None:
-    space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e-4, 1e-1]}}}, "test")
-    config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.name=adam", "optimizer.learning_rate=0.003"])
-    plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=3, top=0)
-
-    def sweep(name: str) -> dict[str, Any]:
-        ebclab.sweep(plan, sweeps=tmp_path, name=name, limits=Limits(concurrent=1), display=SilentSweepDisplay())
-        trials = SweepLog(tmp_path / name / "trials.jsonl").trials
-        return {each: (t.state, {e: p.objective for e, p in t.curve.items()}) for each, t in trials.items()}
-
-    wanted = sweep("undisturbed")
-    (only,) = [node for node in machines.cluster.list_all_nodes() if node is not machines.cluster.head_node]
-
-    def die() -> None:
-        machines.kill(only)
-        machines.add()
-
-    trial = tmp_path / "disturbed" / "trials" / "0001"
-    fault = Fault(trial, 24, die)
-    assert fault.during(lambda: sweep("disturbed")) == wanted
-    _finish(fault, record_property, "a node killed during a sweep; another one comes", "the same curves and states")
-    _assert_whole(trial, fault)
-    told = [json.loads(line) for line in (tmp_path / "disturbed" / "trials.jsonl").read_text().splitlines()]
-    assert [record["trial"] for record in told if record["event"] == "restarted"] == ["0001"]
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_last_checkpoint(

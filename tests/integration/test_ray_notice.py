@@ -1,4 +1,4 @@
-"""A cloud's notice reaches what trains: from its metadata service through `ebclab cluster watch` and Ray to the run."""
+"""Notices that a machine will go: Ray's own, and a cloud's from its metadata service through `ebclab cluster watch`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import ebclab
 from ebclab.storage.remote import COPIES
 
 from .test_ray_faults import (
+    STEPS,
     TINY,
     Fault,
     Machines,
     Record,
+    _assert_whole,
     _finish,
     _pretrain,
     _records,
@@ -80,4 +82,31 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
     assert f"node {leaving.node_id[:6]} drains, what trains there saves" in drains
     assert _resumes(run)[0] == saved()[0]
     assert result["steps"] == 54
+    assert _same_bits(run, undisturbed)
+
+
+def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
+    machines: Machines, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+) -> None:
+    leaving, run = machines.add(), tmp_path / "run"
+
+    def saved() -> list[int]:
+        return [record["step"] for record in _records(run) if record.get("event") == "saved_early"]
+
+    def take_away() -> None:
+        machines.drain(leaving, 30)
+        _until(lambda: len(saved()) > 0)
+        fault.begins()
+        machines.kill(leaving)
+        machines.add()
+
+    fault = Fault(run, 12, take_away)
+    config = ebclab.compose(
+        "moco", overrides=[*TINY, "training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
+    )
+    result = fault.during(lambda: _pretrain(config, tmp_path)).result
+    _finish(fault, record_property, "a preemption notice, then the node is gone; another one comes")
+    assert _resumes(run) == saved()
+    _assert_whole(run, fault, at_most=STEPS)  # what is trained between the notice and the end depends on the machine
+    assert result["steps"] == STEPS
     assert _same_bits(run, undisturbed)

@@ -143,8 +143,9 @@ def what_intervals_say(findings: ComparisonFindings) -> str:
         "An interval of a difference says how far it would move with other seeds and other test images; runs with the "
         "same seed are compared with each other, and so are answers about the same image. The intervals between tuned "
         f"methods ({numbers['tuned']}), between default settings ({numbers['default']}) and of tuned over default "
-        f"settings ({numbers['gain']}) each hold together: in 95 of 100 comparisons all of a kind contain the true "
-        "value, and the chance is shared by all that were planned. Intervals of single accuracies are 95 % each. "
+        f"settings ({numbers['gain']}) each hold together: in at least 95 of 100 comparisons all of a kind contain the "
+        "true value, and the chance is shared by all that were planned. Intervals of single accuracies are 95 % each. "
+        "With few seeds or a few hundred images all of them are rather too wide than too short. "
         f"{few_seeds(findings.request.seeds)}"
     ).strip()
 

@@ -155,6 +155,12 @@ def test_what_few_seeds_cannot_tell_is_the_sign_test() -> None:
     assert "best of" not in in_words(1, 5, None)
 
 
+def test_what_intervals_say_is_what_simulations_of_them_showed() -> None:
+    assert "at least 95 of 100 cases; with few seeds" in in_words(1, 3, 141)
+    assert "at least 95 of 100 such sweeps" in in_words(4, 5, 141)
+    assert "few seeds or a few hundred" not in in_words(1, 5, None)  # Student's: exact for normal scores
+
+
 def test_intervals_of_all_differences_hold_together_under_the_null() -> None:
     """Four equal settings, five normal seeds, no answers: some difference is beyond noise in at most 5 %."""
     generator, false = np.random.default_rng(0), 0
