@@ -27,9 +27,8 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("EBCLAB_DATA", raising=False)
         words = ["--epochs", "1", "--name", "run", "--set", "data.train_limit=300", "--set", "resources.threads=1"]
         assert main(["pretrain", "flatclr", *words]) == 0
-        asked = CardRequest(
-            ("runs/run",), only=("all",), outside=("near=rotated",), references=True, seeds=1, train_limit=200
-        )
+        little: dict[str, Any] = {"seeds": 1, "train_limit": 200, "attacked_images": 20, "fine_tuning_epochs": 2}
+        asked = CardRequest(("runs/run",), only=("all",), outside=("near=rotated",), references=True, **little)
         done = measure_cards(asked)
         assert done.failures == []
         return Path(done.page)
