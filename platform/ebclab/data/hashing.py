@@ -46,10 +46,11 @@ def integers_below(bits: Tensor, limit: Tensor | int) -> Tensor:
 
 
 def _mix(state: Tensor) -> Tensor:
-    """Mix each element; int64 products wrap modulo 2^64."""
-    state = _shift_right(state, 30).bitwise_xor_(state).mul_(_signed(_FACTOR_1))
-    state = _shift_right(state, 27).bitwise_xor_(state).mul_(_signed(_FACTOR_2))
-    return _shift_right(state, 31).bitwise_xor_(state)
+    """Mix each element, in place; int64 products wrap modulo 2^64."""
+    shifted = torch.empty_like(state)
+    for places, factor in ((30, _FACTOR_1), (27, _FACTOR_2)):
+        state.bitwise_xor_(_shift_right(state, places, shifted)).mul_(_signed(factor))
+    return state.bitwise_xor_(_shift_right(state, 31, shifted))
 
 
 def _mix_integer(state: int) -> int:
@@ -65,6 +66,6 @@ def _signed(bits: int) -> int:
     return (bits + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _shift_right(bits: Tensor, places: int) -> Tensor:
+def _shift_right(bits: Tensor, places: int, out: Tensor | None = None) -> Tensor:
     """Logical shift right: torch's ``>>`` keeps the sign."""
-    return (bits >> places).bitwise_and_((1 << (64 - places)) - 1)
+    return torch.bitwise_right_shift(bits, places, out=out).bitwise_and_((1 << (64 - places)) - 1)

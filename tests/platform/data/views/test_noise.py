@@ -26,6 +26,13 @@ def test_noise_has_the_moments_of_the_standard_normal_law(noise):
         assert abs(noise.pow(power).mean() - moment) < SIGMAS * spread / noise.numel() ** 0.5
 
 
+def test_an_image_s_noise_is_the_same_alone_and_among_more_than_are_made_at_once():
+    words = hash_words(3, torch.arange(40))
+    together = standard_normal(words, 5001)  # odd: of the last pair one number is used
+    for word, numbers in zip(words, together, strict=True):
+        assert torch.equal(standard_normal(word[None], 5001)[0], numbers)
+
+
 def test_noise_follows_the_normal_distribution_function(noise):
     ordered = noise.flatten().sort().values
     expected = torch.special.ndtr(ordered)
