@@ -25,7 +25,7 @@ def standard_normal(words: Tensor, count: int) -> Tensor:
     pairs = torch.arange((count + 1) // 2, device=words.device)
     images = max(1, _PAIRS_CPU // len(pairs) if words.is_cpu else len(words))
     result = torch.empty(len(words), count, device=words.device)
-    for some, numbers in zip(words.split(images), result.split(images), strict=True):
+    for some, numbers in zip(torch.split(words, images), torch.split(result, images), strict=True):
         bits = hash_words(some[:, None], pairs)  # (n, pairs)
         angle = (bits >> 32).float().mul_(math.pi * 2.0**-31)  # signed: -pi to pi
         radius = bits.bitwise_and_(0xFFFFFFFF).float().add_(0.5).mul_(2.0**-32).log_().mul_(-2).sqrt_()
