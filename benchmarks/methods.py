@@ -3,8 +3,8 @@
     python benchmarks/methods.py --recipe digits-demo --epochs 40
 
 Each method runs with the settings that the recipe has for it, one thread a run. The test set is read once a run, after
-training; nothing was chosen by it. Seconds are a processor's, of training with its monitors. Accuracies have 95 % intervals for other seeds
-and other test images; the differences to the first method hold together.
+training; nothing was chosen by it. Seconds are a processor's, of training with its monitors. Accuracies have 95 %
+intervals for other seeds and other test images; the differences to the first method hold together.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Run(NamedTuple):
     method: str
     seed: int
     seconds: float
-    scores: dict[str, dict[str, tuple[float, Answers]]]
+    scores: dict[str, dict[str, tuple[float, Answers | None]]]
 
 
 def one(task: tuple[str, int, argparse.Namespace]) -> Run:
