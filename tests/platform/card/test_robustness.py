@@ -13,10 +13,10 @@ from made_up_card import MadeUpEncoder, made_up_measuring, made_up_set
 from PIL import Image
 from torch import Tensor, nn
 
+from ebclab.card.attacks.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.groups import robustness
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measuring import CardOptions, Measuring
-from ebclab.card.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.results import Findings, Number
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit

@@ -24,6 +24,7 @@ INFO = GroupInfo(
     headline="effective-rank",
     doc="alignment, uniformity, effective rank, effective sample size, InfoNCE against its bound; no labels",
     source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018)",
+    looks_at=("test",),
 )
 
 VIEWS = ViewsConfig(crop_scale_min=0.2, brightness=0.4, contrast=0.4, jitter_rate=0.8)

@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.attack_picture import draw_attacked
+from ebclab.card.attacks.attack_picture import draw_attacked
+from ebclab.card.attacks.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.results import Findings, Number, Picture, Table, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
@@ -31,6 +31,7 @@ INFO = GroupInfo(
     needs=("labels",),
     headline="pgd-20",
     is_quick=False,
+    looks_at=("train",),
 )
 
 LEVELS = (2, 4, 8, 16)

@@ -16,6 +16,7 @@ INFO = GroupInfo(
     doc="kNN and linear probes on every further dataset, its images seen through the same frozen encoder",
     source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features",
     needs=("other dataset",),
+    looks_at=("other",),
 )
 
 

@@ -1,0 +1,1 @@
+"""What attacks need beside their mathematics: a classifier of pixels, and a picture."""
