@@ -13,21 +13,19 @@ from torch import Tensor
 
 from ebclab.card.subject import Subject
 from ebclab.data.digests import content_digest
-from ebclab.data.holdout import held_out, split_holdout
+from ebclab.data.holdout import held_out
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
+from ebclab.evaluation.measures.altered import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run
 
 HOLDOUT_RATE = 0.1
 """Share of the training images that choices are made on (a penalty, a temperature), by hash of their keys."""
 
 Kind = Literal["near", "far"]
-
-Alteration = Literal["inverted", "rotated"]
-"""inverted: white for black; rotated: by a quarter turn, counterclockwise."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +194,8 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
         raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
     kind = cast(Kind, kind)
     if is_altered:
-        inside, half = split_holdout(measured.test, 0.5)
-        pixels = 255 - half.images if name == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
-        return OutsideSet(name, kind, replace(half, name=name, images=pixels), inside)
+        inside, half = altered_half(measured.test, cast(Alteration, name), held_out(measured.test.keys, 0.5))
+        return OutsideSet(name, kind, half, inside)
     other = named_set(name, subject, data_root)
     known = [measured.train.images, measured.test.images]
     if any(torch.equal(part.images, each) for part in (other.train, other.test) for each in known):

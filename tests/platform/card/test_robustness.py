@@ -13,7 +13,6 @@ from made_up_card import MadeUpEncoder, made_up_measuring, made_up_set
 from PIL import Image
 from torch import Tensor, nn
 
-from ebclab.card.attacks.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.groups import robustness
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measuring import CardOptions, Measuring
@@ -23,6 +22,7 @@ from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import Classify, pgd
+from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
 
 FEW = CardOptions(EvaluationConfig(batch_size=64), attacked_images=60)
 

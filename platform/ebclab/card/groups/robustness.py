@@ -12,14 +12,14 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.attacks.attack_picture import draw_attacked
-from ebclab.card.attacks.pixel_classifier import PixelClassifier, attackable_pixels
+from ebclab.card.attack_picture import draw_attacked
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Picture, Table, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
+from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.reports.plots import BLUE, ORANGE, PURPLE, Plot, plot
 
 INFO = GroupInfo(

@@ -1,1 +1,0 @@
-"""What attacks need beside their mathematics: a classifier of pixels, and a picture."""
