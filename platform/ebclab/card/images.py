@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ebclab.card.subject import Subject
+from ebclab.config.addresses import VOC
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out
 from ebclab.data.image_set import ImageSet
@@ -19,6 +20,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
+from ebclab.evaluation.features import several_labels
 from ebclab.evaluation.measures.altered import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run
 
@@ -43,6 +45,11 @@ class MeasuredSet:
     test: ImageSet
 
     @property
+    def may_have_several_labels(self) -> bool:
+        """Images have any number of labels each."""
+        return self.train.marks is not None
+
+    @property
     def unlabelled(self) -> int:
         """How many images have no label."""
         return sum(int((part.labels < 0).sum()) for part in (self.train, self.test))
@@ -55,6 +62,8 @@ class MeasuredSet:
     @cached_property
     def label_problem(self) -> str:
         """Why nothing that needs labels can be measured here; empty when it can."""
+        if self.may_have_several_labels:
+            return several_labels(self.train)
         if self.unlabelled:
             return f"{self.name}: {self.unlabelled:,} images have no label; choose a labelled dataset"
         if self.num_classes < 2:
@@ -166,7 +175,10 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
     if subject.trained is not None:
         found, train, test = images_of_run(subject.trained, name, data_root)
     else:
-        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=subject.preprocessing.read_size)
+        side = subject.preprocessing.read_size
+        if not side and name.startswith(VOC):
+            side = subject.preprocessing.image_size  # photographs of all sizes
+        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=side)
         found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
     return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
 

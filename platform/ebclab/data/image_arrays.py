@@ -18,7 +18,7 @@ class ImageArrays:
     """An ``ImageSet`` over arrays; Ray keeps arrays once in the memory of each machine.
 
     Attributes:
-        arrays: Pixels, labels and keys.
+        arrays: Pixels, labels and keys, and marks where there are any.
         facts: Name, class names, mean and standard deviation.
     """
 
@@ -28,15 +28,15 @@ class ImageArrays:
     @classmethod
     def of(cls, images: ImageSet) -> ImageArrays:
         """Return ``images`` as arrays, without copying."""
-        tensors = (images.images, images.labels, images.keys)
+        tensors = (images.images, images.labels, images.keys, *([] if images.marks is None else [images.marks]))
         facts = (images.name, images.class_names, images.mean, images.std)
         return cls(tuple(tensor.contiguous().numpy() for tensor in tensors), facts)
 
     def image_set(self) -> ImageSet:
         """Return tensors over the same memory; they must not be written to."""
-        pixels, labels, keys = map(read_only, self.arrays)
+        pixels, labels, keys, *marks = map(read_only, self.arrays)
         name, class_names, mean, std = self.facts
-        return ImageSet(name, pixels, labels, keys, class_names, mean, std)
+        return ImageSet(name, pixels, labels, keys, class_names, mean, std, marks[0] if marks else None)
 
 
 def read_only(array: np.ndarray[Any, Any]) -> Tensor:

@@ -152,7 +152,9 @@ def test_held_out_images_are_halved_by_another_hash_than_the_one_that_held_them_
 
 
 def test_few_labels_are_scikit_learns_logistic_regression_cross_validated_among_them(monitored: Monitored) -> None:
-    listed = label_list(monitored.bank, 10, 0, 3)
+    bank, holdout = made_up_images(150, noise=200), made_up_images(90, seed=1, noise=200)
+    monitored = replace(monitored, bank=bank, holdout=holdout)
+    listed = label_list(bank, 10, 0, 3)
     x, y = _pixels(monitored.bank)[listed.rows], monitored.bank.labels[listed.rows].numpy()
 
     def fitted(rows: np.ndarray, l2: float) -> tuple[StandardScaler, LogisticRegression]:
