@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from browsing import CHROMIUM, Visit
 
-from ebclab.card.evaluate import CardRequest, measure_cards
+from ebclab.card.evaluate import measure_cards
+from ebclab.card.request import CardRequest
 from ebclab.cli import main
 
 pytestmark = [

@@ -1,17 +1,21 @@
-"""Ray in the first tier, on the shared instance: a run, a sweep, and what a cluster cannot hold."""
+"""Ray in the first tier, on the shared instance: a run, a sweep, a card, and what a cluster cannot hold."""
 
 from __future__ import annotations
 
 import os
 import pty
+import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import ebclab
+from ebclab.card.evaluate import Cards, measure_cards
+from ebclab.card.request import CardRequest
 from ebclab.errors import UserError
 from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
 from ebclab.sweeps.resources import Limits
@@ -74,3 +78,32 @@ def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(clu
     with pytest.raises(UserError, match=r"--gpus-per-trial: a trial needs 0.5, the cluster has 0"):
         ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=SilentSweepDisplay())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_workers_give_the_card_of_one_process_and_keep_it(cluster: str, tmp_path: Path) -> None:
+    run = _pretrain(tmp_path, "run", 0, 1).path
+    shown: list[tuple[int, int, str]] = []
+    groups = ("classification", "calibration", "out-of-distribution", "geometry")
+
+    def card(workers: int) -> Cards:
+        request = CardRequest((str(run),), only=groups, outside=("rotated",), train_limit=300, workers=workers)
+        return measure_cards(request, lambda *told: shown.append(told))
+
+    here = card(0)
+    shutil.rmtree(run / "card")
+    shown.clear()
+    spread = card(2)
+    assert _timeless(spread.to_mapping()) == _timeless(here.to_mapping())
+    assert {what: (done, of) for done, of, what in shown}["groups of the card"] == (4, 4)
+    assert len(list((run / "card" / "features").iterdir())) == 4  # training, test, and two halves of it
+    assert spread.cards[0].environment["ranks"] == 2
+    again = card(2)  # nothing is left to measure, so no worker is started
+    assert again.cards[0].results == spread.cards[0].results
+    assert again.cards[0].environment["ranks"] == 1
+
+
+def _timeless(plain: Any) -> Any:
+    """Return a card's JSON without seconds and without what describes the process that measured."""
+    if isinstance(plain, dict):
+        return {name: _timeless(each) for name, each in plain.items() if name not in ("seconds", "environment")}
+    return [_timeless(each) for each in plain] if isinstance(plain, list) else plain

@@ -42,7 +42,7 @@ LAB_FLOORS = [
 SIDE_BY_SIDE = {frozenset({"optimization", "config"})}
 """Pairs on one floor that may know each other: an optimizer reads its settings."""
 
-RAY_FOLDERS = ("cluster", "training/ray_train", "sweeps/ray_tune", "data/delivery/ray_data")
+RAY_FOLDERS = ("cluster", "training/ray_train", "sweeps/ray_tune", "data/delivery/ray_data", "card/ray_workers")
 
 FILES_IN_A_FOLDER = 15
 LINES_IN_A_FILE = 400

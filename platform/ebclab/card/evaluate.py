@@ -5,23 +5,27 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ebclab.card.card import FORMAT, Card, CardFolder
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet, named_set, outside_set, own_set
 from ebclab.card.markdown import render_markdown
-from ebclab.card.measure import chosen_groups, measure_card
+from ebclab.card.measure import CardTask, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.page import render_page
+from ebclab.card.request import CardRequest
 from ebclab.card.results import Number
 from ebclab.card.side_by_side import Cell, SideBySide
 from ebclab.card.subject import Subject, open_subject, references
+from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
@@ -30,7 +34,6 @@ from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import PROTOCOLS, look_up
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
@@ -40,44 +43,6 @@ from ebclab.storage.checksum import with_checksum
 
 PAGE = "card.html"
 _FOLDER = "cards"
-
-
-@dataclass(frozen=True)
-class CardRequest:
-    """What a user asks to be measured.
-
-    Attributes:
-        encoders: Runs (folders or addresses), exported folders, or timm/NAME.
-        datasets: Names of datasets: the first is measured on, encoders are transferred to the others. Empty means the
-            run's own.
-        outside: What ``--ood`` takes, see ``outside_set``.
-        only: Names of groups, or "all"; empty means the quick ones.
-        seeds: Seeds of what is random in a protocol.
-        protocol: Linear probe protocol; None means the run's setting.
-        checkpoint: "last" or "best", of runs.
-        references: Also measure raw pixels, and of runs the encoder before its first step.
-        data_root: Folder that holds datasets; None means the run's own, or the usual one.
-        to: Folder of the page; None means ``card`` in the run folder for a single run, else ``cards`` here.
-        attacked_images: Test images that attacks are tried on; 0 means all.
-        autoattack: Also try AutoAttack, which costs more than all other attacks together.
-        fine_tuning_epochs: Passes over the labelled images while all weights are trained.
-        train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
-    """
-
-    encoders: tuple[str, ...]
-    datasets: tuple[str, ...] = ()
-    outside: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    seeds: int = CardOptions.seeds
-    protocol: str | None = None
-    checkpoint: str = "last"
-    references: bool = False
-    data_root: str | None = None
-    to: str | None = None
-    attacked_images: int = CardOptions.attacked_images
-    autoattack: bool = False
-    fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
-    train_limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,30 +97,22 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
         UserError: An encoder, a dataset, a group or a protocol is not there, or they do not fit together.
         UnsavedError: The page cannot be written; its ``result`` is what would have been returned.
     """
-    groups = chosen_groups(request.only)
-    kind = checkpoint_name(request.checkpoint)
-    for option, count in (("--seeds", request.seeds), ("--fine-tuning-epochs", request.fine_tuning_epochs)):
-        if count < 1:
-            raise UserError(f"{option}: must be at least 1, got {count}")
-    for option, count in (("--attacked", request.attacked_images), ("--train-limit", request.train_limit)):
-        if count < 0:
-            raise UserError(f"{option}: must not be negative, got {count}")
-    if request.autoattack and find_spec("pyautoattack") is None:
-        raise UserError("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
-    if request.protocol is not None:
-        look_up("--protocol", "protocol", request.protocol, PROTOCOLS)
+    groups, kind = request.groups(), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
     base = _base(request, subjects)
     refusal = _refusal(base)
+
+    known: dict[str, MeasuredSet] = {}
+
+    def tasks() -> Iterator[list[CardTask]]:
+        for subject in subjects:
+            images = _Images.of(subject, request, known if request.workers else {})  # else one encoder's at a time
+            folder = None if refusal else _own_folder(subject, base, request)
+            yield _tasks(subject, images, request, groups, folder, on_progress)
+
     cards: list[Card] = []
-    for subject in subjects:
-        own = _own_folder(subject, base, request)
-        kept = None if refusal else own
-        images = _Images.of(subject, request)
-        found = [_measure(subject, images, request, groups, kept, on_progress)]
-        for each in references(subject) if request.references else []:
-            folder = kept and kept / "references" / _slug(each.label)
-            found.append(_measure(each, images, request, groups, folder, on_progress))
+    measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
+    for subject, found in zip(subjects, measured, strict=True):
         if not refusal:
             _keep_scores(subject, found)
         cards += found
@@ -182,43 +139,86 @@ class _Images:
     outside: tuple[OutsideSet, ...]
 
     @classmethod
-    def of(cls, subject: Subject, request: CardRequest) -> _Images:
-        measured, *others = _sets(subject, request)
+    def of(cls, subject: Subject, request: CardRequest, known: dict[str, MeasuredSet]) -> _Images:
+        """Return them; of equal sets ``known`` holds the first, which the encoders after it share."""
+        measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in _sets(subject, request))
         outside = (outside_set(given, subject, measured, request.data_root) for given in request.outside)
-        return cls(measured, tuple(others), tuple(outside))
+        limited = (replace(each, outside=limit(each.outside, request.test_limit)) for each in outside)
+        return cls(measured, tuple(others), tuple(limited))
 
 
-def _measure(
+def _tasks(
     subject: Subject,
     images: _Images,
     request: CardRequest,
-    groups: Sequence[str],
+    groups: tuple[str, ...],
     folder: Path | None,
     on_progress: OnProgress,
-) -> Card:
-    """Return the card of one encoder; without a folder nothing is kept."""
-    config = subject.trained.config if subject.trained else None
-    settings = config.evaluation if config else EvaluationConfig()
-    settings = replace(settings, linear_protocol=request.protocol or settings.linear_protocol)
-    device = resolve_device(config.resources.device if config else "auto")
-    threads = set_threads(min(config.resources.threads, num_cores()) if config else 0)  # its machine may have more
-    measuring = Measuring(
-        subject,
-        images.measured,
-        CardOptions(settings, request.seeds, request.attacked_images, request.autoattack, request.fine_tuning_epochs),
-        FeatureStore(folder and folder / "features", device, settings.batch_size),
-        device=device,
-        on_progress=on_progress,
-        others=images.others,
-        outside=images.outside,
-    )
-    environment = describe_environment(device, threads, 1, sys.argv)
+) -> list[CardTask]:
+    """Return what is to be measured of one encoder and its references; without a folder nothing is kept."""
+
+    def task(each: Subject, folder: Path | None) -> CardTask:
+        config = each.trained.config if each.trained else None
+        settings = config.evaluation if config else EvaluationConfig()
+        settings = replace(settings, linear_protocol=request.protocol or settings.linear_protocol)
+        named = config.resources.device if config else "auto"
+        device = torch.device("cpu") if request.workers else resolve_device(named)  # workers resolve it where they are
+        measuring = Measuring(
+            each,
+            images.measured,
+            CardOptions(
+                settings, request.seeds, request.attacked_images, request.autoattack, request.fine_tuning_epochs
+            ),
+            FeatureStore(folder and folder / "features", device, settings.batch_size),
+            device=device,
+            on_progress=on_progress,
+            others=images.others,
+            outside=images.outside,
+        )
+        threads = config.resources.threads if config else 0
+        return CardTask(measuring, groups, CardFolder(folder) if folder else None, named, threads)
+
+    beside = references(subject) if request.references else []
+    return [
+        task(subject, folder),
+        *(task(each, folder and folder / "references" / _slug(each.label)) for each in beside),
+    ]
+
+
+def _one_after_the_other(tasks: Sequence[CardTask]) -> list[Card]:
+    """Return the cards of one encoder and its references, measured in this process."""
+    cards = []
+    for task in tasks:
+        threads = set_threads(min(task.threads, num_cores()))  # the run's machine may have more
+        environment = describe_environment(task.measuring.device, threads, 1, sys.argv)
+        with _room():
+            cards.append(measure_card(task, environment))
+    return cards
+
+
+def _spread(tasks: Sequence[Sequence[CardTask]], request: CardRequest, on_progress: OnProgress) -> list[list[Card]]:
+    """Return the cards of all encoders, encoder by encoder, measured by workers of Ray."""
+    set_ray_switches()
+    from ebclab.card.ray_workers.spread import measure_on_workers  # Ray takes a second to import
+
+    with _room():
+        cards = iter(measure_on_workers([each for some in tasks for each in some], request.workers, on_progress))
+    return [[next(cards) for _ in some] for some in tasks]
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Say what to do when the disk refuses a result.
+
+    Raises:
+        RunError: It does.
+    """
     try:
-        return measure_card(measuring, groups, CardFolder(folder) if folder else None, environment)
+        yield
     except OSError as error:
         raise RunError(
-            f"{error.filename or folder}: cannot be written, got {error.strerror or error}; make room and repeat the "
-            "command: what was measured before is kept"
+            f"{error.filename or 'the disk'}: cannot be written, got {error.strerror or error}; make room and repeat "
+            "the command: what was measured before is kept"
         ) from error
 
 
@@ -226,7 +226,10 @@ def _sets(subject: Subject, request: CardRequest) -> list[MeasuredSet]:
     """Return the dataset that is measured on, and those that the encoder is transferred to."""
     names = dict.fromkeys(request.datasets)
     whole = [named_set(name, subject, request.data_root) for name in names] or [own_set(subject, request.data_root)]
-    return [replace(each, train=limit(each.train, request.train_limit)) for each in whole]
+    return [
+        replace(each, train=limit(each.train, request.train_limit), test=limit(each.test, request.test_limit))
+        for each in whole
+    ]
 
 
 def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:

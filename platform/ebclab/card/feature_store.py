@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from ebclab.card.subject import Subject
 from ebclab.data.holdout import data_digest
 from ebclab.data.image_set import ImageSet
+from ebclab.errors import EbclabError
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress
 from ebclab.regular_file import read_regular
@@ -36,7 +38,7 @@ class FeatureStore:
 
     def __init__(self, folder: Path | None, device: torch.device, batch_size: int) -> None:
         self._folder, self._device, self._batch_size = folder, device, batch_size
-        self._known: dict[str, Tensor] = {}
+        self._known: dict[str, Tensor | EbclabError] = {}
         self._digests: dict[int, tuple[ImageSet, str]] = {}
 
     def features(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
@@ -46,19 +48,49 @@ class FeatureStore:
             DataError: The images do not fit the encoder.
             DivergedError: The encoder gives NaN or infinity.
         """
-        name = hashlib.sha256(f"{subject.digest} {self._digest(images)}".encode()).hexdigest()[:24]
-        if name not in self._known:
-            saved = self._read(name, len(images))
-            self._known[name] = self._compute(name, subject, images, on_progress) if saved is None else saved
-        return self._known[name]
+        name = self.name(subject, images)
+        if (known := self.known(name, len(images))) is None:
+            known = self._compute(subject, images, on_progress)
+            self.keep(name, known)
+        return known
 
-    def _digest(self, images: ImageSet) -> str:
+    def name(self, subject: Subject, images: ImageSet) -> str:
+        """Return what features are called: the same name means the same encoder and the same images."""
         if id(images) not in self._digests:
             self._digests[id(images)] = (images, data_digest(images))  # the images too: their id stays taken
-        return self._digests[id(images)][1]
+        return hashlib.sha256(f"{subject.digest} {self._digests[id(images)][1]}".encode()).hexdigest()[:24]
 
-    def _compute(self, name: str, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
-        features = compute_features(
+    def known(self, name: str, count: int) -> Tensor | None:
+        """Return the features (n, D) of ``count`` images that are in memory or on disk; None where there are none.
+
+        Raises:
+            EbclabError: Another process could not compute them.
+        """
+        if name not in self._known and (saved := self._read(name, count)) is not None:
+            self._known[name] = saved
+        known = self._known.get(name)
+        if isinstance(known, EbclabError):
+            raise known
+        return known
+
+    def keep(self, name: str, features: Tensor) -> None:
+        """Keep features in memory and on disk.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        self._known[name] = features
+        if self._folder is not None:
+            atomic.make_folder(self._folder)
+            content = to_bytes({"features": features, "sha256": _sum(features)})
+            atomic.write_bytes(self._folder / f"{name}.safetensors", content)
+
+    def lend(self, found: Mapping[str, Tensor | EbclabError]) -> None:
+        """Take over, in memory alone, what other processes computed: features by name, or why there are none."""
+        self._known |= found
+
+    def _compute(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
+        return compute_features(
             subject.encoder.to(self._device),
             images.images,
             subject.preprocessing,
@@ -67,11 +99,6 @@ class FeatureStore:
             on_progress=on_progress,
             what=f"features of {len(images):,} images of {images.name}",
         )
-        if self._folder is not None:
-            atomic.make_folder(self._folder)
-            content = to_bytes({"features": features, "sha256": _sum(features)})
-            atomic.write_bytes(self._folder / f"{name}.safetensors", content)
-        return features
 
     def _read(self, name: str, count: int) -> Tensor | None:
         """Return saved features; None where there are none, or they are damaged."""

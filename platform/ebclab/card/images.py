@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 
 from ebclab.card.subject import Subject
+from ebclab.config.addresses import VOC
 from ebclab.data.digests import content_digest
-from ebclab.data.holdout import held_out, split_holdout
+from ebclab.data.holdout import held_out
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
+from ebclab.evaluation.features import several_labels
+from ebclab.evaluation.measures.altered import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run
 
 HOLDOUT_RATE = 0.1
 """Share of the training images that choices are made on (a penalty, a temperature), by hash of their keys."""
 
 Kind = Literal["near", "far"]
-
-Alteration = Literal["inverted", "rotated"]
-"""inverted: white for black; rotated: by a quarter turn, counterclockwise."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class MeasuredSet:
     test: ImageSet
 
     @property
+    def may_have_several_labels(self) -> bool:
+        """Images have any number of labels each."""
+        return self.train.marks is not None
+
+    @property
     def unlabelled(self) -> int:
         """How many images have no label."""
         return sum(int((part.labels < 0).sum()) for part in (self.train, self.test))
@@ -57,6 +62,8 @@ class MeasuredSet:
     @cached_property
     def label_problem(self) -> str:
         """Why nothing that needs labels can be measured here; empty when it can."""
+        if self.may_have_several_labels:
+            return several_labels(self.train)
         if self.unlabelled:
             return f"{self.name}: {self.unlabelled:,} images have no label; choose a labelled dataset"
         if self.num_classes < 2:
@@ -168,7 +175,10 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
     if subject.trained is not None:
         found, train, test = images_of_run(subject.trained, name, data_root)
     else:
-        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=subject.preprocessing.read_size)
+        side = subject.preprocessing.read_size
+        if not side and name.startswith(VOC):
+            side = subject.preprocessing.image_size  # photographs of all sizes
+        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=side)
         found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
     return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
 
@@ -196,9 +206,8 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
         raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
     kind = cast(Kind, kind)
     if is_altered:
-        inside, half = split_holdout(measured.test, 0.5)
-        pixels = 255 - half.images if name == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
-        return OutsideSet(name, kind, replace(half, name=name, images=pixels), inside)
+        inside, half = altered_half(measured.test, cast(Alteration, name), held_out(measured.test.keys, 0.5))
+        return OutsideSet(name, kind, half, inside)
     other = named_set(name, subject, data_root)
     known = [measured.train.images, measured.test.images]
     if any(torch.equal(part.images, each) for part in (other.train, other.test) for each in known):

@@ -7,8 +7,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ebclab.card.card import Card, CardFolder, GroupResult
@@ -44,70 +44,117 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
     return [name for name in GROUPS if name in only or "all" in only]
 
 
-def measure_card(
-    measuring: Measuring, groups: Sequence[str], folder: CardFolder | None, environment: dict[str, Any]
-) -> Card:
+@dataclass(frozen=True)
+class CardTask:
+    """One card that is to be measured.
+
+    Attributes:
+        measuring: The encoder, the images and what was asked for.
+        groups: Names of groups, in the order of the catalogue.
+        folder: Where results are kept, each as soon as it is there; None keeps nothing.
+        device: The setting ``resources.device``.
+        threads: The setting ``resources.threads``.
+    """
+
+    measuring: Measuring
+    groups: tuple[str, ...]
+    folder: CardFolder | None
+    device: str = "auto"
+    threads: int = 0
+
+    def known(self, group: str, version: str) -> GroupResult | None:
+        """Return what needs no measuring: what is kept, or why the group is left out; None for all else.
+
+        Args:
+            group: Name of the group.
+            version: Version of ebclab; another one measures anew.
+        """
+        key = self.key(group, version)
+        kept = self.folder.read(group, key) if self.folder else None
+        if kept is not None:
+            return kept
+        missing = [problem for need in GROUPS[group].info.needs if (problem := _missing(need, self.measuring))]
+        return GroupResult(group, key, _NOTHING, 0.0, missing[0]) if missing else None
+
+    def keep(self, result: GroupResult) -> None:
+        """Write down what a group found.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        if self.folder and not result.problem:
+            self.folder.write(result)
+
+    def key(self, group: str, version: str) -> str:
+        """Return the hash of everything that a group's findings depend on."""
+        measuring = self.measuring
+        facts = {
+            "group": group,
+            "version": version,
+            "encoder": measuring.subject.digest,
+            "run": measuring.subject.settings,
+            "data": measuring.measured.digest,
+            "others": [[other.name, other.digest] for other in measuring.others],
+            "outside": [[each.name, each.kind, each.digest] for each in measuring.outside],
+            "options": asdict(measuring.options),
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def card(self, results: Mapping[str, GroupResult], environment: Mapping[str, Any]) -> Card:
+        """Return the card that these results make.
+
+        Args:
+            results: By name of the group.
+            environment: Versions, machine and device.
+        """
+        subject, data = self.measuring.subject, self.measuring.measured
+        return Card(
+            label=subject.label,
+            address=subject.address,
+            origin=subject.origin,
+            encoder=subject.digest,
+            settings=subject.settings,
+            seed=subject.seed,
+            dataset=data.name,
+            data=data.digest,
+            num_train=len(data.train),
+            num_test=len(data.test),
+            environment=environment,
+            results=tuple(results[group] for group in self.groups),
+        )
+
+
+def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
     """Return the card of one encoder; what was measured before on the same encoder and images is not measured again.
 
     Args:
-        measuring: The encoder, the images and what was asked for.
-        groups: Names of groups.
-        folder: Where results are kept, each as soon as it is there; None keeps nothing.
+        task: The card.
         environment: Versions, machine and device; another version of ebclab measures anew.
 
     Raises:
         OSError: The disk refuses.
     """
-    results = []
-    for name in groups:
-        key = _key(name, measuring, str(environment["ebclab"]))
-        result = folder.read(name, key) if folder else None
-        if result is None:
-            result = _measured(name, key, measuring)
-            if folder and not result.problem:
-                folder.write(result)
-        results.append(result)
-    subject, data = measuring.subject, measuring.measured
-    return Card(
-        label=subject.label,
-        address=subject.address,
-        origin=subject.origin,
-        encoder=subject.digest,
-        settings=subject.settings,
-        seed=subject.seed,
-        dataset=data.name,
-        data=data.digest,
-        num_train=len(data.train),
-        num_test=len(data.test),
-        environment=environment,
-        results=tuple(results),
-    )
+    version, results = str(environment["ebclab"]), {}
+    for done, group in enumerate(task.groups):
+        task.measuring.on_progress(done, len(task.groups), f"groups of {task.measuring.subject.label}")
+        if (result := task.known(group, version)) is None:
+            result = measure_group(group, task.key(group, version), task.measuring)
+            task.keep(result)
+        results[group] = result
+    return task.card(results, environment)
 
 
-def _key(name: str, measuring: Measuring, version: str) -> str:
-    """Return the hash of everything that a group's findings depend on."""
-    facts = {
-        "group": name,
-        "version": version,
-        "encoder": measuring.subject.digest,
-        "run": measuring.subject.settings,
-        "data": measuring.measured.digest,
-        "others": [[other.name, other.digest] for other in measuring.others],
-        "outside": [[each.name, each.kind, each.digest] for each in measuring.outside],
-        "options": asdict(measuring.options),
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
+    """Return what a group finds, or why it finds nothing; only the user's own interruption is raised.
 
-
-def _measured(name: str, key: str, measuring: Measuring) -> GroupResult:
-    """Return what a group finds, or why it finds nothing; only the user's own interruption ends the card."""
-    entry, began = GROUPS[name], time.monotonic()
-    missing = [problem for need in entry.info.needs if (problem := _missing(need, measuring))]
-    if missing:
-        return GroupResult(name, key, _NOTHING, 0.0, missing[0])
-    failed, findings, problem = False, _NOTHING, ""
+    Args:
+        name: The group.
+        key: Of its result.
+        measuring: The encoder and the images.
+    """
+    began, failed, findings, problem = time.monotonic(), False, _NOTHING, ""
     try:
-        findings = entry.measure(measuring)
+        findings = GROUPS[name].measure(measuring)
         problem = _not_finite(findings)
         failed = bool(problem)
     except EbclabError as error:

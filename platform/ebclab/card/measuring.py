@@ -20,10 +20,13 @@ from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import ChosenPenalty, LinearHead, choose_penalty, fit_head
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
-from ebclab.training.trained_method import load_trained_method
+from ebclab.training.trained_method import load_trained_method, method_from
 from energy_contrast.method import Method
 
 Need = Literal["labels", "outside", "other dataset"]
+
+Part = Literal["train", "test", "other", "outside"]
+"""Images of a card: its training and test images, those of further datasets, and those of ``--ood``."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class GroupInfo:
         doc: One line for people.
         source: Where its protocols come from.
         needs: What it cannot do without; it is left out, with a sentence, where that is missing.
+        looks_at: Images whose features it asks for: they are computed before it begins, where groups are spread.
         is_quick: Measured when nothing is asked for by name.
         headline: Name of the number that stands for the group in a sentence; its first one where this is empty.
     """
@@ -65,6 +69,7 @@ class GroupInfo:
     doc: str
     source: str
     needs: tuple[Need, ...] = ()
+    looks_at: tuple[Part, ...] = ()
     is_quick: bool = True
     headline: str = ""
 
@@ -120,12 +125,12 @@ class Measuring:
         self.on_progress = on_progress
         self.others = others
         self.outside = outside
-        self._store = store
+        self.store = store
 
     def elsewhere(self, other: MeasuredSet) -> Measuring:
         """Return what measures the same encoder on another dataset, without images from outside."""
         return Measuring(
-            self.subject, other, self.options, self._store, device=self.device, on_progress=self.on_progress
+            self.subject, other, self.options, self.store, device=self.device, on_progress=self.on_progress
         )
 
     @property
@@ -135,7 +140,17 @@ class Measuring:
 
     def features(self, images: ImageSet) -> Tensor:
         """Return the frozen encoder's embeddings (n, D) float32 of images, on the CPU."""
-        return self._store.features(self.subject, images, self.on_progress)
+        return self.store.features(self.subject, images, self.on_progress)
+
+    def images_of(self, part: Part) -> dict[str, ImageSet]:
+        """Return the image sets of a part of the card by the names of their features."""
+        sets = {
+            "train": [self.measured.train],
+            "test": [self.measured.test],
+            "other": [images for other in self.others for images in (other.train, other.test)],
+            "outside": [images for each in self.outside for images in (each.outside, each.inside)],
+        }[part]
+        return {self.store.name(self.subject, images): images for images in sets}
 
     @cached_property
     def part_features(self) -> tuple[Tensor, Tensor]:
@@ -172,9 +187,11 @@ class Measuring:
     def method(self) -> Method | None:
         """The run's whole method with its weights, in eval mode; None for what is no run."""
         subject = self.subject
-        if subject.run is None or subject.trained is None:
+        if subject.trained is None:
             return None
-        return load_trained_method(subject.run, subject.trained, self.device)
+        if subject.saved is not None:
+            return method_from(subject.saved, subject.trained, self.device, subject.address)
+        return load_trained_method(subject.run, subject.trained, self.device) if subject.run else None
 
 
 class Group(NamedTuple):

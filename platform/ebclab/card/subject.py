@@ -23,6 +23,7 @@ from ebclab.export.encoder_folder import load_encoder
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
+from ebclab.training.trained_method import weights_behind
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Subject:
         trained: What was read from the run's folder, also of references beside a run; None elsewhere.
         run: The run's folder; None for what is no run, and for references.
         random_weights: Makes the same network with random weights of a seed; None for what has no weights.
+        saved: The checkpoint behind ``trained``, where the run's folder is out of reach, as in a worker elsewhere.
     """
 
     label: str
@@ -57,6 +59,17 @@ class Subject:
     trained: TrainedEncoder | None = None
     run: RunFolder | None = None
     random_weights: Callable[[int], nn.Module] | None = field(default=None, compare=False, repr=False)
+    saved: checkpoint.Checkpoint | None = field(default=None, compare=False, repr=False)
+
+    def without_folder(self) -> Subject:
+        """Return the same encoder with everything in memory that groups read from its run's folder.
+
+        Raises:
+            RunError: The run has gone on meanwhile, and the checkpoint is gone.
+        """
+        if self.run is None or self.trained is None:
+            return self
+        return replace(self, run=None, saved=weights_behind(self.run, self.trained))
 
 
 def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subject:

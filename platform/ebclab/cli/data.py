@@ -25,6 +25,7 @@ def list_datasets(root: _Root = None) -> None:
 
     from ebclab.data.sources.load import DATASETS, missing_files
     from ebclab.data.sources.load import data_root as resolve_root
+    from ebclab.data.sources.voc import LAYOUT
 
     folder = resolve_root(root)
     table = Table("dataset", "train", "test", "image", "files", title=f"datasets in {folder}", title_justify="left")
@@ -34,6 +35,8 @@ def list_datasets(root: _Root = None) -> None:
         here = not missing_files(entry, str(folder), "train") and not missing_files(entry, str(folder), "test")
         table.add_row(name, *counts, f"{height}x{width}x{channels}", "here" if here else f"ebclab data fetch {name}")
     Console(highlight=False).print(table)
+    typer.echo("Named by their place, see docs/data.md: folder:PATH, parquet:PATH.")
+    typer.echo(f"voc:PATH, photographs with several labels each, to be brought by you:\n{LAYOUT}")
 
 
 @app.command("fetch")

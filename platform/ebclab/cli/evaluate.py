@@ -67,6 +67,10 @@ class EvaluateOptions:
         bool, typer.Option("--autoattack", help="Attack by AutoAttack too: costs more than all other attacks together.")
     ] = False
     train_limit: Annotated[int, typer.Option(help="Training images that are used, chosen by hash; 0 means all.")] = 0
+    test_limit: Annotated[int, typer.Option(help="Test images that are used, chosen by hash; 0 means all.")] = 0
+    workers: Annotated[
+        int, typer.Option(metavar="W", help="0: this process; 2: the groups spread over two Ray workers.")
+    ] = 0
     fine_tuning_epochs: Annotated[int, typer.Option(help="Passes over the labelled images in fine-tuning.")] = 10
     data_root: DataRoot = None
     to: Annotated[
@@ -94,7 +98,8 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
     """Write the card and print its numbers."""
     import json
 
-    from ebclab.card.evaluate import CardRequest, measure_cards
+    from ebclab.card.evaluate import measure_cards
+    from ebclab.card.request import CardRequest
 
     request = CardRequest(
         encoders=tuple(options.encoders),
@@ -110,6 +115,8 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         attacked_images=options.attacked,
         autoattack=options.autoattack,
         train_limit=options.train_limit,
+        test_limit=options.test_limit,
+        workers=options.workers,
         fine_tuning_epochs=options.fine_tuning_epochs,
     )
     unsaved = None
@@ -173,6 +180,9 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
 
     if len(options.encoders) > 1 or len(options.dataset or ()) > 1:
         raise UserError("--only: single probes are of one run on one dataset; leave --only out for a card of several")
+    for option, given in (("--workers", options.workers), ("--test-limit", options.test_limit)):
+        if given:
+            raise UserError(f"{option}: is for groups of the card, got {given} with single probes; leave it out")
     unsaved = None
     with _progress() as on_progress:
         try:
@@ -235,7 +245,7 @@ def _summary(score: Score) -> str:
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """Yield a callback (done, total, what) that moves one bar a task; it does nothing when stderr is no terminal."""
+    """Yield a callback (done, total, what) that moves a bar for each work under way; nothing without a terminal."""
     from ebclab.evaluation.progress import silent
 
     if not sys.stderr.isatty():
@@ -250,6 +260,6 @@ def _progress() -> Iterator[OnProgress]:
         def on_progress(done: int, total: int, what: str) -> None:
             if what not in tasks:
                 tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total)
+            progress.update(tasks[what], completed=done, total=total, visible=done < total)
 
         yield on_progress

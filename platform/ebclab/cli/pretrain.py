@@ -142,7 +142,7 @@ def report(run: RunResult) -> None:
         "run": run.address,
         "trained": f"{summary.method} on {summary.dataset}, {summary.epochs} epochs, {summary.steps} steps",
         **({"extended": "; ".join(each.in_words() for each in summary.extensions)} if summary.extensions else {}),
-        "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second),
+        "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second) + _monitored(summary.monitor_seconds),
     }
     if best := summary.best:
         name, value = best.objective, summary.scores[best.objective]
@@ -153,6 +153,11 @@ def report(run: RunResult) -> None:
     facts["next"] = f"ebclab evaluate {shlex.quote(run.address)}"
     for key, value in facts.items():
         typer.echo(f"{key:>13}: {value}")
+
+
+def _monitored(seconds: float) -> str:
+    """Return what monitors took; empty where there were none."""
+    return f", of which monitors {seconds:,.1f} s" if seconds else ""
 
 
 def _rate(rate: Throughput | None) -> str:

@@ -13,7 +13,7 @@ from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
 from ebclab.config.check import as_written
 from ebclab.config.experiment import SECTIONS, settings_of
 from ebclab.errors import ConfigError
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.objectives import ANSWERED
 from ebclab.storage.object_store import fetched
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
@@ -101,9 +101,9 @@ def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | N
     overrides = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in asked.items() if value is not None]
     config = compose(method, request.recipe, None, [*own, *overrides])
     objective = config.evaluation.objective
-    if objective not in NEED_LABELS:
+    if objective not in ANSWERED:
         raise ConfigError(
-            [f"evaluation.objective: a comparison is of accuracies, got {objective}; {did_you_mean('', NEED_LABELS)}"]
+            [f"evaluation.objective: a comparison is of accuracies, got {objective}; {did_you_mean('', ANSWERED)}"]
         )
     return replace(config, seed=config.seed + SEEDS_APART * task.repeat)
 

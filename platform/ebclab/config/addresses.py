@@ -19,8 +19,9 @@ _SECRET_OPTION = re.compile(
 
 FOLDER = "folder:"
 PARQUET = "parquet:"
-LOCATIONS = (FOLDER, PARQUET)
-"""How ``data.name`` begins when it names images by their location: an image folder, or a set of Parquet files."""
+VOC = "voc:"
+LOCATIONS = (FOLDER, PARQUET, VOC)
+"""How ``data.name`` begins when it names images by their location: an image folder, Parquet files, or PASCAL VOC."""
 
 OWN = "own:"
 """How ``data.name`` begins when a run was given images from Python."""

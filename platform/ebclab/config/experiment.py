@@ -78,6 +78,11 @@ class ExperimentConfig:
                 "evaluation.scored_on: no images are kept for it, got confirm with data.confirm_rate=0; "
                 "set data.confirm_rate=0.1"
             )
+        if self.evaluation.monitor and self.data.holdout_rate == 0 and self.evaluation.scored_on == "holdout":
+            problems.append(
+                "evaluation.monitor: monitors look at held-out images, got "
+                f"{', '.join(self.evaluation.monitor)} with data.holdout_rate=0; hold a share out"
+            )
         if self.views.shared_by == "batch" and self.data.views_on == "pipeline":
             problems.append(
                 "views.shared_by: the pipeline makes views before batches exist, got batch with "

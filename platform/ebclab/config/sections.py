@@ -16,8 +16,8 @@ class DataConfig:
 
     name: str = setting(
         "digits",
-        "Dataset name (`ebclab data list` prints them), folder:PATH for an image folder, or parquet:PATH; "
-        "PATH may be s3://bucket/folder or gs://bucket/folder.",
+        "Dataset name (`ebclab data list` prints them), folder:PATH for an image folder, parquet:PATH, or voc:PATH for "
+        "images with several labels in the layout of PASCAL VOC; PATH may be s3://bucket/folder or gs://bucket/folder.",
     )
     root: str | None = setting(None, "Folder that holds datasets; none means $EBCLAB_DATA, then ~/.cache/ebclab.")
     holdout_rate: float = setting(
@@ -253,9 +253,35 @@ class TrainingConfig:
 class EvaluationConfig:
     """How quality is measured."""
 
-    objective: Literal["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"] = setting(
+    objective: Literal[
         "holdout_knn",
-        "What the best checkpoint and sweeps are chosen by, on held-out training images; the last two need no labels.",
+        "holdout_linear",
+        "effective_rank",
+        "alignment_uniformity",
+        "minus_holdout_uniformity",
+        "holdout_effective_rank",
+        "minus_holdout_info_nce",
+        "minus_holdout_nll",
+        "minus_holdout_brier",
+        "holdout_few_labels",
+        "holdout_auroc_rotated",
+        "holdout_auroc_inverted",
+        "holdout_fgsm",
+        "holdout_pgd",
+    ] = setting(
+        "holdout_knn",
+        "What the best checkpoint and sweeps are chosen by, on held-out training images, higher being better; ranks, "
+        "alignment_uniformity, uniformity, info_nce and auroc need no labels. docs/evaluation.md has them all.",
+    )
+    monitor: tuple[
+        Literal["classification", "geometry", "calibration", "few-labels", "out-of-distribution", "robustness"], ...
+    ] = setting(
+        (),
+        "Groups of numbers that are also measured of the held-out images during training; geometry and "
+        "out-of-distribution need no labels.",
+    )
+    monitor_every: int = setting(
+        1, "Measure them every this many epochs, and after the last.", unit="epochs", minimum=1
     )
     scored_on: Literal["holdout", "confirm"] = setting(
         "holdout", "confirm: scores are those on the images of data.confirm_rate; a sweep says so to confirming runs."
@@ -272,6 +298,20 @@ class EvaluationConfig:
     )
     linear_seeds: int = setting(3, "How many times a stochastic linear protocol is repeated.", minimum=1)
     batch_size: int = setting(512, "Images per forward pass while computing features.", unit="images", minimum=1)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        problems = []
+        if self.monitor and self.knn_every == 0:
+            problems.append(
+                f"monitor: nothing is scored with knn_every=0, got {', '.join(self.monitor)}; set knn_every=1"
+            )
+        elif self.monitor and self.monitor_every > 1 and self.monitor_every % self.knn_every:
+            problems.append(
+                f"monitor_every: monitors are measured where held-out images are scored, every {self.knn_every} epochs "
+                f"by knn_every, got {self.monitor_every}; take a multiple of it"
+            )
+        return problems
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ STREAMED = "stream-"
 
 
 def content_digest(train: ImageSet, *scored: ImageSet) -> str:
-    """Return the SHA-256 of everything that a run takes from its images: of all parts pixels, labels and keys.
+    """Return the SHA-256 of everything that a run takes from its images: of all parts pixels, labels, keys and marks.
 
     Channel statistics and class names belong to it, since views and scores depend on them; the name does not.
 
@@ -31,7 +31,8 @@ def content_digest(train: ImageSet, *scored: ImageSet) -> str:
         "std": train.std,
         "shapes": [tuple(part.images.shape) for part in (train, *scored)],
     }
-    return _digest(facts, [t for part in (train, *scored) for t in (part.images, part.labels, part.keys)])
+    tensors = [t for part in (train, *scored) for t in (part.images, part.labels, part.keys, part.marks)]
+    return _digest(facts, [tensor for tensor in tensors if tensor is not None])
 
 
 def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str) -> str:

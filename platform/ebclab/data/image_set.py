@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,11 +15,13 @@ class ImageSet:
     Attributes:
         name: Dataset name.
         images: (n, C, H, W) uint8.
-        labels: (n,) int64; -1 where unknown.
+        labels: (n,) int64; -1 where unknown, and for all images that may have several labels.
         keys: (n,) int64 sample keys, stable across processes and orders (the row in the dataset's own file).
         class_names: Names of the classes, by label; empty when unknown.
         mean: Channel means over the training split, in [0, 1].
         std: Channel standard deviations over the training split, in [0, 1].
+        marks: (n, K) int8 of images that may have several labels: 1 where an image has the class, 0 where it has not,
+            -1 where it counts for neither; None where an image has one label at most.
     """
 
     name: str
@@ -29,15 +31,15 @@ class ImageSet:
     class_names: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    marks: Tensor | None = None
 
     def __len__(self) -> int:
         return self.images.shape[0]
 
     def rows(self, index: Tensor) -> ImageSet:
         """Return the images at ``index`` ((k,) int64 rows or (n,) bool mask), in that order."""
-        return ImageSet(
-            self.name, self.images[index], self.labels[index], self.keys[index], self.class_names, self.mean, self.std
-        )
+        marks = None if self.marks is None else self.marks[index]
+        return replace(self, images=self.images[index], labels=self.labels[index], keys=self.keys[index], marks=marks)
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

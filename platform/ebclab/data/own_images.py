@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,9 @@ def _checked(images: ImageSet) -> ImageSet:
             f"images.mean, images.std: one of each is needed for each of the {channels} channels, got {images.mean} "
             f"and {images.std}; ebclab.data.image_set.channel_statistics computes them"
         )
-    return ImageSet(name, pixels.cpu().contiguous(), labels, keys, images.class_names, images.mean, images.std)
+    if images.marks is not None and len(images.marks) != count:
+        raise DataError(f"images.marks: a row is needed for each of {count:,} images, got {len(images.marks):,}")
+    return replace(images, images=pixels.cpu().contiguous(), labels=labels, keys=keys)
 
 
 def _integers(field: str, values: object, count: int) -> Tensor:

@@ -90,12 +90,22 @@ def require_labels(images: ImageSet) -> None:
     """
     if len(images) == 0:
         raise DataError(f"{images.name}: at least one image is needed to measure an encoder, got 0")
+    if images.marks is not None:
+        raise DataError(several_labels(images))
     missing = int((images.labels < 0).sum())
     if missing:
         raise DataError(
             f"{images.name}: kNN and linear probes need a label for every image, "
             f"got {missing:,} of {len(images):,} without; choose a labelled dataset"
         )
+
+
+def several_labels(images: ImageSet) -> str:
+    """Return the sentence with which images that may have several labels are refused where one is needed."""
+    return (
+        f"{images.name}: its images may have several labels each, which only the transfer group of a card measures; "
+        "give it to `ebclab evaluate` as a further --dataset"
+    )
 
 
 def check_images(images: Tensor, preprocessing: Preprocessing) -> None:

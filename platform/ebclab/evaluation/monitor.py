@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,10 +15,12 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.evaluation.answers import Answers, share_right
-from ebclab.evaluation.features import Encoder, compute_features, frozen, require_labels
+from ebclab.evaluation.features import Encoder, frozen, require_labels
 from ebclab.evaluation.knn import knn_predictions
-from ebclab.evaluation.linear import linear_answers
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.monitors.catalog import MEASURES
+from ebclab.evaluation.monitors.monitored import Monitored
+from ebclab.evaluation.monitors.numbers import MONITOR_OF
+from ebclab.evaluation.objectives import ANSWERED, NEED_LABELS
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity
 
 _MOST_PAIRS = 2_048  # images of which two views are compared: uniformity looks at all pairs
@@ -27,12 +31,14 @@ class HoldoutScores:
     """What an encoder scored on held-out images.
 
     Attributes:
-        by_name: The objective, and the kNN accuracy where there are labels.
-        answers: Which images the objective's probe was right about; None where the objective is no accuracy.
+        by_name: The objective, the kNN accuracy where there are labels, and the numbers of monitors.
+        answers: Which images the objective's probe was right about; None where it has no answers.
+        seconds: What each monitor took beyond that, by its name.
     """
 
     by_name: dict[str, float]
     answers: Answers | None
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def holdout_scores(
@@ -44,6 +50,7 @@ def holdout_scores(
     views: ViewsConfig,
     *,
     device: torch.device | str,
+    monitors: Sequence[str] = (),
 ) -> HoldoutScores:
     """Return the scores of an encoder on held-out images.
 
@@ -51,7 +58,8 @@ def holdout_scores(
     trained on. With a limited bank they are lower than with the whole training set, but they can be compared: all
     epochs and trials have the same bank. ``effective_rank`` is that of the held-out embeddings, as in
     RankMe (arXiv:2210.02885). ``alignment_uniformity`` is minus the sum of both (arXiv:2005.10242) for two
-    fixed views of at most 2,048 held-out images, so that more is better.
+    fixed views of at most 2,048 held-out images, so that more is better. The numbers of monitors, and the objectives
+    made of them, are those of ``monitors/numbers.py``.
 
     Args:
         encoder: Maps preprocessed images to embeddings; lies on ``device``.
@@ -61,65 +69,56 @@ def holdout_scores(
         config: Objective, neighbours, temperature, bank, batch size.
         views: How views are drawn, for ``alignment_uniformity``.
         device: Where features and neighbours are computed.
+        monitors: Names of monitors to measure, too; that of the objective always is.
 
     Raises:
         DataError: A label is missing, a set is empty, there are fewer images than neighbours, or channels do not fit.
         DivergedError: The encoder gives NaN or infinity.
     """
     bank = limit(train, config.knn_bank_limit)
-    labelled = not bool((bank.labels < 0).any() or (holdout.labels < 0).any())
+    monitored = Monitored(encoder, bank, holdout, preprocessing, config, device)
+    labelled = monitored.is_labelled
     if config.objective in NEED_LABELS or labelled:
         for images in (bank, holdout):
             require_labels(images)
 
-    def embed(part: ImageSet) -> Tensor:
-        return compute_features(
-            encoder, part.images, preprocessing, batch_size=config.batch_size, device=device
-        ).to(device)  # fmt: skip
-
-    held = embed(holdout)  # (m, D)
-    known = embed(bank) if labelled else held  # (n, D)
-    right = {"holdout_knn": _knn(known, bank, held, holdout, config)} if labelled else {}
+    held = monitored.held  # (m, D)
+    right = {"holdout_knn": _knn(monitored)} if labelled else {}
     if config.objective == "holdout_linear":
-        right["holdout_linear"] = _linear(known, bank, held, holdout, config)
+        right["holdout_linear"] = monitored.linear_right
     scores = {name: share_right(rows)[0] for name, rows in right.items()}
     if config.objective == "effective_rank":
         scores["effective_rank"] = float(effective_rank(held))
     elif config.objective == "alignment_uniformity":
         scores["alignment_uniformity"] = _agreement(encoder, limit(holdout, _MOST_PAIRS), preprocessing, views, device)
+    seconds = {}
+    for name in dict.fromkeys((*monitors, *_monitor_of(config.objective))):
+        began = time.monotonic()
+        scores |= MEASURES[name](monitored)
+        seconds[name] = time.monotonic() - began
+    if config.objective not in scores:
+        scores[config.objective] = -scores[config.objective.removeprefix("minus_")]
     rows = right.get(config.objective)
-    return HoldoutScores(scores, None if rows is None else Answers.of(rows, holdout.keys))
+    return HoldoutScores(scores, None if rows is None else Answers.of(rows, holdout.keys), seconds)
 
 
-def _knn(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, config: EvaluationConfig) -> Tensor:
+def _monitor_of(objective: str) -> tuple[str, ...]:
+    """Return the monitor that an objective is a number of; ``holdout_linear`` has answers beside, so it needs none."""
+    return (MONITOR_OF[objective],) if objective in MONITOR_OF and objective not in ANSWERED else ()
+
+
+def _knn(monitored: Monitored) -> Tensor:
     """Return which held-out images are in the right class, (1, m) bool."""
+    config, known, held = monitored.config, monitored.known, monitored.held
     predictions = knn_predictions(
         known,
-        bank.labels.to(known.device),
+        monitored.bank.labels.to(known.device),
         held,
         neighbours=config.knn_neighbours,
         temperature=config.knn_temperature,
-        num_classes=_num_classes(bank, holdout),
+        num_classes=monitored.num_classes,
     )
-    return (predictions == holdout.labels.to(held.device))[None]
-
-
-def _linear(known: Tensor, bank: ImageSet, held: Tensor, holdout: ImageSet, config: EvaluationConfig) -> Tensor:
-    """Return which held-out images are in the right class, (1, m) bool."""
-    return linear_answers(
-        config.linear_protocol,
-        known,
-        bank.labels.to(known.device),
-        held,
-        holdout.labels.to(held.device),
-        num_classes=_num_classes(bank, holdout),
-        seeds=(0,),
-        l2=config.linear_l2,
-    )
-
-
-def _num_classes(bank: ImageSet, holdout: ImageSet) -> int:
-    return int(max(bank.labels.max(), holdout.labels.max())) + 1
+    return (predictions == monitored.holdout.labels.to(held.device))[None]
 
 
 def _agreement(

@@ -2,26 +2,61 @@
 
 from __future__ import annotations
 
+from ebclab.config.sections import EvaluationConfig
+from ebclab.evaluation.monitors.numbers import MONITOR_OF, MONITORS, NUMBERS
+
+_OF_MONITORS = {
+    number.objective: number.words if number.better == "higher" else f"-{number.words}"
+    for number in NUMBERS.values()
+    if number.objective
+}
+
 OBJECTIVES = {
     "holdout_knn": "held-out kNN",
     "holdout_linear": "held-out linear",
     "effective_rank": "effective rank",
     "alignment_uniformity": "-(alignment + uniformity)",
+    **_OF_MONITORS,
 }
 """The values of ``evaluation.objective`` and how a person calls them."""
 
-NEED_LABELS = ("holdout_knn", "holdout_linear")
-"""Those that are accuracies, in [0, 1]."""
+ANSWERED = ("holdout_knn", "holdout_linear")
+"""Accuracies of which it is known, image by image, what was right: what paired comparisons of runs need."""
+
+NEED_LABELS = ("holdout_knn", *(name for name, monitor in MONITOR_OF.items() if MONITORS[monitor].needs_labels))
+"""Those that images without labels cannot have."""
+
+SHARES = ("holdout_knn", *(name for name in MONITOR_OF if name in NUMBERS and NUMBERS[name].is_share))
+"""Those that lie in [0, 1] and are read in per cent."""
+
+
+def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
+    """Return why monitors cannot look at images of which some have no label; empty when they can, or are none.
+
+    Args:
+        config: Objective and monitors.
+        unlabelled: How many have none.
+    """
+    if not unlabelled or not config.monitor:
+        return ""
+    if wanting := [name for name in config.monitor if MONITORS[name].needs_labels]:
+        return f"evaluation.monitor: {', '.join(wanting)} needs labels, got {unlabelled:,} images without; leave it out"
+    if config.objective in NEED_LABELS:
+        return (
+            f"evaluation.objective: {config.objective} needs labels, got {unlabelled:,} images without, which are then "
+            "not scored at all; set evaluation.objective=holdout_effective_rank"
+        )
+    return ""
 
 
 def shown_score(objective: str, value: float) -> str:
-    """Return a value of an objective as text: accuracies in per cent."""
-    return f"{value:.1%}" if objective in NEED_LABELS else f"{value:.3f}"
+    """Return a value of an objective as text: shares in per cent."""
+    return f"{value:.1%}" if objective in SHARES else f"{value:.3f}"
 
 
 def shown_interval(objective: str, low: float, high: float) -> str:
     """Return an interval as text, with as many digits as its two ends need to differ."""
-    is_rate, scale = objective in NEED_LABELS, 100 if objective in NEED_LABELS else 1
+    is_rate, scale = objective in SHARES, 100 if objective in SHARES else 1
     first = 1 if is_rate else 3
     for digits in range(first, first + 5):
         ends = [f"{scale * value:.{digits}f}" for value in (low, high)]

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.objectives import SHARES
 from ebclab.reports.comparable import as_text
 from ebclab.reports.costs import pareto
 from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, epoch_ticks, plot
@@ -214,4 +214,4 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
 
 def tick_format(objective: str) -> str:
     """Return plotly's format of an objective on an axis."""
-    return ".1%" if objective in NEED_LABELS else ".3f"
+    return ".1%" if objective in SHARES else ".3f"

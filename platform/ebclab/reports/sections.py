@@ -10,7 +10,7 @@ from typing import Any
 
 from ebclab.config.check import shown
 from ebclab.evaluation.comparison import Difference, difference, few_seeds
-from ebclab.evaluation.objectives import NEED_LABELS, shown_interval
+from ebclab.evaluation.objectives import SHARES, shown_interval
 from ebclab.reports import curve_plots, setting_plots
 from ebclab.reports.comparable import footing, importance
 from ebclab.reports.costs import Cost, cost_of
@@ -236,13 +236,13 @@ BASELINE_WORDS = "the starting settings"
 
 def points(record: SweepRecord, value: float, unit: str = " points") -> str:
     """Return a difference of objectives for people; accuracies differ by percentage points."""
-    return f"{100 * value:+.1f}{unit}" if record.objective in NEED_LABELS else f"{value:+.3f}"
+    return f"{100 * value:+.1f}{unit}" if record.objective in SHARES else f"{value:+.3f}"
 
 
 def points_interval(record: SweepRecord, low: float, high: float, sign: int = 1) -> str:
     """Return the interval of a difference for people; with ``sign`` -1, of the difference the other way round."""
     low, high = (low, high) if sign > 0 else (-high, -low)
-    is_rate = record.objective in NEED_LABELS
+    is_rate = record.objective in SHARES
     first = 1 if is_rate else 3
     for digits in range(first, first + 5):
         ends = [f"{(100 if is_rate else 1) * value:+.{digits}f}" for value in (low, high)]

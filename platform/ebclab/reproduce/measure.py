@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ebclab.card.catalog import GROUPS
-from ebclab.card.evaluate import CardRequest, measure_cards
+from ebclab.card.evaluate import measure_cards
+from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean
 from ebclab.errors import UnmeasuredError
 from ebclab.evaluation.answers import Answers

@@ -29,7 +29,8 @@ _log = logging.getLogger("ebclab.training")
 class MetricsLog:
     """Append-only log of a run.
 
-    Every record has ``kind`` ("train", "epoch" or "event") and ``step``. Records of one kind share their other keys.
+    Every record has ``kind`` ("train", "epoch" or "event") and ``step``. Records of one kind share their other keys,
+    but for numbers of monitors, which not every epoch has.
 
     Args:
         path: The file; created on the first record.

@@ -69,6 +69,7 @@ class RunSummary:
         extensions: Every time the run was given more epochs, oldest first.
         images_per_second: Training speed; None when the run was too short to measure it.
         seconds: Training time over all launches.
+        monitor_seconds: Part of it that monitors took.
         parameters: Number of parameters of the encoder.
         checkpoint: Newest checkpoint, relative to the run folder; None when there is none.
         finished: When the run finished, UTC, as ISO 8601.
@@ -89,6 +90,7 @@ class RunSummary:
     extensions: list[Extension] = field(default_factory=list)
     images_per_second: Throughput | None
     seconds: float
+    monitor_seconds: float = 0.0
     parameters: int
     checkpoint: str | None
     finished: str

@@ -11,7 +11,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
@@ -44,6 +44,8 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
             f"evaluation.objective: {objective} needs labels, got {unlabelled:,} images without; "
             "use effective_rank or alignment_uniformity"
         )
+    if problem := labels_problem(plan.config.evaluation, unlabelled):
+        raise UserError(problem)
 
 
 def require_trainable(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ebclab.evaluation.comparison import Measurements, mean_and_interval
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.objectives import SHARES
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import suggest
@@ -75,7 +75,7 @@ class ConfirmProposals:
     Attributes:
         settings: The settings to confirm, by source.
         num_seeds: Number of seeds for each of them.
-        is_rate: The objective is an accuracy, in [0, 1].
+        is_rate: The objective is a share, in [0, 1].
     """
 
     kind: Kind = "confirm"
@@ -93,7 +93,7 @@ class ConfirmProposals:
             for seed in seeds
         }
         self._epochs, self.num_seeds = plan.config.training.epochs, plan.seeds
-        self.is_rate = plan.config.evaluation.objective in NEED_LABELS
+        self.is_rate = plan.config.evaluation.objective in SHARES
 
     def includes(self, trial: Trial) -> bool:
         """Return whether a confirming trial has settings that are still among the best."""

@@ -41,6 +41,7 @@ class _State:
     seconds: float
     metrics: dict[str, float] | None
     health: HealthRecord | None = None
+    monitor_seconds: float = 0.0
 
 
 def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:

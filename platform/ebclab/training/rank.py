@@ -12,9 +12,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
-from ebclab.errors import DivergedError, InterruptedRunError
+from ebclab.errors import DataError, DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
-from ebclab.evaluation.objectives import NEED_LABELS
+from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.formatting import size
 from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint
@@ -158,13 +158,21 @@ def _show_memory(prepared: Prepared, display: Display) -> None:
         display.note(f"the method keeps {size(needed)} of images on each worker")
 
 
-def _monitor(config: ExperimentConfig, prepared: Prepared, device: torch.device) -> Callable[[], HoldoutScores] | None:
-    """Return a function that scores the encoder on held-out images; None without such images or their labels."""
+def _monitor(
+    config: ExperimentConfig, prepared: Prepared, device: torch.device
+) -> Callable[[bool], HoldoutScores] | None:
+    """Return a function that scores the encoder on held-out images; None without such images or their labels.
+
+    Raises:
+        DataError: A monitor was asked for that images without labels cannot have.
+    """
+    if problem := labels_problem(config.evaluation, int((prepared.bank.labels < 0).sum())):
+        raise DataError(problem)
     needs_labels = config.evaluation.objective in NEED_LABELS
     if len(prepared.holdout) == 0 or (needs_labels and bool((prepared.bank.labels < 0).any())):
         return None
 
-    def score() -> HoldoutScores:
+    def score(monitored: bool) -> HoldoutScores:
         return holdout_scores(
             prepared.training.method.encoder,
             prepared.bank,
@@ -173,6 +181,7 @@ def _monitor(config: ExperimentConfig, prepared: Prepared, device: torch.device)
             config.evaluation,
             config.views,
             device=device,
+            monitors=config.evaluation.monitor if monitored else (),
         )
 
     return score
@@ -242,6 +251,7 @@ def _summary(recorder: Recorder, prepared: Prepared) -> RunSummary:
         extensions=extensions(config.optimizer, config.training, training.data.num_batches),
         images_per_second=Throughput(**rate) if rate else None,
         seconds=round(recorder.seconds, 2),
+        monitor_seconds=round(recorder.monitor_seconds, 2),
         parameters=sum(p.numel() for p in training.method.encoder.parameters()),
         checkpoint=str(newest.relative_to(recorder.run.path)) if newest else None,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -34,7 +34,8 @@ class Recorder:
         config: Settings of the run.
         training: What is being trained; read when a checkpoint is due.
         facts: What every checkpoint says about the model: input size, normalisation, data.
-        score: Returns the scores of the encoder on held-out images; None when the run has no such scores.
+        score: Returns the scores of the encoder on held-out images, with those of monitors when told so; None when the
+            run has no such scores.
         display: Shows progress to the user.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
@@ -48,13 +49,14 @@ class Recorder:
         last_metrics: Metrics of the newest log step.
         last_scores: Scores of the newest epoch that was scored.
         seconds_before: Training time of earlier launches, seconds.
+        monitor_seconds: Part of the training time that monitors took, over all launches, seconds.
     """
 
     run: RunFolder
     config: ExperimentConfig
     training: Training
     facts: dict[str, Any]
-    score: Callable[[], HoldoutScores] | None
+    score: Callable[[bool], HoldoutScores] | None
     display: Display
     stop: Stop
     writer: SummaryWriter
@@ -68,10 +70,12 @@ class Recorder:
     last_metrics: dict[str, float] | None = field(init=False, default=None)
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
     seconds_before: float = field(init=False, default=0.0)
+    monitor_seconds: float = field(init=False, default=0.0)
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
         if resumed is not None:
             self.seconds_before = (resumed.state or {})["seconds"]
+            self.monitor_seconds = (resumed.state or {}).get("monitor_seconds", 0.0)
             self._recall(resumed)
 
     @property
@@ -112,10 +116,10 @@ class Recorder:
         scored = self.score is not None and every and (final or epochs_done % every == 0)
         kinds: list[checkpoint.Kind] = []
         if self.score is not None and scored:
-            measured = self.score()
+            measured = self.score(final or epochs_done % self.config.evaluation.monitor_every == 0)
             if final and measured.answers is not None:
                 self.run.write_answers(measured.answers)
-            if self._record_scores(step, epochs_done, measured.by_name):
+            if self._record_scores(step, epochs_done, measured):
                 kinds.append("best")
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
@@ -164,11 +168,12 @@ class Recorder:
         self.best, self.last_metrics = state["best"], state["metrics"]
         self.last_scores = saved.facts["scores"]
 
-    def _record_scores(self, step: int, epochs_done: int, scores: dict[str, float]) -> bool:
+    def _record_scores(self, step: int, epochs_done: int, measured: HoldoutScores) -> bool:
         """Log the scores on held-out images; return whether the objective is the best so far."""
-        self.last_scores = scores
-        self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores)
-        for name, value in scores.items():
+        self.last_scores = scores = measured.by_name
+        cost = self._note_cost(measured.seconds)
+        self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores, **cost)
+        for name, value in (scores | cost).items():
             self.writer.add_scalar(f"holdout/{name.removeprefix('holdout_')}", value, step)
         self.writer.flush()
         objective = self.config.evaluation.objective
@@ -176,6 +181,16 @@ class Recorder:
         if is_best:
             self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
         return is_best
+
+    def _note_cost(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Add up what monitors took, show it the first time, and return what the log says of it."""
+        if not seconds:
+            return {}
+        if self.monitor_seconds == 0.0:
+            each = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
+            self.display.note(f"monitors take {sum(seconds.values()):.1f} s each time: {each}")
+        self.monitor_seconds += sum(seconds.values())
+        return {"monitor_seconds": round(sum(seconds.values()), 3)}
 
     def save(self, epochs_done: int, *kinds: checkpoint.Kind, on_notice: bool = False) -> None:
         """Save checkpoints of ``kinds`` after ``epochs_done`` epochs, and upload them together.
@@ -206,6 +221,8 @@ class Recorder:
         training, health = self.training, self.health
         facts = {**self.facts, "epochs_done": epochs_done, "scores": self.last_scores}
         own: dict[str, Any] = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
+        if self.monitor_seconds:
+            own["monitor_seconds"] = self.monitor_seconds
         if health is not None:
             facts["healthy"], own["health"] = health.healthy, health.to_plain()
         state = {**training.state(), **own} if kind == "last" else None

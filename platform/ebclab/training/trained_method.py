@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from ebclab.errors import RunError
+from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder
 from ebclab.training.fitting import load_model
@@ -35,7 +36,15 @@ def load_trained_method(
     Raises:
         RunError: The checkpoint is gone, or does not fit the settings.
     """
-    config = replace(trained.config, training=replace(trained.config.training, compile=False))
+    return method_from(weights_behind(run, trained), trained, device, run.address, methods)
+
+
+def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
+    """Return the checkpoint that an encoder was read from, without what only training needs.
+
+    Raises:
+        RunError: It is gone.
+    """
     saved = run.load(trained.kind)
     if saved is None or saved.step != trained.step:
         found = "none" if saved is None else f"step {saved.step}"
@@ -43,11 +52,34 @@ def load_trained_method(
             f"{run.address}: the {trained.kind} checkpoint was of step {trained.step} a moment ago, got {found}; "
             "the run goes on, measure it again when it has finished"
         )
+    return replace(saved, state=None, memories={})
+
+
+def method_from(
+    saved: Checkpoint,
+    trained: TrainedEncoder,
+    device: torch.device,
+    where: str,
+    methods: Mapping[str, type[Method]] | None = None,
+) -> Method:
+    """Return the method of a checkpoint, in eval mode, its memories empty.
+
+    Args:
+        saved: The checkpoint behind ``trained``.
+        trained: The method's encoder.
+        device: Where the method goes.
+        where: The run, for messages.
+        methods: Own methods by name.
+
+    Raises:
+        RunError: The checkpoint does not fit the settings.
+    """
+    config = replace(trained.config, training=replace(trained.config.training, compile=False))
     preprocessing, classes = trained.preprocessing, trained.num_classes
     method_class = {**METHODS, **(methods or {})}[config.method_name]
     method = build_method(
         config, method_class, trained.in_channels, device, preprocessing.image_size, num_classes=classes
     )
-    load_model(method, saved, run.address)
+    load_model(method, saved, where)
     method.pixel_range = preprocessing.pixel_range
     return method.eval()

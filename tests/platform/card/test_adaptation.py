@@ -14,7 +14,7 @@ from ebclab.card.card import CardFolder
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, short_names
-from ebclab.card.measure import measure_card
+from ebclab.card.measure import CardTask, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
@@ -243,7 +243,7 @@ def test_groups_that_need_labels_are_left_out_with_the_same_sentence(
     make: Callable[[], MeasuredSet], sentence: str, tmp_path: Path
 ) -> None:
     folder = CardFolder(tmp_path)
-    card = measure_card(measuring(data=make()), ["few-labels", "fine-tuning"], folder, {"ebclab": "0"})
+    card = measure_card(CardTask(measuring(data=make()), ("few-labels", "fine-tuning"), folder), {"ebclab": "0"})
     assert [(result.problem, result.failed) for result in card.results] == [(sentence, False)] * 2
 
 
@@ -277,6 +277,6 @@ def test_other_epochs_are_measured_anew(tmp_path: Path) -> None:
     for epochs in (3, 4):
         work = measuring(data=one_class())
         work.options = replace(work.options, fine_tuning_epochs=epochs)
-        card = measure_card(work, ["few-labels"], CardFolder(tmp_path / str(epochs)), {"ebclab": "0"})
+        card = measure_card(CardTask(work, ("few-labels",), CardFolder(tmp_path / str(epochs))), {"ebclab": "0"})
         keys.append(card.results[0].key)
     assert len(set(keys)) == 2

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from ebclab.card.card import Card, GroupResult
-from ebclab.card.evaluate import CardRequest, Cards, measure_cards
+from ebclab.card.evaluate import Cards, measure_cards
 from ebclab.card.images import _with_channels, outside_set, own_set
 from ebclab.card.page import render_page
+from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number, Picture, Table
 from ebclab.card.side_by_side import SideBySide
 from ebclab.card.subject import open_subject

@@ -14,8 +14,9 @@ import torch
 from ebclab.card.card import Card, CardFolder
 from ebclab.card.catalog import GROUPS
 from ebclab.card.images import MeasuredSet, OutsideSet
-from ebclab.card.measure import chosen_groups, measure_card
+from ebclab.card.measure import CardTask, chosen_groups, measure_card, measure_group
 from ebclab.card.measuring import Group, GroupInfo, Measuring
+from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number, Picture, Table, mean_over_images
 from ebclab.card.subject import Subject
 from ebclab.errors import DataError, UserError
@@ -62,7 +63,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def _card(measuring: Measuring, folder: Path, **environment: str) -> Card:
-    return measure_card(measuring, list(GROUPS), CardFolder(folder), ENVIRONMENT | environment)
+    return measure_card(CardTask(measuring, tuple(GROUPS), CardFolder(folder)), ENVIRONMENT | environment)
 
 
 def test_what_is_kept_is_read_back_whole(make: Any, groups: Any, tmp_path: Path) -> None:
@@ -180,14 +181,35 @@ def test_names_of_groups_are_checked_all_at_once() -> None:
         chosen_groups(["knn", "geometry"])
 
 
+def test_all_mistakes_of_a_request_are_told_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        CardRequest(("x",), only=("geometri",), seeds=0, protocol="lbfg", train_limit=-1, workers=-2).groups()
+    lines = str(caught.value).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "--seeds",
+        "--train-limit",
+        "--workers",
+        "--protocol",
+        "--only",
+    ]
+
+
 def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(
     make: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet
 ) -> None:
     before = {name: tensor.clone() for name, tensor in subject.encoder.state_dict().items()}
     half = torch.arange(len(measured.test)) < 45
     outside = OutsideSet("half", "near", measured.test.rows(half), measured.test.rows(~half))
-    other = replace(measured, name="other stripes")
-    card = _card(make(outside=(outside,), others=(other,)), tmp_path)
+    other = replace(measured, name="other stripes", test=measured.test.rows(half))
+    results = []
+    for name, group in GROUPS.items():
+        measuring = make(tmp_path, outside=(outside,), others=(other,))
+        announced = {each for part in group.info.looks_at for each in measuring.images_of(part)}
+        asked: set[str] = set()
+        measuring.store.known = _noting(measuring.store.known, asked)
+        results.append(measure_group(name, "key", measuring))
+        assert asked == announced, name  # workers compute these before, and nothing in vain
+    card = CardTask(measuring, tuple(GROUPS), None).card({each.group: each for each in results}, ENVIRONMENT)
     assert {each.group: each.problem for each in card.results} == dict.fromkeys(GROUPS, "")
     assert all(torch.equal(tensor, before[name]) for name, tensor in subject.encoder.state_dict().items())
     assert not subject.encoder.training
@@ -195,6 +217,16 @@ def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(
         for number in result.findings.numbers:
             _check(number)
     json.dumps(card.to_mapping(), allow_nan=False)
+
+
+def _noting(known: Callable[[str, int], Any], asked: set[str]) -> Callable[[str, int], Any]:
+    """Return ``known`` of a store that also notes which features are asked for."""
+
+    def noting(name: str, count: int) -> Any:
+        asked.add(name)
+        return known(name, count)
+
+    return noting
 
 
 def _check(number: Number) -> None:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from ebclab.card.groups import robustness
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measuring import CardOptions, Measuring
-from ebclab.card.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.results import Findings, Number
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import Classify, pgd
+from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
 
 FEW = CardOptions(EvaluationConfig(batch_size=64), attacked_images=60)
 

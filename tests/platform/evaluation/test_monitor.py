@@ -66,7 +66,7 @@ def test_the_encoder_goes_on_training(parts: tuple[ImageSet, ImageSet]) -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten()).train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     for objective in OBJECTIVES:
-        config = replace(CONFIG, knn_bank_limit=50, objective=objective)
+        config = replace(CONFIG, knn_bank_limit=200, objective=objective)
         holdout_scores(net, *parts, PLAIN, config, VIEWS, device="cpu")
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in before.items())
     assert net.training

@@ -42,7 +42,7 @@ def recorder(
         config=config,
         training=prepared.training,
         facts=prepared.facts,
-        score=lambda: HoldoutScores({"holdout_knn": next(left)}, ANSWERS),
+        score=lambda monitored: HoldoutScores({"holdout_knn": next(left)}, ANSWERS),
         display=SilentDisplay(),
         stop=StopFlag(),
         writer=WRITER,

@@ -36,6 +36,7 @@ INFO = GroupInfo(
     source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
     needs=("labels",),
     headline="ece-15",
+    looks_at=("train", "test"),
 )
 
 BINS = (15, 20)

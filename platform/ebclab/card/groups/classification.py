@@ -23,6 +23,7 @@ INFO = GroupInfo(
     doc="weighted kNN, a linear probe, and a linear probe whose penalty is chosen on held-out images; top 1 and top 5",
     source="Wu et al. (2018), section 3.4; the linear protocols of `ebclab show --protocols`",
     needs=("labels",),
+    looks_at=("train", "test"),
 )
 
 

@@ -29,6 +29,7 @@ INFO = GroupInfo(
     source="Chen et al. (2020), SimCLR, section 4.3 and appendix B.5; lists by hash in place of published ones",
     needs=("labels",),
     is_quick=False,
+    looks_at=("train", "test"),
 )
 
 _COLOURS = {"frozen": BLUE, "fine-tuned": ORANGE, "from-scratch": GREY}

@@ -29,6 +29,7 @@ INFO = GroupInfo(
     doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy, if it has one",
     source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
     needs=("labels", "outside"),
+    looks_at=("train", "test", "outside"),
 )
 
 REFERENCES = 4_096

@@ -24,6 +24,7 @@ INFO = GroupInfo(
     title="Pictures",
     doc="maps of the test images by PCA and t-SNE, and a grid of nearest neighbours",
     source="van der Maaten & Hinton (2008), t-SNE as scikit-learn has it",
+    looks_at=("train", "test"),
 )
 
 _MOST_POINTS = 1_000  # t-SNE looks at all pairs

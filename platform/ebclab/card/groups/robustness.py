@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ebclab.card.attack_picture import draw_attacked
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.card.results import Findings, Number, Picture, Table, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
+from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.reports.plots import BLUE, ORANGE, PURPLE, Plot, plot
 
 INFO = GroupInfo(
@@ -31,6 +31,7 @@ INFO = GroupInfo(
     needs=("labels",),
     headline="pgd-20",
     is_quick=False,
+    looks_at=("train",),
 )
 
 LEVELS = (2, 4, 8, 16)

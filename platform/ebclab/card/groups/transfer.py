@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebclab.card.groups import classification
+from ebclab.card.groups import classification, several_labels
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table
@@ -13,9 +13,12 @@ from ebclab.errors import DataError
 INFO = GroupInfo(
     name="transfer",
     title="Transfer",
-    doc="kNN and linear probes on every further dataset, its images seen through the same frozen encoder",
-    source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features",
+    doc="kNN and linear probes on every further dataset, its images seen through the same frozen encoder; mean AP of "
+    "images with several labels",
+    source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features; Everingham et al. "
+    "(2010), section 4.2",
     needs=("other dataset",),
+    looks_at=("other",),
 )
 
 
@@ -51,6 +54,8 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _classified(measuring: Measuring, other: MeasuredSet) -> Findings:
+    if other.may_have_several_labels:
+        return several_labels.measure(measuring.elsewhere(other))
     if other.label_problem:
         raise DataError(other.label_problem)
     return classification.measure(measuring.elsewhere(other))

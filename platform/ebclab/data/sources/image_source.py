@@ -35,19 +35,22 @@ class RowIndex:
         labels: (n,) int64; -1 where unknown.
         groups: (n,) int64, never decreasing; the group of rows that are read together.
         places: (n,) int64; which row of its group each row is.
+        marks: (n, K) int8 of images that may have several labels, as ``ImageSet`` has them; None elsewhere.
     """
 
     keys: Tensor
     labels: Tensor
     groups: Tensor
     places: Tensor
+    marks: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def at(self, rows: Tensor) -> RowIndex:
         """Return the index of ``rows`` ((k,) int64 or (n,) bool) alone."""
-        return RowIndex(self.keys[rows], self.labels[rows], self.groups[rows], self.places[rows])
+        marks = None if self.marks is None else self.marks[rows]
+        return RowIndex(self.keys[rows], self.labels[rows], self.groups[rows], self.places[rows], marks)
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,8 @@ def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) ->
     decoded = read_rows(source, index)
     report_skipped(decoded.complaints, len(index))
     kept = index.at(decoded.good)
-    return ImageSet(
-        source.name, decoded.images, kept.labels, kept.keys, source.class_names, statistics.mean, statistics.std
-    )
+    names, mean, std = source.class_names, statistics.mean, statistics.std
+    return ImageSet(source.name, decoded.images, kept.labels, kept.keys, names, mean, std, kept.marks)
 
 
 def training_statistics(training: ImageSource) -> Statistics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.location import location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
+from ebclab.data.sources.voc import VocSource, voc_splits
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -43,7 +45,7 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
     """Return one split of the dataset ``name``, in the order of its files.
 
     Args:
-        name: A key of ``DATASETS``, ``folder:PATH`` or ``parquet:PATH``.
+        name: A key of ``DATASETS``, ``folder:PATH``, ``parquet:PATH`` or ``voc:PATH``.
         root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
         split: "train" or "test". The statistics are the training split's in both cases.
         reading: How the images of a folder or Parquet set are read.
@@ -73,7 +75,7 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
     """Return one split of a dataset that is named by its location; the index is read, images are not.
 
     Args:
-        name: ``folder:PATH`` or ``parquet:PATH``.
+        name: ``folder:PATH``, ``parquet:PATH`` or ``voc:PATH``.
         split: Which part.
         reading: How images are read.
 
@@ -86,8 +88,12 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
             f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
-    kind = FolderSource if location.kind == "folder" else ParquetSource
-    return kind(name, location.path, split, reading)
+    kinds: dict[str, Callable[[str, str, Split, Reading], ImageSource]] = {
+        "folder": FolderSource,
+        "parquet": ParquetSource,
+        "voc": VocSource,
+    }
+    return kinds[location.kind](name, location.path, split, reading)
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
@@ -99,6 +105,8 @@ def splits_of(name: str) -> tuple[Split, ...]:
     location = location_of(name)
     if location is None:
         return ("train", "test")
+    if location.kind == "voc":
+        return voc_splits(location.path)
     kind = FolderSource if location.kind == "folder" else ParquetSource
     return splits_among(Location(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
 
@@ -117,7 +125,9 @@ def dataset_named(name: str) -> Dataset:
             "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
         )
     near = difflib.get_close_matches(name.lower().replace("_", "-"), DATASETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH"
+    hint = (
+        f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH, voc:PATH"
+    )
     raise DataError(f"data.name: no such dataset, got {name!r}; {hint}")
 
 

@@ -1,10 +1,10 @@
-"""Datasets named by their location, ``folder:PATH`` and ``parquet:PATH``, and the splits of their files."""
+"""Datasets named by their location, ``folder:``, ``parquet:`` or ``voc:`` and a path, and the splits of their files."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
@@ -16,7 +16,7 @@ _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "v
 class DatasetLocation(NamedTuple):
     """The location of a dataset that is named by it."""
 
-    kind: Literal["folder", "parquet"]
+    kind: Literal["folder", "parquet", "voc"]
     path: str
 
 
@@ -34,7 +34,7 @@ def location_of(name: str) -> DatasetLocation | None:
         return None
     if not colon or not path.strip():
         raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")
-    return DatasetLocation("folder" if kind == "folder" else "parquet", path)
+    return DatasetLocation(cast(Literal["folder", "parquet", "voc"], kind), path)
 
 
 def short_name(name: str) -> str:

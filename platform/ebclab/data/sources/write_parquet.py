@@ -52,6 +52,11 @@ def prepare_dataset(
     Raises:
         DataError: The folder is not empty or cannot be written.
     """
+    if any(images.marks is not None for images in splits.values()):
+        raise DataError(
+            f"data prepare: {splits['train'].name} has any number of labels an image, and a Parquet set one; read it "
+            "from where it lies"
+        )
     if is_address(str(folder)):
         _prepare_in_store(splits, Location(str(folder), "--to"), shards, progress)
         return

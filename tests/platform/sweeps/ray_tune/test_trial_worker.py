@@ -66,16 +66,16 @@ def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split) ->
 
 def test_all_readers_see_the_same_memory_which_may_be_read_only(split: Split) -> None:
     shared = SharedImages.of(split)
-    for array in shared.arrays:
+    for array in (array for part in shared.parts for array in part.arrays):
         array.flags.writeable = False  # as Ray's object store gives it
     one, two = shared.split(), shared.split()
     for index, name in enumerate(("images", "labels", "keys")):
-        address = shared.arrays[index].ctypes.data
+        address = shared.parts[0].arrays[index].ctypes.data
         assert getattr(one.train, name).data_ptr() == getattr(two.train, name).data_ptr() == address
 
 
 def test_contiguous_images_are_shared_without_a_copy(split: Split) -> None:
-    assert SharedImages.of(split).arrays[1].ctypes.data == split.train.labels.data_ptr()
+    assert SharedImages.of(split).parts[0].arrays[1].ctypes.data == split.train.labels.data_ptr()
 
 
 def test_a_set_that_holds_nothing_out_comes_back_too(split: Split) -> None:

@@ -114,7 +114,8 @@ def _sound_rows(source_ref: Any, source: ImageSource) -> RowIndex:
 
 def _load(source_ref: Any, source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
     images = _read(source_ref, source, index).images
-    return ImageSet(source.name, images, index.labels, index.keys, source.class_names, statistics.mean, statistics.std)
+    names, mean, std = source.class_names, statistics.mean, statistics.std
+    return ImageSet(source.name, images, index.labels, index.keys, names, mean, std, index.marks)
 
 
 def _read(source_ref: Any, source: ImageSource, index: RowIndex, *, keep_images: bool = True) -> Decoded:

@@ -1,0 +1,1 @@
+"""The groups of a card, spread over processes of Ray."""

@@ -1,0 +1,189 @@
+"""A process of Ray that computes features and measures groups; it reads and writes no file of a run or a card."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, get_args
+
+import numpy as np
+import ray
+import torch
+
+from ebclab.card.card import GroupResult
+from ebclab.card.feature_store import FeatureStore
+from ebclab.card.images import MeasuredSet, OutsideSet
+from ebclab.card.measure import measure_group
+from ebclab.card.measuring import CardOptions, Measuring, Part
+from ebclab.card.subject import Subject
+from ebclab.cluster.versions import Origin
+from ebclab.data.image_arrays import ImageArrays, read_only
+from ebclab.data.image_set import ImageSet
+from ebclab.errors import EbclabError
+from ebclab.hardware import resolve_device, set_threads
+from ebclab.runs.environment import describe_environment
+
+_CARDS_AT_HAND = 2  # encoders, images and classifiers that a worker keeps
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class SentImages:
+    """Image sets in Ray's object store, each by the names that ``spread`` gives them.
+
+    Attributes:
+        measured: Name of the dataset, its training and its test images.
+        others: The same of each dataset that the encoder is transferred to.
+        outside: Name, kind, outside and inside of each set of ``--ood``.
+    """
+
+    measured: tuple[str, ray.ObjectRef[ImageArrays], ray.ObjectRef[ImageArrays]]
+    others: tuple[tuple[str, ray.ObjectRef[ImageArrays], ray.ObjectRef[ImageArrays]], ...]
+    outside: tuple[tuple[str, Any, ray.ObjectRef[ImageArrays], ray.ObjectRef[ImageArrays]], ...]
+
+
+@dataclass(frozen=True)
+class SentCard:
+    """Everything that a worker needs of one card.
+
+    Attributes:
+        number: Which card it is.
+        subject: The encoder, without the folder of its run.
+        images: What it is measured on.
+        options: What the user asked for.
+        device: The setting ``resources.device``.
+        threads: The setting ``resources.threads``; no worker takes more than it was given.
+    """
+
+    number: int
+    subject: ray.ObjectRef[Subject]
+    images: SentImages
+    options: CardOptions
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every worker is given of a cluster, and by whom.
+
+    Attributes:
+        cpus: CPUs that it reserves, at least 1.
+        gpus: GPUs, or a share of one.
+        origin: Where the command runs; every machine must run the same versions.
+        command: The command line of the user.
+        workers: How many there are.
+    """
+
+    cpus: int
+    gpus: float
+    origin: Origin
+    command: tuple[str, ...]
+    workers: int
+
+
+class CardWorker:
+    """Does one job at a time and tells meanwhile how far it is.
+
+    Args:
+        given: What it may use.
+    """
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._at_hand: OrderedDict[int, _CardAtHand] = OrderedDict()
+        self._progress: tuple[int, int, str] | None = None
+
+    def hello(self) -> dict[str, Any]:
+        """Return the environment of this process: versions, machine, device, threads.
+
+        Raises:
+            VersionError: This machine runs other versions.
+        """
+        self._given.origin.require_same_here()
+        device = resolve_device("cuda" if self._given.gpus else "cpu")
+        return describe_environment(device, self._given.cpus, self._given.workers, self._given.command)
+
+    def progress(self) -> tuple[int, int, str] | None:
+        """Return work done, work in all and what it is; None before the first word about it."""
+        return self._progress
+
+    def compute(self, sent: SentCard, name: str) -> Array | EbclabError:
+        """Return features of the images that go by ``name``, or why there are none."""
+        card = self._card(sent)
+        try:
+            return card.measuring.features(card.images[name]).numpy()
+        except EbclabError as error:
+            return error
+        except Exception as error:  # what a group would say of it in one process
+            return EbclabError(f"{type(error).__name__}: {error}")
+
+    def measure(
+        self, sent: SentCard, group: str, key: str, features: Mapping[str, ray.ObjectRef[Array] | EbclabError]
+    ) -> GroupResult:
+        """Return what a group finds, or why it finds nothing.
+
+        Args:
+            sent: The card.
+            group: Name of the group.
+            key: Of the result.
+            features: What the group looks at, by name: features, or why there are none.
+        """
+        measuring = self._card(sent).measuring
+        measuring.store.lend(
+            {
+                name: each if isinstance(each, EbclabError) else read_only(ray.get(each))
+                for name, each in features.items()
+            }
+        )
+        return measure_group(group, key, measuring)
+
+    def _card(self, sent: SentCard) -> _CardAtHand:
+        """Return a card with all that was computed for it, and give its job the threads that it may have."""
+        self._progress = None
+        set_threads(min(sent.threads or self._given.cpus, self._given.cpus))
+        if sent.number not in self._at_hand:
+            if len(self._at_hand) >= _CARDS_AT_HAND:
+                self._at_hand.popitem(last=False)
+            device = resolve_device("cuda" if self._given.gpus and sent.device != "cpu" else "cpu")
+            self._at_hand[sent.number] = _CardAtHand(_measuring(sent, device, self._note))
+        self._at_hand.move_to_end(sent.number)
+        return self._at_hand[sent.number]
+
+    def _note(self, done: int, total: int, what: str) -> None:
+        self._progress = (done, total, what)
+
+
+@dataclass(frozen=True)
+class _CardAtHand:
+    measuring: Measuring
+
+    @cached_property
+    def images(self) -> dict[str, ImageSet]:
+        """All image sets of the card by the names of their features."""
+        return {name: images for part in get_args(Part) for name, images in self.measuring.images_of(part).items()}
+
+
+def _measuring(sent: SentCard, device: torch.device, note: Any) -> Measuring:
+    def images(reference: ray.ObjectRef[ImageArrays]) -> ImageSet:
+        return ray.get(reference).image_set()
+
+    def whole(name: str, train: ray.ObjectRef[ImageArrays], test: ray.ObjectRef[ImageArrays]) -> MeasuredSet:
+        return MeasuredSet(name, images(train), images(test))
+
+    return Measuring(
+        ray.get(sent.subject),
+        whole(*sent.images.measured),
+        sent.options,
+        FeatureStore(None, device, sent.options.settings.batch_size),
+        device=device,
+        on_progress=note,
+        others=tuple(whole(*each) for each in sent.images.others),
+        outside=tuple(
+            OutsideSet(name, kind, images(outside), images(inside))
+            for name, kind, outside, inside in sent.images.outside
+        ),
+    )

@@ -1,0 +1,91 @@
+"""What a user asks ``ebclab evaluate`` to measure, and whether it makes sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from ebclab.card.measure import chosen_groups
+from ebclab.card.measuring import CardOptions
+from ebclab.errors import UserError
+from ebclab.evaluation.protocols import PROTOCOLS, look_up
+
+
+@dataclass(frozen=True)
+class CardRequest:
+    """What a user asks to be measured.
+
+    Attributes:
+        encoders: Runs (folders or addresses), exported folders, or timm/NAME.
+        datasets: Names of datasets: the first is measured on, encoders are transferred to the others. Empty means the
+            run's own.
+        outside: What ``--ood`` takes, see ``outside_set``.
+        only: Names of groups, or "all"; empty means the quick ones.
+        seeds: Seeds of what is random in a protocol.
+        protocol: Linear probe protocol; None means the run's setting.
+        checkpoint: "last" or "best", of runs.
+        references: Also measure raw pixels, and of runs the encoder before its first step.
+        data_root: Folder that holds datasets; None means the run's own, or the usual one.
+        to: Folder of the page; None means ``card`` in the run folder for a single run, else ``cards`` here.
+        attacked_images: Test images that attacks are tried on; 0 means all.
+        autoattack: Also try AutoAttack, which costs more than all other attacks together.
+        fine_tuning_epochs: Passes over the labelled images while all weights are trained.
+        train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
+        test_limit: Test images of each dataset that are used, chosen by hash; 0 means all.
+        workers: 0 measures in this process, without Ray; 1 or more spread the groups over so many Ray workers.
+    """
+
+    encoders: tuple[str, ...]
+    datasets: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    seeds: int = CardOptions.seeds
+    protocol: str | None = None
+    checkpoint: str = "last"
+    references: bool = False
+    data_root: str | None = None
+    to: str | None = None
+    attacked_images: int = CardOptions.attacked_images
+    autoattack: bool = False
+    fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
+    train_limit: int = 0
+    test_limit: int = 0
+    workers: int = 0
+
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups to measure, once what was asked for makes sense.
+
+        Raises:
+            UserError: With every mistake, a line each.
+        """
+        problems = [
+            f"{option}: must be at least {fewest}, got {count}"
+            if fewest
+            else f"{option}: must not be negative, got {count}"
+            for option, fewest, count in (
+                ("--seeds", 1, self.seeds),
+                ("--fine-tuning-epochs", 1, self.fine_tuning_epochs),
+                ("--attacked", 0, self.attacked_images),
+                ("--train-limit", 0, self.train_limit),
+                ("--test-limit", 0, self.test_limit),
+                ("--workers", 0, self.workers),
+            )
+            if count < fewest
+        ]
+        if self.autoattack and find_spec("pyautoattack") is None:
+            problems.append("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
+        if self.workers and find_spec("ray") is None:
+            problems.append(f"--workers: Ray is not installed, got {self.workers}; pip install ray, or leave it out")
+        chosen: list[str] = []
+        for check in (self._protocol, lambda: chosen.extend(chosen_groups(self.only))):
+            try:
+                check()
+            except UserError as error:
+                problems.append(str(error))
+        if problems:
+            raise UserError("\n".join(problems))
+        return tuple(chosen)
+
+    def _protocol(self) -> None:
+        if self.protocol is not None:
+            look_up("--protocol", "protocol", self.protocol, PROTOCOLS)

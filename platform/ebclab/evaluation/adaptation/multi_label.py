@@ -1,0 +1,127 @@
+"""Classifiers of images with any number of labels on frozen features, and the mean AP that they reach.
+
+Each class k has a logistic regression of its own, on the images that count for it (mark 1 or 0, not -1):
+
+    L_k = mean_i log(1 + exp(-t_ik (w_k^T s_i + b_k))) + 0.5 l2 |w_k|^2,    t = 1 where an image has the class, else -1
+
+with standardised features s; biases are free. AP of a class is over the images that count for it.
+
+Shapes: n training images, m other images, D features, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ebclab.errors import DataError
+from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, moments, solved
+from ebclab.evaluation.measures.average_precision import Interpolation, average_precision
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.protocols import LbfgsProtocol
+
+
+class MarkedImages(NamedTuple):
+    """Features of images with their marks.
+
+    Attributes:
+        features: (n, D).
+        marks: (n, K) int8: 1 has the class, 0 has not, -1 counts for neither.
+    """
+
+    features: Tensor
+    marks: Tensor
+
+
+def fit_each_class(protocol: LbfgsProtocol, train: MarkedImages, l2: float, class_names: Sequence[str]) -> LinearHead:
+    """Return K classifiers as one head, whose logits (m, K) say how sure each of them is.
+
+    Args:
+        protocol: Tolerance and largest number of iterations.
+        train: What they are fitted on.
+        l2: Penalty of each.
+        class_names: For messages.
+
+    Raises:
+        DataError: A class has no training image, or all have it.
+    """
+    mean, std = moments(train.features)
+    x = (train.features.double() - mean) / std
+    weights, biases = [], []
+    for label, name in enumerate(class_names):
+        counts = train.marks[:, label] >= 0
+        y = (train.marks[:, label] == 1)[counts].long()
+        if not 0 < int(y.sum()) < len(y):
+            raise DataError(
+                f"marks: a classifier of {name} needs training images with and without it, got {int(y.sum()):,} of "
+                f"{len(y):,} with it; add images, or measure on another set"
+            )
+        model = solved(protocol, x[counts], y, l2)
+        weights.append(torch.from_numpy(model.coef_[0].copy()))
+        biases.append(torch.from_numpy(model.intercept_.copy())[0])
+    scaled = torch.stack(weights, dim=1) / std[:, None]  # (D, K)
+    return LinearHead(scaled, torch.stack(biases) - mean @ scaled, l2)
+
+
+def choose_penalty_by_ap(
+    protocol: LbfgsProtocol,
+    train: MarkedImages,
+    held_out: MarkedImages,
+    class_names: Sequence[str],
+    on_progress: OnProgress = silent,
+) -> ChosenPenalty:
+    """Return the penalty with the largest mean AP, 11-point, of held-out images; of equal ones the strongest.
+
+    Classes that no held-out image has do not count.
+
+    Args:
+        protocol: Tolerance and largest number of iterations.
+        train: What classifiers are fitted on.
+        held_out: Training images that they are not fitted on.
+        class_names: For messages.
+        on_progress: Called with penalties done, penalties in all.
+
+    Raises:
+        DataError: No held-out image has a class.
+    """
+    has = (held_out.marks == 1).any(dim=0)
+    if not has.any():
+        raise DataError(
+            f"held-out images: one with a label is needed to choose a penalty, got none among {len(held_out.marks):,}"
+        )
+    means = []
+    for l2 in PENALTIES:
+        logits = fit_each_class(protocol, train, l2, class_names).logits(held_out.features.double())
+        names = [name for name, is_there in zip(class_names, has.tolist(), strict=True) if is_there]
+        precisions = average_precisions(logits[:, has], held_out.marks[:, has], "11-point", names)
+        means.append(float(precisions.mean()))
+        on_progress(len(means), len(PENALTIES), "penalty of the classifiers")
+    best = max(range(len(PENALTIES)), key=lambda place: means[place])
+    return ChosenPenalty(PENALTIES[best], tuple(means))
+
+
+def average_precisions(
+    scores: Tensor, marks: Tensor, interpolation: Interpolation, class_names: Sequence[str]
+) -> Tensor:
+    """Return the AP of each class over the images that count for it, (K,) float64.
+
+    Args:
+        scores: (m, K).
+        marks: (m, K) int8.
+        interpolation: 11-point, or area.
+        class_names: For messages.
+
+    Raises:
+        DataError: No image has a class.
+    """
+    found = []
+    for label, name in enumerate(class_names):
+        counts = marks[:, label] >= 0
+        relevant = marks[counts, label] == 1
+        if not relevant.any():
+            raise DataError(f"marks: an AP of {name} needs an image with it, got none of {int(counts.sum()):,}")
+        found.append(average_precision(scores[counts, label], relevant, interpolation))
+    return torch.tensor(found, dtype=torch.float64)

@@ -1,0 +1,110 @@
+"""What embeddings are like without labels: how close two views lie, how evenly images spread, how views are told apart.
+
+Shapes: n images, D features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views import make_views
+from ebclab.evaluation.features import frozen
+from ebclab.evaluation.progress import OnProgress, silent
+from energy_contrast.diagnostics import effective_rank, effective_sample_size, log_k_saturation, uniformity
+from energy_contrast.losses import info_nce, pair_similarities
+
+VIEWS = ViewsConfig(crop_scale_min=0.2, brightness=0.4, contrast=0.4, jitter_rate=0.8)
+"""The same views for every encoder: those that it was trained on would make encoders incomparable."""
+
+MOST_IMAGES = 2_048
+"""Images of which two views are compared, chosen by hash: uniformity and InfoNCE look at all pairs."""
+
+TEMPERATURE = 0.1
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Label-free numbers about embeddings.
+
+    Attributes:
+        distances: (n,) float64 squared distance of the unit embeddings of two views; their mean is the alignment.
+        uniformity: Log of the mean Gaussian potential of all pairs, t = 2; mean of both views.
+        effective_rank: Exponential of the entropy of the singular values of all features.
+        info_nce: Nats.
+        num_negatives: K, the negatives of an anchor in InfoNCE.
+        log_k_saturation: 1 - InfoNCE / log(K + 1).
+        effective_sample_size: 1 / (K sum of squared softmax weights), mean over anchors.
+    """
+
+    distances: Tensor
+    uniformity: float
+    effective_rank: float
+    info_nce: float
+    num_negatives: int
+    log_k_saturation: float
+    effective_sample_size: float
+
+    @property
+    def bound(self) -> float:
+        """Largest InfoNCE of chance, log(K + 1), nats."""
+        return math.log(self.num_negatives + 1)
+
+
+def geometry(first: Tensor, second: Tensor, features: Tensor) -> Geometry:
+    """Return the numbers of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, section 3.
+
+    Args:
+        first: (n, D) embeddings of one view of each image.
+        second: (n, D) those of another view.
+        features: (m, D) embeddings of all images, as they are.
+    """
+    positive, negatives = pair_similarities(first, second)
+    loss = info_nce(positive, negatives, temperature=TEMPERATURE)
+    apart = functional.normalize(first, dim=1) - functional.normalize(second, dim=1)
+    return Geometry(
+        distances=apart.square().sum(dim=1),
+        uniformity=float((uniformity(first) + uniformity(second)) / 2),
+        effective_rank=float(effective_rank(features)),
+        info_nce=float(loss),
+        num_negatives=negatives.shape[1],
+        log_k_saturation=float(log_k_saturation(loss, num_negatives=negatives.shape[1])),
+        effective_sample_size=float(effective_sample_size(negatives / TEMPERATURE).mean()),
+    )
+
+
+def two_views(
+    encoder: nn.Module,
+    images: ImageSet,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    on_progress: OnProgress = silent,
+) -> tuple[Tensor, Tensor]:
+    """Return embeddings (n, D) float64 of two views of images, on the CPU, computed with the encoder frozen.
+
+    Args:
+        encoder: Lies on ``device``.
+        images: The images; the views depend on their keys alone.
+        preprocessing: What the encoder expects done to them.
+        batch_size: Images, of two views each, per forward pass.
+        device: Where to compute.
+        on_progress: Called with images done and images in all.
+    """
+    parts = []
+    with frozen(encoder), torch.no_grad():
+        for start in range(0, len(images), batch_size):
+            pixels, keys = (each[start : start + batch_size].to(device) for each in (images.images, images.keys))
+            views = make_views(pixels, keys, VIEWS, preprocessing, seed=0, epoch=0)  # (2, b, C, H, W)
+            parts.append(encoder(views.flatten(0, 1)).double().cpu().unflatten(0, (2, -1)))
+            on_progress(start + len(keys), len(images), f"two views of images of {images.name}")
+    first, second = torch.cat(parts, dim=1)
+    return first, second

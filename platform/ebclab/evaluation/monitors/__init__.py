@@ -1,0 +1,1 @@
+"""Groups of numbers that are measured of held-out images while an encoder is trained, a file each."""

@@ -1,0 +1,91 @@
+"""What monitors work with: an encoder in training, held-out images, and everything about them that costs, once.
+
+Shapes: n images of the bank, m held-out images, D features, K classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.features import Encoder, compute_features
+from ebclab.evaluation.linear import linear_answers
+from ebclab.evaluation.linear_head import LinearHead, fit_head
+from ebclab.evaluation.protocols import LBFGS
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """An encoder on held-out images.
+
+    Attributes:
+        encoder: Maps preprocessed images to embeddings; lies on ``device``.
+        bank: Images that are trained on, as many as ``evaluation.knn_bank_limit`` says.
+        holdout: Held-out images.
+        preprocessing: What the encoder expects done to stored images.
+        config: Neighbours, protocols, batch size.
+        device: Where features are computed.
+    """
+
+    encoder: Encoder
+    bank: ImageSet
+    holdout: ImageSet
+    preprocessing: Preprocessing
+    config: EvaluationConfig
+    device: torch.device | str
+
+    @property
+    def is_labelled(self) -> bool:
+        """Every image has a label."""
+        return not bool((self.bank.labels < 0).any() or (self.holdout.labels < 0).any())
+
+    @property
+    def num_classes(self) -> int:
+        """K, by the labels of both parts."""
+        return int(max(self.bank.labels.max(), self.holdout.labels.max())) + 1
+
+    @cached_property
+    def held(self) -> Tensor:
+        """(m, D) features of the held-out images."""
+        return self.embed(self.holdout)
+
+    @cached_property
+    def known(self) -> Tensor:
+        """(n, D) features of the bank."""
+        return self.embed(self.bank)
+
+    @cached_property
+    def linear_right(self) -> Tensor:
+        """(1, m) bool: which held-out images the linear probe of ``evaluation.linear_protocol`` has right."""
+        return linear_answers(
+            self.config.linear_protocol,
+            self.known,
+            self.bank.labels.to(self.known.device),
+            self.held,
+            self.holdout.labels.to(self.held.device),
+            num_classes=self.num_classes,
+            seeds=(0,),
+            l2=self.config.linear_l2,
+        )
+
+    @cached_property
+    def head(self) -> LinearHead:
+        """The linear classifier with the penalty ``evaluation.linear_l2``, fitted on the bank."""
+        return fit_head(LBFGS, self.known.cpu(), self.bank.labels, self.num_classes, self.config.linear_l2)
+
+    def embed(self, images: ImageSet) -> Tensor:
+        """Return embeddings (n, D) of images, on ``device``.
+
+        Raises:
+            DataError: There are none, or channels do not fit.
+            DivergedError: The encoder gives NaN or infinity.
+        """
+        return compute_features(
+            self.encoder, images.images, self.preprocessing, batch_size=self.config.batch_size, device=self.device
+        ).to(self.device)

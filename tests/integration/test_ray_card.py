@@ -1,0 +1,91 @@
+"""Evaluation cards on Ray workers that die, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ebclab.card.card import CardFolder
+from ebclab.card.feature_store import FeatureStore
+from ebclab.card.images import MeasuredSet
+from ebclab.card.measure import CardTask
+from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.ray_workers.schedule import TRIES
+from ebclab.card.ray_workers.spread import measure_on_workers
+from ebclab.card.subject import Subject
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.load import load_split
+from ebclab.errors import UserError
+from ebclab.evaluation.progress import silent
+
+pytestmark = pytest.mark.slow
+
+
+def _task(label: str, encoder: nn.Module, folder: Path, *groups: str) -> CardTask:
+    parts = (load_split("digits", None, split) for split in ("train", "test"))
+    digits = MeasuredSet("digits", *(part.rows(torch.arange(60)) for part in parts))
+    prepared = Preprocessing(8, (0.3,), (0.3,))
+    subject = Subject(label, label, encoder.eval(), prepared, 1, "a test", label)
+    options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5))
+    store = FeatureStore(folder / "features", torch.device("cpu"), 64)
+    measuring = Measuring(subject, digits, options, store, device=torch.device("cpu"), on_progress=silent)
+    return CardTask(measuring, groups, CardFolder(folder), "cpu", 1)
+
+
+def test_a_worker_that_dies_loses_its_own_group_alone_and_the_card_goes_on(cluster: str, tmp_path: Path) -> None:
+    deaths = tmp_path / "deaths"
+
+    class Deadly(nn.Module):
+        """Ends its process when it sees as many images as two views of all test images are."""
+
+        def forward(self, images: Tensor) -> Tensor:
+            if len(images) == 120:
+                with deaths.open("a") as file:
+                    file.write("x")
+                os._exit(7)
+            return images.flatten(1)
+
+    groups = ("classification", "geometry")
+    cards = measure_on_workers(
+        [_task("deadly", Deadly(), tmp_path / "a", *groups), _task("plain", nn.Flatten(), tmp_path / "b", *groups)],
+        2,
+        silent,
+    )
+    found = {(card.label, each.group): each for card in cards for each in card.results}
+    lost = found["deadly", "geometry"]
+    assert lost.failed
+    assert f"its worker died {TRIES} times" in lost.problem
+    assert deaths.read_text() == "x" * TRIES
+    assert [name for name, each in found.items() if each.problem] == [("deadly", "geometry")]
+    assert sorted(path.name for path in tmp_path.glob("?/groups/*.json")) == ["classification.json"] * 2 + [
+        "geometry.json"
+    ]
+    values: dict[str, Any] = {card.label: card.numbers("classification") for card in cards}
+    assert [each.value for each in values["deadly"]] == [each.value for each in values["plain"]]
+
+
+def test_features_that_are_no_numbers_are_told_by_every_group_that_looks_at_them(cluster: str, tmp_path: Path) -> None:
+    class Diverged(nn.Module):
+        """Gives NaN."""
+
+        def forward(self, images: Tensor) -> Tensor:
+            return images.flatten(1) * float("nan")
+
+    (card,) = measure_on_workers([_task("diverged", Diverged(), tmp_path, "classification", "geometry")], 1, silent)
+    for each in card.results:
+        assert "NaN or infinity for 60 of 60 images" in each.problem
+        assert not each.failed
+
+
+def test_more_workers_than_processors_are_refused(cluster: str, tmp_path: Path) -> None:
+    tasks = [_task(name, nn.Flatten(), tmp_path / name, "geometry") for name in "abc"]
+    with pytest.raises(UserError, match="--workers: each needs a CPU, got 3 for 2 CPUs of the cluster; use fewer"):
+        measure_on_workers(tasks, 3, silent)
+    assert not list(tmp_path.rglob("*.json"))

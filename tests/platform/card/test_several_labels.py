@@ -1,0 +1,114 @@
+"""Transfer to images with several labels: mean AP by hand, against scikit-learn, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made_up_voc import AREA, ELEVEN_POINT, write_voc
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import precision_recall_curve
+from sklearn.preprocessing import StandardScaler
+
+from ebclab.card.groups import transfer
+from ebclab.card.images import MeasuredSet, named_set
+from ebclab.card.measuring import Measuring
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError
+from ebclab.evaluation.adaptation.multi_label import MarkedImages, average_precisions, fit_each_class
+from ebclab.evaluation.protocols import LBFGS
+
+NAMES = ("row", "column")
+
+
+def _marked(measured: MeasuredSet) -> MeasuredSet:
+    """Images that have a bright row, a bright column, both or neither; every eleventh is difficult."""
+
+    def marked(part: Any) -> Any:
+        generator = torch.Generator().manual_seed(len(part))
+        marks = (torch.rand(len(part), 2, generator=generator) < 0.4).to(torch.int8)
+        pixels = torch.randint(0, 180, part.images.shape, generator=generator, dtype=torch.uint8)
+        pixels[marks[:, 0] == 1, :, 2] += 60
+        pixels[marks[:, 1] == 1, :, :, 3] += 60
+        marks[::11] = -1
+        return replace(part, images=pixels, labels=torch.full((len(part),), -1), class_names=NAMES, marks=marks)
+
+    return MeasuredSet("voc:marked", marked(measured.train), marked(measured.test))
+
+
+def test_average_precisions_of_the_made_up_set_are_those_worked_out_by_hand(tmp_path: Path) -> None:
+    wide: Any = SimpleNamespace(
+        trained=None, in_channels=3, label="wide", preprocessing=Preprocessing(8, (0.0,) * 3, (1.0,) * 3)
+    )
+    voc = named_set(f"voc:{write_voc(tmp_path)}", wide, None)
+    assert voc.test.images.shape == (10, 3, 8, 8)  # photographs of all sizes, at the encoder's
+    scores = voc.test.images.float().mean(dim=(2, 3))[:, [0, 2]]  # red for cats, blue for dogs
+    assert voc.test.marks is not None
+    for interpolation, expected in (("area", AREA), ("11-point", ELEVEN_POINT)):
+        found = average_precisions(scores, voc.test.marks, interpolation, voc.test.class_names)  # type: ignore[arg-type]
+        assert found.tolist() == pytest.approx([expected["cat"], expected["dog"]], abs=1e-12)
+
+
+def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(
+    make: Callable[..., Measuring], measured: MeasuredSet
+) -> None:
+    other = _marked(measured)
+    measuring = make(others=(other,))
+    found = {each.name: each for each in transfer.measure(measuring).numbers}
+    assert set(found) == {"voc-marked-map-11-point", "voc-marked-map-area"}
+    l2 = float(found["voc-marked-map-area"].protocol.partition(", l2 ")[2].partition(" ")[0])
+    x, test_x = (measuring.features(part).double().numpy() for part in (other.train, other.test))
+    scaler = StandardScaler().fit(x)
+    areas, points = [], []
+    for label in range(2):
+        marks, test_marks = (part.marks[:, label].numpy() for part in (other.train, other.test))  # type: ignore[index]
+        known, counts = marks >= 0, test_marks >= 0
+        model = LogisticRegression(C=1 / (known.sum() * l2), tol=1e-8, max_iter=5_000)
+        model.fit(scaler.transform(x[known]), marks[known])
+        scores = model.decision_function(scaler.transform(test_x[counts]))
+        precision, recall, _ = precision_recall_curve(test_marks[counts], scores)
+        best = np.maximum.accumulate(precision)  # recall falls along the arrays
+        areas.append(float(np.sum((recall[:-1] - recall[1:]) * best[:-1])))
+        points.append(float(np.mean([precision[recall >= tenth - 1e-12].max() for tenth in np.arange(11) / 10])))
+    assert found["voc-marked-map-area"].value == pytest.approx(np.mean(areas), abs=1e-6)
+    assert found["voc-marked-map-11-point"].value == pytest.approx(np.mean(points), abs=1e-6)
+    assert 0.6 < found["voc-marked-map-area"].value < 0.999  # better than chance, and no trivial ranking
+
+
+def test_each_classifier_is_at_the_minimum_of_its_loss_on_the_images_that_count(measured: MeasuredSet) -> None:
+    train = _marked(measured).train
+    assert train.marks is not None
+    x = train.images.flatten(1).double() / 255
+    l2 = 1e-2
+    head = fit_each_class(LBFGS, MarkedImages(x, train.marks), l2, NAMES)
+    mean, std = x.mean(dim=0), x.std(dim=0, correction=0)
+    for label in range(2):
+        w = (head.weights[:, label] * std).requires_grad_()
+        b = (head.biases[label] + mean @ head.weights[:, label]).requires_grad_()
+        counts = train.marks[:, label] >= 0
+        sign = 2 * train.marks[counts, label].double() - 1
+        loss = torch.nn.functional.softplus(-sign * (((x[counts] - mean) / std) @ w + b)).mean() + 0.5 * l2 * w @ w
+        loss.backward()
+        assert w.grad is not None
+        assert float(w.grad.abs().max()) < 1e-5
+        assert b.grad is not None
+        assert abs(float(b.grad)) < 1e-5
+
+
+def test_single_labels_are_refused_in_a_sentence_and_a_class_without_images_is_named(
+    make: Callable[..., Measuring], measured: MeasuredSet
+) -> None:
+    other = _marked(measured)
+    assert "its images may have several labels each, which only the transfer group" in other.label_problem
+    assert other.test.marks is not None
+    empty = other.test.marks.clone()
+    empty[:, 1] = empty[:, 1].clamp(max=0)
+    lacking = replace(other, test=replace(other.test, marks=empty))
+    with pytest.raises(DataError, match="an AP of column needs an image with it, got none of "):
+        transfer.measure(make(others=(lacking,)))

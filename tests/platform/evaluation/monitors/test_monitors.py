@@ -1,0 +1,242 @@
+"""The numbers of monitors against closed forms, slow loops and scikit-learn, and which of them may be chosen by."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from made_up_card import made_up_images
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from ebclab.config import compose
+from ebclab.config.sections import EvaluationConfig, ViewsConfig
+from ebclab.data.holdout import held_out
+from ebclab.data.image_set import ImageSet
+from ebclab.data.label_lists import label_list
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import ConfigError, DataError
+from ebclab.evaluation.measures.altered import altered_half
+from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
+from ebclab.evaluation.monitors.catalog import MEASURES, NEIGHBOUR, halves
+from ebclab.evaluation.monitors.monitored import Monitored
+from ebclab.evaluation.monitors.numbers import MONITORS, NUMBERS
+from ebclab.evaluation.objectives import ANSWERED, NEED_LABELS, OBJECTIVES, SHARES, labels_problem
+
+PLAIN = Preprocessing(4, (0.0,), (1.0,))
+HINTS = get_type_hints(EvaluationConfig)
+
+
+@pytest.fixture
+def monitored() -> Monitored:
+    """Pixels of 150 and 90 made-up images as embeddings."""
+    bank, holdout = made_up_images(150), made_up_images(90, seed=1)
+    config = EvaluationConfig(knn_neighbours=5, linear_l2=1e-2)
+    return Monitored(nn.Flatten(), bank, holdout, PLAIN, config, "cpu")
+
+
+def _pixels(images: ImageSet) -> np.ndarray:
+    return images.images.flatten(1).double().numpy() / 255
+
+
+def test_settings_name_all_monitors_and_objectives_and_no_others() -> None:
+    assert set(get_args(HINTS["objective"])) == set(OBJECTIVES)
+    assert set(get_args(get_args(HINTS["monitor"])[0])) == set(MONITORS) == set(MEASURES)
+    assert set(ANSWERED) < set(NEED_LABELS) < set(OBJECTIVES)
+    assert set(SHARES) < set(OBJECTIVES)
+
+
+def test_what_a_degenerate_encoder_wins_by_is_no_objective() -> None:
+    assert {name for name, number in NUMBERS.items() if number.trap} == {
+        "holdout_alignment",
+        "holdout_log_k_saturation",
+        "holdout_ess",
+        "holdout_ece",
+    }
+    with pytest.raises(
+        ConfigError, match=r"evaluation.objective: no such choice, got 'holdout_nll'; .*minus_holdout_nll"
+    ):
+        compose("simclr", overrides=["evaluation.objective=holdout_nll"])
+    with pytest.raises(ConfigError, match=r"evaluation.monitor: .*'calibraton'"):
+        compose("simclr", overrides=["evaluation.monitor=[calibraton]"])
+
+
+@pytest.mark.parametrize("name", MONITORS)
+def test_a_monitor_gives_the_numbers_that_it_announces(monitored: Monitored, name: str) -> None:
+    found = MEASURES[name](monitored)
+    assert list(found) == [number.name for number in MONITORS[name].numbers]
+    assert all(math.isfinite(value) for value in found.values())
+    assert all(0 <= found[number.name] <= 1 for number in MONITORS[name].numbers if number.is_share)
+
+
+def test_calibration_is_that_of_scikit_learns_probabilities(monitored: Monitored) -> None:
+    found = MEASURES["calibration"](monitored)
+    scaler = StandardScaler().fit(_pixels(monitored.bank))
+    model = LogisticRegression(C=1 / (150 * 1e-2), tol=1e-8, max_iter=2_000)
+    model.fit(scaler.transform(_pixels(monitored.bank)), monitored.bank.labels.numpy())
+    p, y = model.predict_proba(scaler.transform(_pixels(monitored.holdout))), monitored.holdout.labels.numpy()
+    assert found["holdout_nll"] == pytest.approx(log_loss(y, p), rel=1e-3)
+    assert found["holdout_brier"] == pytest.approx(((p - np.eye(3)[y]) ** 2).sum(axis=1).mean(), rel=1e-3)
+    bins = np.minimum((p.max(axis=1) * 15).astype(int), 14)
+    gaps = [
+        abs((p.argmax(axis=1) == y)[bins == b].mean() - p.max(axis=1)[bins == b].mean()) * (bins == b).mean()
+        for b in set(bins)
+    ]
+    assert found["holdout_ece"] == pytest.approx(sum(gaps), abs=2e-3)
+
+
+def test_geometry_of_views_that_do_not_move_has_closed_forms(
+    monitored: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebclab.evaluation.measures.geometry.VIEWS", ViewsConfig(recipe="none"))
+    found = MEASURES["geometry"](monitored)
+    z = _pixels(monitored.holdout)
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    n = len(unit)
+    potential = [math.exp(-2 * ((unit[i] - unit[j]) ** 2).sum()) for i in range(n) for j in range(i)]
+    assert found["holdout_alignment"] == pytest.approx(0.0, abs=1e-12)
+    assert found["holdout_uniformity"] == pytest.approx(math.log(np.mean(potential)), rel=1e-5)
+    sigma = np.linalg.svd(z, compute_uv=False)
+    share = sigma / sigma.sum()
+    assert found["holdout_effective_rank"] == pytest.approx(math.exp(-(share * np.log(share)).sum()), rel=1e-4)
+    assert found["holdout_log_k_saturation"] <= 1
+
+
+def test_fgsm_and_pgd_of_a_linear_model_move_each_margin_by_the_norm_of_its_weights() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(90, 170, (120, 1, 2, 2), generator=generator, dtype=torch.uint8)  # far from black and white
+    noise = torch.randn(120, generator=generator) * 12
+    labels = (images[:, 0, 0, 0].double() + noise > images[:, 0, 1, 1]).long()
+    parts = [ImageSet("lines", images[r], labels[r], torch.arange(120)[r], (), (0.0,), (1.0,)) for r in
+             (slice(0, 80), slice(80, 120))]  # fmt: skip
+    monitored = Monitored(nn.Flatten(), *parts, Preprocessing(2, (0.0,), (1.0,)), EvaluationConfig(), "cpu")
+    weights, biases = monitored.head.weights, monitored.head.biases
+    x, y = torch.from_numpy(_pixels(parts[1])), parts[1].labels
+    sign = 2 * y - 1
+    margin = sign * (x @ (weights[:, 1] - weights[:, 0]) + biases[1] - biases[0])
+    expected = float((margin > 8 / 255 * (weights[:, 1] - weights[:, 0]).abs().sum()).double().mean())
+    assert 0.2 < expected < float((margin > 0).double().mean())  # the attack does something, and not everything
+    assert MEASURES["robustness"](monitored) == {"holdout_fgsm": expected, "holdout_pgd": expected}
+
+
+def test_outside_images_are_told_by_the_distance_to_the_fiftieth_neighbour(monitored: Monitored) -> None:
+    inside, outside = altered_half(monitored.holdout, "inverted", halves(monitored.holdout.keys))
+    bank = _pixels(monitored.bank)
+    bank /= np.linalg.norm(bank, axis=1, keepdims=True)
+    distances = []
+    for part in (inside, outside):
+        z = _pixels(part)
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        distances.append(np.sort(np.linalg.norm(z[:, None] - bank[None], axis=2), axis=1)[:, NEIGHBOUR - 1])
+    expected = roc_auc_score([0] * len(inside) + [1] * len(outside), np.concatenate(distances))
+    found = MEASURES["out-of-distribution"](monitored)["holdout_auroc_inverted"]
+    assert found == pytest.approx(expected, abs=1e-3)
+    few = replace(monitored, bank=monitored.bank.rows(torch.arange(49)))
+    with pytest.raises(DataError, match="out-of-distribution needs 50 images that are trained on, got 49"):
+        MEASURES["out-of-distribution"](few)
+
+
+def test_held_out_images_are_halved_by_another_hash_than_the_one_that_held_them_out() -> None:
+    keys = torch.arange(20_000)
+    held = keys[held_out(keys, 0.1)]
+    assert held_out(held, 0.5).all()  # what would leave no image on the other side
+    assert halves(held).double().mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_few_labels_are_scikit_learns_logistic_regression_cross_validated_among_them(monitored: Monitored) -> None:
+    bank, holdout = made_up_images(150, noise=200), made_up_images(90, seed=1, noise=200)
+    monitored = replace(monitored, bank=bank, holdout=holdout)
+    listed = label_list(bank, 10, 0, 3)
+    x, y = _pixels(monitored.bank)[listed.rows], monitored.bank.labels[listed.rows].numpy()
+
+    def fitted(rows: np.ndarray, l2: float) -> tuple[StandardScaler, LogisticRegression]:
+        scaler = StandardScaler().fit(x[rows])
+        model = LogisticRegression(C=1 / (rows.sum() * l2), tol=1e-8, max_iter=5_000)
+        return scaler, model.fit(scaler.transform(x[rows]), y[rows])
+
+    def right(l2: float) -> int:
+        count = 0
+        for number in range(5):
+            left_out = (listed.rank % 5 == number).numpy()
+            scaler, model = fitted(~left_out, l2)
+            count += int((model.predict(scaler.transform(x[left_out])) == y[left_out]).sum())
+        return count
+
+    penalties = [10.0**-power for power in range(6)]
+    best = max(penalties, key=right)  # the strongest of equals
+    scaler, model = fitted(np.ones(len(y), dtype=bool), best)
+    expected = model.score(scaler.transform(_pixels(monitored.holdout)), monitored.holdout.labels.numpy())
+    assert len(y) == 15
+    assert MEASURES["few-labels"](monitored)["holdout_few_labels"] == pytest.approx(expected, abs=1 / 90)
+
+
+def _scores(monitored: Monitored, objective: str, *monitors: str) -> HoldoutScores:
+    config = replace(monitored.config, objective=objective)  # type: ignore[arg-type]
+    parts = (monitored.bank, monitored.holdout)
+    views = ViewsConfig(recipe="none", crop_scale_min=0.5)
+    return holdout_scores(monitored.encoder, *parts, PLAIN, config, views, device="cpu", monitors=monitors)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_is_measured_and_larger_when_better(monitored: Monitored, objective: str) -> None:
+    scores = _scores(monitored, objective)
+    assert objective in scores.by_name
+    assert (scores.answers is not None) == (objective in ANSWERED)
+    name = objective.removeprefix("minus_")
+    if name != objective:
+        assert NUMBERS[name].better == "lower"
+        assert scores.by_name[objective] == -scores.by_name[name]
+
+
+def test_monitors_add_their_numbers_and_say_what_they_took(monitored: Monitored) -> None:
+    scores = _scores(monitored, "holdout_knn", "geometry", "calibration")
+    plain = _scores(monitored, "holdout_knn")
+    assert scores.by_name.items() >= plain.by_name.items()
+    assert scores.by_name.keys() - plain.by_name.keys() == {
+        number.name for name in ("geometry", "calibration") for number in MONITORS[name].numbers
+    }
+    assert scores.seconds.keys() == {"geometry", "calibration"}
+    assert not plain.seconds
+
+
+def test_what_images_without_labels_cannot_have_is_refused() -> None:
+    assert not labels_problem(EvaluationConfig(), 7)
+    assert not labels_problem(EvaluationConfig(monitor=("calibration",)), 0)
+    wants = EvaluationConfig(monitor=("geometry", "calibration", "robustness"))
+    assert labels_problem(wants, 1_234).startswith(
+        "evaluation.monitor: calibration, robustness needs labels, got 1,234"
+    )
+    silent = EvaluationConfig(monitor=("geometry",))
+    assert "evaluation.objective: holdout_knn needs labels" in labels_problem(silent, 7)
+    assert not labels_problem(replace(silent, objective="holdout_effective_rank"), 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["evaluation.knn_every=0"], "evaluation.monitor: nothing is scored with knn_every=0, got geometry"),
+        (
+            ["evaluation.knn_every=2", "evaluation.monitor_every=3"],
+            "evaluation.monitor_every: .* got 3; take a multiple",
+        ),
+        (["data.holdout_rate=0"], "evaluation.monitor: monitors look at held-out images, got geometry"),
+    ],
+)
+def test_monitors_that_would_never_be_measured_are_refused(settings: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        compose("simclr", overrides=["evaluation.monitor=[geometry]", *settings])
+
+
+def test_the_page_names_every_monitor_its_numbers_and_what_may_be_chosen_by() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    section = page.partition("\n## During training\n")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`([a-z_-]+)`", section))
+    assert told >= {*MONITORS, *NUMBERS, *(each.objective for each in NUMBERS.values() if each.objective)}

@@ -1,0 +1,98 @@
+"""Monitors during training: what the log says of them, what they cost, and that they change no weight."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import ebclab
+from ebclab.cli import main
+from ebclab.errors import DataError
+from ebclab.runs.summary import RunSummary
+from ebclab.training.display import SilentDisplay
+from ebclab.training.pretrain import RunResult
+
+TINY = ["data.train_limit=300", "training.batch_size=32", "training.epochs=3", "resources.threads=1"]
+ALL = "evaluation.monitor=[classification,geometry,calibration,few-labels,out-of-distribution,robustness]"
+
+
+class Noting(SilentDisplay):
+    """Keeps the lines that are shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def _run(folder: Path, name: str, *settings: str, display: Noting | None = None, **given: Any) -> RunResult:
+    config = ebclab.compose("simclr", overrides=[*TINY, *settings])
+    return ebclab.pretrain(config, runs=folder, name=name, display=display or Noting(), **given)
+
+
+def _records(run: RunResult, kind: str) -> list[dict[str, Any]]:
+    lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    timed = ("seconds", "images_per_second")
+    records = [json.loads(line) for line in lines]
+    return [{k: v for k, v in each.items() if k not in timed} for each in records if each["kind"] == kind]
+
+
+def _weights(run: RunResult) -> dict[str, torch.Tensor]:
+    return load_file(run.path / run.summary.checkpoint / "model.safetensors")  # type: ignore[operator]
+
+
+def test_monitors_change_no_weight_and_no_number_and_say_what_they_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Noting()
+    plain = _run(tmp_path, "plain")
+    watched = _run(tmp_path, "watched", ALL, "evaluation.monitor_every=2", display=shown)
+    ours, theirs = _weights(plain), _weights(watched)
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    assert _records(plain, "train") == _records(watched, "train")
+    before, after = _records(plain, "epoch"), _records(watched, "epoch")
+    assert after[0] == before[0]  # monitors have their turn after every second epoch, and after the last
+    for scores, more in zip(before[1:], after[1:], strict=True):
+        assert more.items() >= scores.items()
+        assert {"holdout_nll", "holdout_uniformity", "holdout_pgd", "monitor_seconds"} <= more.keys() - scores.keys()
+    assert (plain.summary.monitor_seconds, plain.summary.best) == (0.0, watched.summary.best)
+    total = sum(each.get("monitor_seconds", 0) for each in after)
+    assert watched.summary.monitor_seconds == pytest.approx(total, abs=0.02)
+    assert watched.summary.scores["holdout_nll"] == after[-1]["holdout_nll"]
+    assert [line for line in shown.lines if line.startswith("monitors take")] == [
+        line for line in shown.lines if "geometry" in line
+    ]
+    board = EventAccumulator(str(watched.path / "tensorboard")).Reload()
+    assert {"holdout/knn", "holdout/nll", "holdout/monitor_seconds"} <= set(board.Tags()["scalars"])
+    assert main(["pretrain", "simclr", "--runs", str(tmp_path), "--name", "watched", "--resume"]) == 0
+    assert ", of which monitors " in capsys.readouterr().out
+
+
+def test_the_best_checkpoint_is_that_of_the_objective_that_a_monitor_measures(tmp_path: Path) -> None:
+    run = _run(tmp_path, "run", "evaluation.objective=minus_holdout_nll")
+    values = [each["minus_holdout_nll"] for each in _records(run, "epoch")]
+    assert values == [-each["holdout_nll"] for each in _records(run, "epoch")]
+    best = run.summary.best
+    assert best is not None
+    assert (best.objective, best.value, best.epoch) == ("minus_holdout_nll", max(values), int(np.argmax(values)) + 1)
+
+
+def test_a_result_of_an_older_version_without_monitors_is_read(tmp_path: Path) -> None:
+    plain = _run(tmp_path, "plain", "training.epochs=1").summary.to_mapping()
+    del plain["monitor_seconds"]
+    assert RunSummary.of_mapping(plain, "result.json").monitor_seconds == 0.0
+
+
+def test_a_monitor_that_needs_labels_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (120, 8, 8), dtype=np.uint8)
+    with pytest.raises(DataError, match=r"evaluation.monitor: calibration needs labels, got \d+ images without"):
+        _run(tmp_path, "run", "evaluation.monitor=[calibration]", "evaluation.objective=effective_rank", images=images)
+    assert not (tmp_path / "run" / "result.json").exists()
