@@ -34,7 +34,10 @@ def _verbs(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ..
 def _described(words: tuple[str, ...], verb: Any) -> str:
     shown = [parameter for parameter in verb.params if not getattr(parameter, "hidden", False)]
     usage = " ".join(_usage(parameter) for parameter in shown if parameter.param_type_name == "argument")
-    text = [f"## `ebclab {' '.join(words)}`\n\n```\nebclab {' '.join(words)} {usage} [OPTIONS]\n```\n", _prose(verb.help)]
+    text = [
+        f"## `ebclab {' '.join(words)}`\n\n```\nebclab {' '.join(words)} {usage} [OPTIONS]\n```\n",
+        _prose(verb.help),
+    ]
     text.append("| argument, option | meaning |\n|---|---|\n" + "".join(_row(parameter) for parameter in shown))
     return "\n".join(text)
 

@@ -1,4 +1,4 @@
-"""Lays the pages out in a folder of their own, as the site has them: links to other files lead to pages that show them."""
+"""Lays the pages out in a folder of their own; links to files beside them lead to pages that show those."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class Gathering:
         lines = [f"{title.partition(chr(10))[0].removeprefix('# ')} <{name}>\n" for name, title in titles.items()]
         self._write(
             "benchmarks/results/index.md",
-            "# Measured tables\n\nOne script a claim: `benchmarks/NAME.py` writes each table anew, with command, commit and "
-            f"machine.\n\n{_tree(''.join(sorted(lines)))}",
+            "# Measured tables\n\nOne script a claim: `benchmarks/NAME.py` writes each table, with command, commit "
+            f"and machine.\n\n{_tree(''.join(sorted(lines)))}",
         )
         rooms = [
             f"## {f'`{room}/`' if room else 'Beside the rooms'}\n\n{_tree(''.join(_line(page) for page in pages))}"
@@ -127,7 +127,11 @@ class Gathering:
         front = (self.to / "index.md").read_text(encoding="utf-8")
         trees = []
         for caption, names in CONTENTS.items():
-            pages = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(names))] if "*" in names else names.split()
+            pages = (
+                [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(names))]
+                if "*" in names
+                else names.split()
+            )
             lines = "".join(f"{_page_of(name).removesuffix('.md')}\n" for name in pages)
             trees.append(f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{lines}```\n")
         trees.append("```{toctree}\n:hidden:\n\nfiles/index\n```\n")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
+
+FUNCTION = re.compile(r"((?<!<msub>)<mi>(?:log|exp)</mi>)(?!<mo[^>]*>&#x00028;)")
+"""A function's name that no parenthesis follows: browsers leave no room between it and its argument."""
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -14,12 +18,22 @@ def setup(app: Any) -> dict[str, bool]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
+def drawn(latex: str, display: str) -> str:
+    """Return an equation as MathML.
+
+    Args:
+        latex: What stands between dollar signs or in a fence of Markdown, where ``aligned`` is what others understand.
+        display: ``inline`` or ``block``.
+    """
+    text = latex.replace("{aligned}", "{align*}")  # the converter knows this name alone
+    return FUNCTION.sub(r'\1<mspace width="0.17em"/>', latex2mathml.converter.convert(text, display=display))
+
+
 def _inline(writer: Any, node: nodes.math) -> None:
-    writer.body.append(latex2mathml.converter.convert(node.astext(), display="inline"))
+    writer.body.append(drawn(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _displayed(writer: Any, node: nodes.math_block) -> None:
-    equation = latex2mathml.converter.convert(node.astext(), display="block")
-    writer.body.append(f'<div class="equation">{equation}</div>\n')
+    writer.body.append(f'<div class="equation">{drawn(node.astext(), "block")}</div>\n')
     raise nodes.SkipNode

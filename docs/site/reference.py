@@ -155,7 +155,9 @@ def _front(public: dict[str, tuple[Path, str]], links: dict[str, str]) -> str:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == defined
         )
         summary = (ast.get_docstring(node) or "").partition("\n")[0]
-        lines.append(f"| [`ebclab.{name}`](<#{_dotted(path, LAB)}.{defined}>) | {summary.replace('|', chr(92) + '|')} |\n")
+        lines.append(
+            f"| [`ebclab.{name}`](<#{_dotted(path, LAB)}.{defined}>) | {summary.replace('|', chr(92) + '|')} |\n"
+        )
     return "".join(lines)
 
 

@@ -30,12 +30,15 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def write_site(folder: Path, body: str, head: str = "") -> Path:
     (folder / "sub").mkdir()
     (folder / "index.html").write_text(f"<html><head>{head}</head><body>{body}</body></html>", encoding="utf-8")
-    (folder / "sub" / "other.html").write_text('<h2 id="here">Here</h2><a href="../index.html">back</a>', encoding="utf-8")
+    (folder / "sub" / "other.html").write_text(
+        '<h2 id="here">Here</h2><a href="../index.html">back</a>', encoding="utf-8"
+    )
     (folder / "picture.png").write_bytes(b"png")
     return folder.resolve()
 
 
-SOUND = """<a href="sub/other.html#here">on</a> <a href="https://arxiv.org/abs/2002.05709">a paper</a> <a href="#">top</a>
+SOUND = """<a href="sub/other.html#here">on</a> <a href="https://arxiv.org/abs/2002.05709">a paper</a>
+<a href="#">top</a>
 <img src="picture.png"> <img src="data:image/png;base64,AA=="> <math xmlns="http://www.w3.org/1998/Math/MathML"></math>"""
 
 
@@ -70,7 +73,7 @@ def test_style_sheets_are_looked_through(tmp_path: Path, script) -> None:
 
 
 def test_docstrings_become_text_that_markdown_reads_as_meant(script) -> None:
-    text = '''One line with a_name and <b, q>.
+    text = """One line with a_name and <b, q>.
 
 ``L = sum_i x_i``, see ``other``.
 
@@ -86,7 +89,7 @@ Returns:
 
 Source: SimCLR (arXiv:2002.05709), eq. 1.
 Departs from the paper: not at all.
-'''
+"""
     expected = """One line with a\\_name and \\<b, q\\>.
 
 `L = sum_i x_i`, see [`other`](<#m.other>).
