@@ -26,7 +26,9 @@ def drawn(latex: str, display: str) -> str:
         display: ``inline`` or ``block``.
     """
     text = latex.replace("{aligned}", "{align*}")  # the converter knows this name alone
-    return FUNCTION.sub(r'\1<mspace width="0.17em"/>', latex2mathml.converter.convert(text, display=display))
+    found = latex2mathml.converter.convert(text, display=display)
+    found = found.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')  # not the height of a whole line
+    return FUNCTION.sub(r'\1<mspace width="0.17em"/>', found)
 
 
 def _inline(writer: Any, node: nodes.math) -> None:

@@ -15,9 +15,11 @@ LAB = ROOT / "platform" / "ebclab"
 LAB_FILES = {
     "errors.py": "Errors",
     "config/sections.py": "Settings of a run",
+    "config/encoder.py": "Settings of the encoder",
     "config/experiment.py": "All settings together",
     "config/recipes.py": "Recipes",
     "evaluation/intervals.py": "Scores",
+    "sweeps/policies/stopping.py": "Stopping rules of sweeps",
     "training/loop.py": "The training loop",
 }
 """Files of the lab that have a page beside those of the names of ``import ebclab``."""

@@ -114,6 +114,15 @@ Departs from the paper: not at all.
     assert script("docstrings")._text(text, {"other": "#m.other"}) == expected
 
 
+def test_every_equation_of_the_pages_is_one_that_the_converter_knows(script) -> None:
+    drawn = script("mathml").drawn
+    for page in (ROOT / "docs").rglob("*.md"):
+        for latex in re.findall(r"```math\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            written = drawn(latex, "block")
+            assert not re.search(r"\\|&#x00026;|<merror", written), f"{page.name}: {latex}"
+            assert written.count("<mtr>") == (latex.count("\\\\") + 1 if "aligned" in latex else 0), latex
+
+
 def test_every_public_name_of_the_science_and_of_the_lab_has_an_entry(script) -> None:
     pages = script("reference").pages()
     for name in ("methods/energy_contrast/losses.py", "methods/energy_contrast/samplers/langevin.py"):
