@@ -12,7 +12,7 @@ WAITING_JOBS := 4# for tests that wait more than they work, until a machine is f
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow-test cluster-test test-all check format wheel bench bench-all clean
+.PHONY: help install demo test slow-test cluster-test test-all check docs format wheel bench bench-all clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ check: install ## Format, lint, types.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: install ## Build the documentation as pages with a search that need no network: site/index.html.
+	$(BIN)/python docs/site/build.py
+
 format: install ## Rewrite files in the house format.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -72,5 +75,5 @@ bench: install ## The quick benchmarks: views, simclr_step, startup, precision. 
 bench-all: bench ## Those, and the long ones that need no GPU, no downloaded data and no root. Hours.
 	for script in $(LONG_BENCHMARKS); do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
-clean: ## Remove the demo's outputs and caches; runs are left alone.
-	rm -rf $(DEMO) dist build .pytest_cache .ruff_cache .mypy_cache
+clean: ## Remove the demo's outputs, the built documentation and caches; runs are left alone.
+	rm -rf $(DEMO) dist build site .pytest_cache .ruff_cache .mypy_cache

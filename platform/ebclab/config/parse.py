@@ -119,7 +119,9 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems)
         if not name and dataset.startswith(LOCATIONS):
             named = ", ".join(VIEW_RECIPES)
             problems.add(
-                "views.recipe", f"no usual views for images named by their place, got auto; name one of {named}"
+                "views.recipe",
+                "no usual views for images named by their place, got auto; flatclr-cifar suits colour images below 96 "
+                f"pixels, fashion-mnist grey ones, simclr-imagenet larger ones; name one of {named}",
             )
             return given
         if not name:

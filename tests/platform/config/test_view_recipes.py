@@ -4,7 +4,7 @@ import pytest
 
 from ebclab.config import VIEW_RECIPES, compose, parse_experiment, to_mapping
 from ebclab.config.sections import ViewsConfig
-from ebclab.config.view_recipes import USUAL_VIEWS
+from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
 from ebclab.errors import ConfigError
 
 PUBLISHED = {
@@ -91,3 +91,16 @@ def test_a_recipe_named_later_replaces_the_resolved_views_of_a_file(methods):
     resolved = to_mapping(compose("plain", overrides=["views.recipe=ebclr-cifar"], methods=methods))
     config = compose("plain", config=resolved, overrides=["views.recipe=moco-cifar"], methods=methods)
     assert config.views == views_of(methods, recipe="moco-cifar")
+
+
+def test_images_named_by_their_place_are_told_which_views_suit_them() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        compose("simclr", overrides=["data.name=folder:photos"])
+    advice = {
+        "flatclr-cifar suits colour images below 96 pixels": fitting_views(3, 95, 95),
+        "fashion-mnist grey ones": fitting_views(1, 95, 95),
+        "simclr-imagenet larger ones": fitting_views(3, 640, 480),
+    }
+    for said, (recipe, *_) in advice.items():
+        assert said in str(refusal.value)
+        assert recipe == f"views.recipe={said.partition(' ')[0]}"
