@@ -176,8 +176,9 @@ def in_words(num_compared: int, num_seeds: int, images: int | None) -> str:
         else "how far the score would move with other seeds; other images may move it as much, and that is not in it"
     )
     best = (
-        f" The winner was chosen as the best of {num_compared}; so that its luck is not taken for a gain, the intervals "
-        "are wide enough to hold together: in at least 95 of 100 such sweeps all of them contain the true value."
+        f" The winner was chosen as the best of {num_compared}; so that its luck is not taken for a gain, the "
+        "intervals are wide enough to hold together: in at least 95 of 100 such sweeps all of them contain the true "
+        "value."
         if num_compared > 1
         else ""
     )
