@@ -118,6 +118,8 @@ class Method(nn.Module, ABC):
             skips the diagnostics that cost time and returns the cheap metrics only.
         memories: State outside the module, saved beside it under its names.
         pixel_range: Set by the caller before ``start`` where it knows; None means unknown.
+        num_images: Images of the training set; set by the caller before ``start`` where it knows that ``Batch.index``
+            stays below; None means unknown.
     """
 
     Config: ClassVar[type]
@@ -132,6 +134,7 @@ class Method(nn.Module, ABC):
         self.diagnosing = True
         self.memories: dict[str, Memory] = {}
         self.pixel_range: PixelRange | None = None
+        self.num_images: int | None = None
 
     @classmethod
     def requirements(cls, config: Any, batch_size: int) -> Requirements:

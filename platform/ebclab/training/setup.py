@@ -23,7 +23,7 @@ from ebclab.data.sources.load import load_split
 from ebclab.encoders import seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
-from ebclab.hardware import free_bytes
+from ebclab.hardware import free_bytes, require_precision
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rates
 from ebclab.runs.initial_weights import InitialWeights, start_from
@@ -91,7 +91,7 @@ def prepare(
     require_room_for_views(config, method_class, channels, size, device, ranks)
     num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
     method = build_method(config, method_class, channels, device, size, weights, num_classes)
-    method.pixel_range = preprocessing.pixel_range
+    method.pixel_range, method.num_images = preprocessing.pixel_range, len(split.train)
     memory_of(method, channels, size)
     with method_problems():
         num_proposals = method.num_proposals(config.training.batch_size)
@@ -368,6 +368,7 @@ def build_training(
     Raises:
         ConfigError: The batch norms of the method cannot cut a global batch into their groups.
     """
+    require_precision(config.training.precision, device)
     with method_problems():
         require_groups(method, config.training.batch_size, ranks.world_size)
     return Training(
