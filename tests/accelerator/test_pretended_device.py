@@ -13,9 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 INSIDE = Path(__file__).parent / "inside"
 
 
+@pytest.mark.timeout(900)  # fifty seconds of a processor, many times as long where others use it
 def test_all_tests_on_the_pretended_device_pass() -> None:
     command = [sys.executable, "-m", "pytest", str(INSIDE), "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(

@@ -95,6 +95,18 @@ class DisguisedTensor(torch.Tensor):
         """Return values on the device; torch does not let a device of Python take part in its own."""
         return torch.tensor(values, dtype=options.get("dtype", self.dtype)).to(self.device)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DisguisedTensor:
+        """Return a copy with memory of its own."""
+        memo[id(self)] = copied = DisguisedTensor(self.raw.detach().clone())
+        copied.requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            copied._is_param = True  # type: ignore[attr-defined]
+        return copied
+
+    def data_ptr(self) -> int:
+        """Return where the numbers lie."""
+        return self.raw.data_ptr()
+
     def tolist(self) -> Any:
         """Return the numbers; torch lets no subclass do so."""
         return self.cpu().tolist()
@@ -147,6 +159,9 @@ def _send(function: Any, *args: Any, **kwargs: Any) -> Any:
         if _device.recording is not None:
             raise WaitError(f"{reason} while a step is recorded")
     raw_args, raw_kwargs = mapped(_undisguised, (args, kwargs))
+    if _device.recording is not None:
+        raw_args, raw_kwargs = mapped(_as_a_constant(undisguised), (raw_args, raw_kwargs))
+        _device.recording.keep(raw_args, raw_kwargs)
     out = function(*raw_args, **raw_kwargs)
     assert all(each.shape == each.raw.shape for each in disguised.values()), f"{name} has resized a tensor"
     if _device.recording is not None:
@@ -164,6 +179,12 @@ def _undisguised(value: Any) -> Any:
     if isinstance(value, DisguisedTensor):
         return value.raw
     return torch.device("cpu") if isinstance(value, torch.device) and value.type == NAME else value
+
+
+def _as_a_constant(undisguised: list[Tensor]) -> Callable[[Any], Any]:
+    """Return a function that copies the host's tensors: a recording has their numbers, whatever becomes of them."""
+    of_host = {id(each) for each in undisguised}
+    return lambda value: value.clone() if id(value) in of_host else value
 
 
 def _lands_on_host(name: str, args: Any, wanted: Any) -> bool:
@@ -192,40 +213,73 @@ def _why_wait(name: str, args: Any, kwargs: Any, undisguised: list[Tensor], *, t
 
 
 class Recording:
-    """The operations of a step, sent again in their order, on the same memory, by `replay`: a CUDA graph's promise.
+    """What a CUDA graph promises: operations that were recorded are sent again, in their order, on the same memory.
 
-    What Python does beside operations is not repeated, and numbers that it passed are those of the recording. An
-    operation that waits for the device raises. Generators give new numbers, as those do that a graph has registered.
+    What Python does beside operations is not repeated, and numbers that it passed are those of the recording. While it
+    is made nothing changes, and an operation for which the host waits raises, as one does that draws from a generator
+    which was not registered. Those that were registered give new numbers each time.
     """
 
     def __init__(self) -> None:
         self._sent: list[tuple[Any, Any, Any, Any]] = []
+        self._generators: list[torch.Generator] = []
+        self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}  # memory that was there
+        self._made: set[int] = set()  # memory of results
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Let recorded operations draw from a generator."""
+        self._generators.append(generator)
 
     @contextmanager
     def record(self) -> Iterator[None]:
-        """Record what is sent within. Unlike a graph it is carried out too, so take ``undo`` back before `replay`."""
+        """Record what is sent within; it leaves all memory and all generators as they were."""
+        states = [generator.get_state() for generator in self._generators]
         _device.recording = self
         try:
             yield
         finally:
             _device.recording = None
+            for storage, before in self._before.values():
+                storage.copy_(before)
+            for generator, state in zip(self._generators, states, strict=True):
+                generator.set_state(state)
+
+    def keep(self, args: Any, kwargs: Any) -> None:
+        """Keep what an operation may change."""
+        registered = {generator._cdata for generator in self._generators}  # torch hands over others, of the same state
+        for each in leaves_of((args, kwargs)):
+            if isinstance(each, torch._C.Generator) and each._cdata not in registered:
+                raise WaitError("a generator that is not registered gives the same numbers each time")
+            if isinstance(each, Tensor):
+                storage = each.untyped_storage()
+                if storage.data_ptr() not in self._before.keys() | self._made:
+                    self._before[storage.data_ptr()] = storage, storage.clone()
 
     def take(self, function: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Keep an operation and the memory of its result."""
+        """Take an operation with the memory of its result; both stay as long as the recording."""
         self._sent.append((function, args, kwargs, out))
+        made = {each.untyped_storage().data_ptr() for each in leaves_of(out) if isinstance(each, Tensor)}
+        self._made |= made - self._before.keys()
 
     def replay(self) -> None:
-        """Send all operations again."""
+        """Send all operations again: for the host, that is one."""
+        _device.operations["replay"] += 1
         for function, args, kwargs, kept in self._sent:
             fresh = function(*args, **kwargs)
             for old, new in zip(leaves_of(kept), leaves_of(fresh), strict=True):
                 if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
-            _device.operations[function.overloadpacket.__name__] += 1
 
 
 class _Module(registration._DummyBackendModule):
     """What stands at ``torch.pretended``."""
+
+    CUDAGraph = Recording
+
+    @staticmethod
+    def graph(recording: Recording, *, capture_error_mode: str) -> Any:
+        """Return a context whose operations are recorded."""
+        return recording.record()
 
     def is_available(self) -> bool:
         return _device.there

@@ -86,6 +86,12 @@ class Sogclr(PairMethod):
         metrics = self.measure_simclr(projection, positive, negatives)
         return StepOutput(loss, metrics | {"global_loss": estimate})
 
+    def not_recorded(self) -> str:
+        """Refuse means that grow, because nobody has said how many images there are."""
+        if self.num_images is None:
+            return "update_rate: the means grow with the rows that come, as nobody has said how many there are"
+        return super().not_recorded()
+
     def after_step(self, progress: Progress) -> None:
         """Store the running means of the step's images."""
         if self._updated is not None:

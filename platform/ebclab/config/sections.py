@@ -214,7 +214,11 @@ class TrainingConfig:
     batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
     precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the forward pass under autocast.")
     channels_last: bool = setting(True, "Keep images and convolutions in NHWC memory order.")
-    compile: bool = setting(False, "Compile networks and samplers' steps by torch.compile, which takes a minute.")
+    compile: bool | Literal["default", "graph"] = setting(
+        False,
+        "default, or true: networks and samplers' steps by torch.compile, which takes a minute; graph: whole steps as "
+        "one CUDA graph.",
+    )
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)

@@ -27,6 +27,7 @@ from ebclab.hardware import free_bytes, require_precision
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rates
 from ebclab.runs.initial_weights import InitialWeights, start_from
+from ebclab.training.captured import CapturedSteps, obstacle
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
@@ -283,7 +284,7 @@ def build_method(
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     with room_problems():
         method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
-    if config.training.compile:
+    if config.training.compile in (True, "default"):
         method.compile_parts()
     return method
 
@@ -371,13 +372,20 @@ def build_training(
     require_precision(config.training.precision, device)
     with method_problems():
         require_groups(method, config.training.batch_size, ranks.world_size)
-    return Training(
+    wants_graph = config.training.compile == "graph"
+    reason = obstacle(config, method, device, ranks) if wants_graph else ""
+    captured = wants_graph and not reason
+    training = Training(
         method=method,
-        optimizer=build_optimizer(config.optimizer, method),
+        optimizer=build_optimizer(config.optimizer, method, captured=captured),
         generator=torch.Generator(device=device).manual_seed(config.seed),
         data=data,
         learning_rate=learning_rates(config.optimizer, config.training, data.num_batches),
         config=config.training,
         ranks=ranks,
         view_shape=view_shape,
+        not_captured=reason,
     )
+    if captured:
+        training.captured = CapturedSteps(device, training.generator, training.tensors)
+    return training

@@ -25,7 +25,7 @@ SMALL: dict[str, list[str]] = {
 
 TINY = (
     *("data.name=digits", "data.train_limit=24", "data.holdout_rate=0.2", "views.jitter_rate=0"),
-    *("encoder.name=small", "encoder.width=2", "optimizer.learning_rate=0.001"),
+    *("encoder.name=small", "encoder.width=2", "optimizer.learning_rate=0.001", "resources.threads=1"),
     *(
         "training.batch_size=8",
         "training.epochs=2",

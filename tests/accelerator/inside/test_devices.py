@@ -48,7 +48,7 @@ def test_a_device_without_float64_is_refused_and_never_chosen(monkeypatch: pytes
 
     monkeypatch.setattr(hardware.torch, "zeros", without_float64)
     assert resolve_device("auto").type == "cpu"
-    with pytest.raises(UserError, match="float64, which it does not have, got pretended; use cpu"):
+    with pytest.raises(UserError, match=r"float64, which it does not have, got pretended; use cpu"):
         resolve_device("pretended")
 
 
@@ -58,7 +58,7 @@ def test_a_device_without_bfloat16_is_refused_it(
     config = tiny("simclr", "pretended", "training.precision=bfloat16")
     monkeypatch.setattr(torch.get_device_module(device), "is_bf16_supported", lambda: False, raising=False)
     with pytest.raises(
-        UserError, match="training.precision: pretended has no bfloat16 here, got bfloat16; use float32"
+        UserError, match=r"training\.precision: pretended has no bfloat16 here, got bfloat16; use float32"
     ):
         prepare(config, device, None, METHODS["simclr"])
 
