@@ -3,6 +3,7 @@
     python benchmarks/gpu.py check
     python benchmarks/gpu.py throughput --batch-size 128
     python benchmarks/gpu.py curve ebclr --epochs 10 20 50 100 --data-root DIR
+    python benchmarks/gpu.py day a --out DIR        # then b, c and d: all there is to know, nine minutes a part
     TORCH_COMPILE_DISABLE=1 python benchmarks/gpu.py check --device cpu --tiny      # only shows that it runs
 
 Needs no Ray. `check` exits with code 1 when a comparison fails. Timings synchronise the device; views are made there
@@ -15,91 +16,23 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
+from gpu_common import BFLOAT16, CAPTURED, COMPILED, CPU, OWN_VARIANTS, VARIANTS, Setting, random_images, timed_rate
+from gpu_day import PARTS, Time, run_part, trial
 from page import write_page
 
-from ebclab.config import ExperimentConfig, compose
-from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.views import make_views
-from ebclab.training.loop import Training, train_step
-from ebclab.training.setup import Prepared, prepare
+from ebclab.training.loop import train_step
 from energy_contrast.catalog import METHODS
 
 PACKAGES = ("torch", "torchvision")
-CPU = torch.device("cpu")
-BFLOAT16, COMPILED = "training.precision=bfloat16", "training.compile=true"
-VARIANTS = {
-    "float32": [],
-    "float32, compiled": [COMPILED],
-    "bfloat16": [BFLOAT16],
-    "bfloat16, compiled": [BFLOAT16, COMPILED],
-}
-OWN_VARIANTS = {
-    "ebclr": {
-        "bfloat16 and chains too": [BFLOAT16, "method.chain_precision=bfloat16"],
-        "bfloat16 and chains too, compiled": [BFLOAT16, "method.chain_precision=bfloat16", COMPILED],
-        "float32, first-layer chains": ["method.chain_gradient=first-layer", "method.num_inner_steps=5"],
-    },
-    "vem-svgd": {"float32, linear kernel": ["method.kernel=linear"]},
-}
-RECIPES = {"ebclr": "ebclr-as-released"}  # of the others: cifar10-resnet18
 PAPER = {
     10: 66.0,
     100: 77.3,
 }  # EBCLR, CIFAR-10, batch 128: linear accuracy in per cent by epoch; the first one from a plot
-TINY = ["encoder.width=4"]
-TINY_MEMORY = {
-    **{name: ["method.bank_size=64"] for name in ("vem-langevin", "vem-svgd", "vem-image")},
-    "ebclr": ["method.buffer_size=64"],
-    "moco": ["method.queue_size=64"],
-}
-
-
-class Setting(NamedTuple):
-    """Where measurements are made, and how large they are."""
-
-    device: torch.device
-    tiny: bool
-
-    @property
-    def name(self) -> str:
-        """The device, as a page names it."""
-        return torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
-
-    def config(self, method: str, overrides: list[str], recipe: str = "") -> ExperimentConfig:
-        """Return a CIFAR-10 run of a method; ``overrides`` come last."""
-        small = [*TINY, *TINY_MEMORY.get(method, [])] if self.tiny else []
-        recipe = recipe or RECIPES.get(method, "cifar10-resnet18")
-        return compose(method, recipe=recipe, overrides=[*small, *overrides])
-
-    def prepare(self, method: str, overrides: list[str], count: int, device: torch.device | None = None) -> Prepared:
-        """Return a run of a method on noise, its memories filled."""
-        config = self.config(method, ["evaluation.knn_every=0", *overrides])
-        config = replace(config, resources=replace(config.resources, deterministic=False))
-        prepared = prepare(config, device or self.device, random_images(count), METHODS[method])
-        prepared.training.method.start(prepared.draw)
-        return prepared
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-
-
-def random_images(count: int) -> ImageSet:
-    """Return CIFAR-shaped noise: throughput and agreement do not depend on what the pixels show."""
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    labels = torch.randint(0, 10, (count,), generator=generator)
-    mean, std = channel_statistics(images)
-    names = tuple(str(number) for number in range(10))
-    return ImageSet("noise", images, labels, torch.arange(count), names, mean, std)
 
 
 def check(setting: Setting) -> int:
@@ -134,7 +67,9 @@ def first_losses(setting: Setting, method: str, overrides: list[str], device: to
     """Return InfoNCE of the first three steps on ``device``, from the CPU's weights, memories and draws."""
     count = 64 if setting.tiny else 2048
     training = setting.prepare(method, overrides, count, device).training
-    start = setting.prepare(method, [text for text in overrides if text != COMPILED], count, CPU).training.method
+    start = setting.prepare(
+        method, [text for text in overrides if text not in (COMPILED, CAPTURED)], count, CPU
+    ).training.method
     training.method.load_state_dict(start.state_dict())
     for name, memory in start.memories.items():
         training.method.memories[name].load_state_dict(memory.state_dict())
@@ -180,16 +115,6 @@ def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str]
     return "\n".join(lines)
 
 
-def timed_rate(setting: Setting, training: Training, batch_size: int, steps: int) -> float:
-    """Return images per second over ``steps`` steps, views included."""
-    setting.synchronise()
-    start = time.perf_counter()
-    for _ in range(steps):
-        train_step(training)
-    setting.synchronise()
-    return batch_size * steps / (time.perf_counter() - start)
-
-
 def curve(setting: Setting, asked: argparse.Namespace) -> str:
     """Pretrain on CIFAR-10, stop at each of the epochs asked for, and return the table of test scores."""
     from ebclab.runs.evaluate import evaluate_run
@@ -216,8 +141,12 @@ def curve(setting: Setting, asked: argparse.Namespace) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["check", "throughput", "curve"])
-    parser.add_argument("method", nargs="?", default="ebclr", choices=list(METHODS), help="of curve")
+    parser.add_argument("what", choices=["check", "throughput", "curve", "day", "trial"])
+    parser.add_argument(
+        "method", nargs="?", default="ebclr", choices=[*METHODS, *PARTS], help="of curve; day: its part"
+    )
+    parser.add_argument("--out", type=Path, default=Path("day"), help="of day: folder of its tables")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of day: time of a part")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--tiny", action="store_true", help="small networks and memories; no page is written")
     parser.add_argument("--batch-size", type=int, default=128)
@@ -233,6 +162,12 @@ def main() -> int:
         print("error: no CUDA GPU is visible to torch here", file=sys.stderr)
         return 2
     setting = Setting(torch.device(asked.device), asked.tiny)
+    if asked.what == "trial":
+        print(f"{trial(setting, asked.steps):.1f}")
+        return 0
+    if asked.what == "day":
+        time = Time(asked.minutes)
+        return run_part(asked.method, setting, time, asked.out, data_root=asked.data_root, runs=asked.runs)
     if asked.what == "check":
         return min(check(setting), 1)
     if asked.what == "throughput":

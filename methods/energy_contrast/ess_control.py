@@ -153,6 +153,13 @@ class ControlledMethod(Method):
         held.observe(torch.cat(negatives) if len(negatives) > 1 else negatives[0], present)
         return {"temperature": 1 / held.beta, "ess": held.ess.clone(), "ess_target": held.target.clone()}
 
+    def not_recorded(self) -> str:
+        """Refuse a target that moves."""
+        end = self.config.ess_target_end or self.config.ess_target
+        if self._held is not None and end != self.config.ess_target:
+            return "ess_target_end: the target is another number in each step; one that stays can be recorded"
+        return super().not_recorded()
+
     def after_step(self, progress: Progress) -> None:
         """Move the temperature, if it is controlled, towards the target of this point of the run."""
         held, config = self._held, self.config

@@ -118,6 +118,8 @@ class Method(nn.Module, ABC):
             skips the diagnostics that cost time and returns the cheap metrics only.
         memories: State outside the module, saved beside it under its names.
         pixel_range: Set by the caller before ``start`` where it knows; None means unknown.
+        num_images: Images of the training set; set by the caller before ``start`` where it knows that ``Batch.index``
+            stays below; None means unknown.
     """
 
     Config: ClassVar[type]
@@ -132,6 +134,7 @@ class Method(nn.Module, ABC):
         self.diagnosing = True
         self.memories: dict[str, Memory] = {}
         self.pixel_range: PixelRange | None = None
+        self.num_images: int | None = None
 
     @classmethod
     def requirements(cls, config: Any, batch_size: int) -> Requirements:
@@ -243,6 +246,15 @@ class Method(nn.Module, ABC):
 
     def scale_step(self, factor: float) -> None:
         """Multiply the step of the method's sampler by ``factor``; nothing happens where there is no sampler."""
+
+    def not_recorded(self) -> str:
+        """Return why a step cannot be recorded once and sent again, as a CUDA graph is: ``SETTING: why``, or nothing.
+
+        A recording repeats operations on tensors that stay where they are, with the numbers that Python passed when it
+        was made. A method says here that a step reads the device, makes other numbers for each step on the host, or
+        puts its memories into other places.
+        """
+        return ""
 
     def compile_parts(self, **options: Any) -> None:
         """Compile what a step spends its time in; to be called once, when the weights are where they will stay.

@@ -6,43 +6,105 @@ import os
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ebclab.errors import UserError
 
 MEMINFO = Path("/proc/meminfo")
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
+_BESIDE_THE_CPU = ("cuda", "xpu", "hpu", "mtia", "mps")
+
 
 def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
     """Return the device of the setting ``resources.device``.
 
     Args:
-        name: "auto" (a GPU when there is one), "cpu" or "cuda".
-        deterministic: On a GPU, refuse kernels whose result depends on timing.
+        name: "auto" (a device beside the CPU, where there is one that can do what a run needs), or a type of device as
+            torch names it: "cpu", "cuda", "mps", "xpu", "hpu", or what a package has registered.
+        deterministic: Beside the CPU, refuse kernels whose result depends on timing.
 
     Raises:
-        UserError: A GPU was asked for and there is none.
+        UserError: torch has no such device here, or it cannot do what a run needs.
     """
-    found = torch.cuda.is_available()
-    if name == "cuda" and not found:
-        raise UserError("resources.device: no CUDA GPU is visible to torch here, got cuda; use auto or cpu")
-    if name == "cpu" or not found:
-        return torch.device("cpu")
-    if deterministic:
+    there = available_devices()
+    if name == "auto":
+        name = next((kind for kind in there if kind != "cpu" and has_float64(kind)), "cpu")
+    if name not in there:
+        raise UserError(
+            f"resources.device: torch has no such device here, got {name}; it has {', '.join(there)}; "
+            "use one of these, or auto"
+        )
+    if not has_float64(name):
+        raise UserError(f"resources.device: views are drawn in float64, which it does not have, got {name}; use cpu")
+    if deterministic and name != "cpu":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=False)
-    return torch.device("cuda")
+    return torch.device(name)
+
+
+def available_devices() -> list[str]:
+    """Return the types of device that torch can use here, those beside the CPU first."""
+    own = torch._C._get_privateuse1_backend_name()  # what a package has registered, or a word that is no device
+    return [kind for kind in (*_BESIDE_THE_CPU, own) if _is_available(kind)] + ["cpu"]
+
+
+def _is_available(kind: str) -> bool:
+    try:
+        module = torch.get_device_module(kind)
+    except RuntimeError:
+        return False
+    return bool(module.is_available())
+
+
+def has_float64(kind: str) -> bool:
+    """Return whether a type of device that is there computes in float64, as those of Apple do not."""
+    try:
+        torch.zeros((), dtype=torch.float64, device=kind)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def require_precision(precision: str, device: torch.device) -> None:
+    """Refuse ``training.precision`` bfloat16 where torch says that a device or its autocast does not have it.
+
+    Raises:
+        UserError: It does not.
+    """
+    if precision != "bfloat16":
+        return
+    supported = getattr(torch.get_device_module(device), "is_bf16_supported", lambda: True)
+    if not (torch.amp.is_autocast_available(device.type) and supported()):
+        raise UserError(f"training.precision: {device.type} has no bfloat16 here, got bfloat16; use float32")
+
+
+def device_name(device: torch.device) -> str:
+    """Return what a device calls itself; that of the CPU is its type."""
+    tell = getattr(torch.get_device_module(device), "get_device_name", None)
+    return str(tell(device)) if tell else device.type
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of this machine's memory on a device, without waiting until it is there.
+
+    A copy that nobody waits for must start from pinned memory; what is done with the tensor comes after it anyway.
+    """
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def free_bytes(device: torch.device) -> int:
     """Return how many bytes of a device's memory a run may still take.
 
-    Of this machine's memory that is what Linux calls available: files that it keeps in otherwise idle memory do not
-    count as taken, else a second look at the same images would find less room than the first. A container has no more
-    than its limit. Where Linux does not tell, it is all memory.
+    A device that does not tell shares this machine's memory. Of that it is what Linux calls available: files that it
+    keeps in otherwise idle memory do not count as taken, else a second look at the same images would find less room
+    than the first. A container has no more than its limit. Where Linux does not tell, it is all memory.
     """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    tell = getattr(torch.get_device_module(device), "mem_get_info", None)
+    if tell is not None:
+        return int(tell(device)[0])
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     available = next((line.split()[1] for line in _lines(MEMINFO) if line.startswith("MemAvailable:")), "")
     limit = next(iter(_lines(CONTAINER_LIMIT)), "")

@@ -14,7 +14,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-SHARED = {"page", "breaking_comparisons", "breaking_inputs", "breaking_runs"}  # no scripts: parts of them
+SHARED = {
+    "page",
+    "gpu_common",
+    "gpu_day",
+    "breaking_comparisons",
+    "breaking_inputs",
+    "breaking_runs",
+}  # no scripts: parts of them
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in SHARED)
 BY_HAND = {"gpu", "card", "delivery", "sweep_start", "workers", "faults", "breaking"}
 """Scripts that need a GPU, downloaded data or root; a comment in the Makefile says so."""

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ebclab import hardware as device
-from ebclab.errors import UserError
+from ebclab.config import compose
+from ebclab.errors import ConfigError, UserError
 from ebclab.hardware import free_bytes, num_cores, set_threads
 
 CPU = torch.device("cpu")
@@ -64,3 +65,15 @@ def test_more_threads_than_cores_are_refused_before_torch_sees_them(four_cores: 
     with pytest.raises(UserError, match=sentence):
         set_threads(5)
     assert four_cores == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["resources.device=cuda:1"], "resources.device: not a type of device, got 'cuda:1'"),
+        (["resources.device=xpu", "resources.workers=2"], "resources.device: workers train on cpu or cuda, got xpu"),
+    ],
+)
+def test_a_device_that_no_run_can_have_is_refused_with_the_settings(settings: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        compose("simclr", overrides=settings)

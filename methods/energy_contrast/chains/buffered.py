@@ -84,6 +84,12 @@ class BufferedMethod(SamplingMethod):
         super().compile_parts(**options)
         self._energy.compile(**options)
 
+    def not_recorded(self) -> str:
+        """Refuse a buffer in the memory of the machine."""
+        if self._buffer_device() != next(self.parameters()).device:
+            return "buffer_device: images go to the device and back in every step; same can be recorded"
+        return super().not_recorded()
+
     def after_step(self, progress: Progress) -> None:
         """Write the step's chains to the buffer."""
         if self._moved is not None:

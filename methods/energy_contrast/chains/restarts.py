@@ -6,6 +6,7 @@ Shapes: B chains of the global batch, R new starts, N images, C channels, H x W 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -118,7 +119,7 @@ class Restarts:
         """Return images (N, C, H, W) of which a share, drawn one by one, is uniform between black and white."""
         if self.uniform_rate == 0:
             return images
-        low, high = _levels(_known(pixel_range, "uniform starts"), images)
+        low, high = _levels(_known(pixel_range, "uniform starts"), images.dtype, images.device)
         where = generator.device
         chosen = torch.rand(len(images), generator=generator, device=where) < self.uniform_rate
         uniform = torch.rand(images.shape, generator=generator, device=where, dtype=images.dtype).to(images.device)
@@ -142,14 +143,16 @@ def saturated_share(images: Tensor, pixel_range: PixelRange) -> Tensor:
 
     Source: ours.
     """
-    low, high = _levels(pixel_range, images)
+    low, high = _levels(pixel_range, images.dtype, images.device)
     margin = MARGIN * (high - low)
     return ((images < low - margin) | (images > high + margin)).to(images.dtype).mean()
 
 
-def _levels(pixel_range: PixelRange, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return black and white (C, 1, 1) as numbers like those of ``like``."""
-    return like.new_tensor(pixel_range.low).view(-1, 1, 1), like.new_tensor(pixel_range.high).view(-1, 1, 1)
+@lru_cache(maxsize=16)
+def _levels(pixel_range: PixelRange, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return black and white (C, 1, 1), sent to a device once: the host waits for what it sends."""
+    low, high = (torch.tensor(level, dtype=dtype, device=device).view(-1, 1, 1) for level in pixel_range)
+    return low, high
 
 
 def _widened(pixel_range: PixelRange) -> tuple[float, float]:

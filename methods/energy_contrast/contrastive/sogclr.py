@@ -69,7 +69,9 @@ class Sogclr(PairMethod):
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
-        self._rows = gather(_known_rows(batch).to(batch.views.device))  # (B,) of the global batch
+        self.means.num_rows = self.num_images
+        rows = _known_rows(batch, look=self.num_images is None)
+        self._rows = gather(rows.to(batch.views.device))  # (B,) of the global batch
         return super().forward(batch, generator)
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
@@ -84,6 +86,12 @@ class Sogclr(PairMethod):
         metrics = self.measure_simclr(projection, positive, negatives)
         return StepOutput(loss, metrics | {"global_loss": estimate})
 
+    def not_recorded(self) -> str:
+        """Refuse means that grow, because nobody has said how many images there are."""
+        if self.num_images is None:
+            return "update_rate: the means grow with the rows that come, as nobody has said how many there are"
+        return super().not_recorded()
+
     def after_step(self, progress: Progress) -> None:
         """Store the running means of the step's images."""
         if self._updated is not None:
@@ -91,10 +99,10 @@ class Sogclr(PairMethod):
             self._updated = None
 
 
-def _known_rows(batch: Batch) -> Tensor:
-    """Return the rows of a batch's images, or refuse a batch that does not know them."""
+def _known_rows(batch: Batch, *, look: bool) -> Tensor:
+    """Return the rows of a batch's images, or refuse a batch that does not know them; ``look`` at the numbers too."""
     rows = batch.index
-    if rows.dtype != torch.int64 or rows.shape != batch.views.shape[1:2] or bool((rows < 0).any()):
+    if rows.dtype != torch.int64 or rows.shape != batch.views.shape[1:2] or (look and bool((rows < 0).any())):
         found = rows.tolist()[:3] if rows.numel() else "none"
         raise ValueError(
             f"index: sogclr keeps a number for each training image and must know which rows a batch has, got {found}; "

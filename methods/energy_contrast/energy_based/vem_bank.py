@@ -115,6 +115,12 @@ class VemBank(Vem):
             self._moved = state
             return Negatives(state.position, self._measure_bank(query, state.position) if self.diagnosing else {})
 
+    def not_recorded(self) -> str:
+        """Refuse steps of a bank whose size falls over the run."""
+        if self.config.bank_schedule == "cosine":
+            return "bank_schedule: cosine gives each step a number of its own; constant can be recorded"
+        return super().not_recorded()
+
     def after_step(self, progress: Progress) -> None:
         """Keep the moved particles and their velocity, set the next step's size, and do what ``Vem`` does."""
         super().after_step(progress)

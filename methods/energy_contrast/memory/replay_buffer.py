@@ -183,12 +183,12 @@ def _ascends(bounds: Tensor) -> bool:
 
 
 def available_bytes(device: torch.device) -> int:
-    """Return how much memory a device can give: free memory of a GPU, all memory of this machine for a CPU.
+    """Return how much memory a device can give: free memory of a GPU, else all memory of this machine.
 
     What is free on a CPU says little, since a system fills it with files that it gives back on demand.
 
     Args:
-        device: CPU or CUDA.
+        device: Any; one that does not tell what it has shares this machine's memory.
 
     Returns:
         Bytes.
@@ -198,6 +198,7 @@ def available_bytes(device: torch.device) -> int:
 
     Source: ours.
     """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    tell = getattr(torch.get_device_module(device), "mem_get_info", None)
+    if tell is not None:
+        return int(tell(device)[0])
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -15,7 +15,7 @@ class RunningMeans:
     """A positive number for each image, found by the image's row.
 
     ``u <- (1 - gamma) u + gamma g`` for a new value g; the first value of a row is its mean. The memory grows with the
-    rows that it is given, so that nobody has to say beforehand how many there are. Its numbers are float64, since
+    rows that it is given where nobody says beforehand how many there are. Its numbers are float64, since
     ``exp(s / tau)`` leaves the range of float32 at temperatures below 0.012.
 
     Args:
@@ -23,6 +23,8 @@ class RunningMeans:
 
     Attributes:
         means: (S,) u, float64; 0 where a row was never stored.
+        num_rows: How many rows there can be, where somebody knows; else every step looks which is the highest of its
+            rows, for which a GPU has to finish what it does.
 
     >>> memory = RunningMeans(0.75)
     >>> memory.store(torch.tensor([2]), torch.tensor([1.0]))
@@ -36,6 +38,7 @@ class RunningMeans:
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.means = torch.empty(0, dtype=torch.float64)
+        self.num_rows: int | None = None
 
     def blend(self, rows: Tensor, fresh: Tensor) -> Tensor:
         """Return what the means of rows become by new values; nothing is stored.
@@ -83,7 +86,7 @@ class RunningMeans:
 
     def _make_room(self, rows: Tensor) -> None:
         """Have a place for every row, on the device of ``rows``."""
-        missing = int(rows.max()) + 1 - len(self.means)
+        missing = (int(rows.max()) + 1 if self.num_rows is None else self.num_rows) - len(self.means)
         self.means = self.means.to(rows.device)
         if missing > 0:
             self.means = torch.cat([self.means, self.means.new_zeros(missing)])

@@ -118,6 +118,12 @@ class Byol(Method):
             metrics = {"prediction_similarity": -direction.detach()}
             return StepOutput(loss, metrics | measure_pairs(self, projection))
 
+    def not_recorded(self) -> str:
+        """Refuse a momentum that rises from step to step."""
+        if self.config.momentum_schedule == "cosine":
+            return "momentum_schedule: cosine gives each step a number of its own; constant can be recorded"
+        return super().not_recorded()
+
     def after_step(self, progress: Progress) -> None:
         """Move the target network towards the online network."""
         momentum = self.config.momentum

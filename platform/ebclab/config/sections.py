@@ -214,7 +214,11 @@ class TrainingConfig:
     batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
     precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the forward pass under autocast.")
     channels_last: bool = setting(True, "Keep images and convolutions in NHWC memory order.")
-    compile: bool = setting(False, "Compile networks and samplers' steps by torch.compile, which takes a minute.")
+    compile: bool | Literal["default", "graph"] = setting(
+        False,
+        "default, or true: networks and samplers' steps by torch.compile, which takes a minute; graph: whole steps as "
+        "one CUDA graph.",
+    )
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)
@@ -318,7 +322,10 @@ class EvaluationConfig:
 class ResourcesConfig:
     """What the run may use."""
 
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes a GPU when there is one.")
+    device: str = setting(
+        "auto",
+        "auto, or a type of device that torch has: cpu, cuda, xpu and the like; auto takes a GPU, if there is one.",
+    )
     threads: int = setting(0, "CPU threads of torch; 0 means all it may use.", unit="threads", minimum=0)
     deterministic: bool = setting(True, "Refuse kernels whose result depends on timing (GPU only; CPU is exact).")
     workers: int = setting(
@@ -348,6 +355,13 @@ class ResourcesConfig:
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if not self.device.isidentifier():
+            return [
+                f"device: not a type of device, got {self.device!r}; write auto, cpu, cuda or another that torch has, "
+                "without a number"
+            ]
+        if self.workers and self.device not in ("auto", "cpu", "cuda"):
+            return [f"device: workers train on cpu or cuda, got {self.device}; use one of these, or workers=0"]
         if self.max_workers and not 0 < self.workers < self.max_workers:
             return [
                 f"max_workers: must exceed workers, which must be at least 1, got workers {self.workers} and "

@@ -25,6 +25,7 @@ from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
 from ebclab.export.formats import Comparison, Format, convert, stand_in
 from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
+from ebclab.hardware import available_devices
 
 
 class LoadedEncoder(NamedTuple):
@@ -146,6 +147,9 @@ def _device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise UserError(f"device: no such device, got {name!r}; cpu, cuda or cuda:<number>") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device: this machine has {torch.cuda.device_count()} CUDA devices, got {name!r}; use cpu")
+    there = available_devices()
+    if device.type not in there:
+        raise UserError(f"device: torch has no such device here, got {name!r}; it has {', '.join(there)}")
+    if (device.index or 0) >= (count := torch.get_device_module(device).device_count()):
+        raise UserError(f"device: this machine has {count} of {device.type}, got {name!r}; use a lower number")
     return device

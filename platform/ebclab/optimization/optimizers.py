@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ebclab.config.sections import OptimizerConfig
 from ebclab.optimization.groups import parameter_groups
@@ -13,7 +13,7 @@ from ebclab.optimization.groups import parameter_groups
 LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
 
 
-def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: bool = False) -> torch.optim.Optimizer:
     """Return the optimizer that ``config`` names, over the trainable parameters of ``module``.
 
     Its learning rate is ``config.learning_rate``, unscaled and without schedule: the loop sets the rate
@@ -22,19 +22,24 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
     Args:
         config: The run's ``optimizer`` section.
         module: Usually a whole Method: encoder, heads and what else learns by gradient.
+        captured: Its steps are recorded on the module's device: the learning rate is a tensor there, and one operation
+            moves all weights. ``lars`` has no such form.
 
     Raises:
         ValueError: Nothing in ``module`` is trainable.
     """
     groups = parameter_groups(module, config.weight_decay, config.decay_norm_and_bias)
-    rate, betas = config.learning_rate, (config.beta1, config.beta2)
+    rate: float | Tensor = config.learning_rate
+    if captured:
+        rate = torch.tensor(config.learning_rate, device=groups[0]["params"][0].device)
+    betas, fused = (config.beta1, config.beta2), captured or None
     match config.name:
         case "sgd":
-            return torch.optim.SGD(groups, lr=rate, momentum=config.momentum)
+            return torch.optim.SGD(groups, lr=rate, momentum=config.momentum, fused=fused)
         case "adam":
-            return torch.optim.Adam(groups, lr=rate, betas=betas)
+            return torch.optim.Adam(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
         case "adamw":
-            return torch.optim.AdamW(groups, lr=rate, betas=betas)
+            return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
         case "lars":
             return _lars(groups, config)
 

@@ -142,4 +142,7 @@ def extensions(optimizer: OptimizerConfig, training: TrainingConfig, num_batches
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
     """Give every parameter group of ``optimizer`` the learning rate ``value``."""
     for group in optimizer.param_groups:
-        group["lr"] = value
+        if isinstance(group["lr"], int | float):
+            group["lr"] = value
+        else:
+            group["lr"].fill_(value)  # a recorded step reads it where it is

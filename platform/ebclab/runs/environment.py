@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ebclab.config.addresses import without_credentials
+from ebclab.hardware import device_name
 
 SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
@@ -36,7 +37,7 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "device": device_name(device),
         "threads": threads,
         "ranks": ranks,
         "commit": source_commit(),

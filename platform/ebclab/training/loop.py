@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate
+from ebclab.training.captured import CapturedSteps
 from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method, Progress
 
@@ -92,6 +94,8 @@ class Training:
         shared: ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself.
         step: Optimizer steps done.
         view_shape: (C, H, W) of the views; None where nobody knows.
+        captured: Makes steps from a recording; None where they are made as they are.
+        not_captured: Why they are, where ``training.compile`` is graph.
         images_per_second: Training images per second between log steps of this launch.
     """
 
@@ -105,6 +109,8 @@ class Training:
     shared: nn.Module | None = None
     step: int = 0
     view_shape: tuple[int, int, int] | None = None
+    captured: CapturedSteps | None = None
+    not_captured: str = ""
     images_per_second: RateMeter = field(default_factory=RateMeter)
 
     @property
@@ -120,14 +126,24 @@ class Training:
         """Return the state that a resume needs beside the model and its memories."""
         return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
+    def tensors(self) -> list[Tensor]:
+        """Return what outlives a step: weights, buffers, memories and the optimizer's state."""
+        memories = (value for memory in self.method.memories.values() for value in memory.state_dict().values())
+        kept = (value for values in self.optimizer.state.values() for value in values.values())
+        return [*self.method.state_dict().values(), *memories, *(value for value in kept if isinstance(value, Tensor))]
+
     def load_state(self, state: dict[str, Any], step: int) -> None:
         """Continue from ``state`` as saved after ``step`` steps."""
+        # momenta come from the checkpoint; rates, decays and where an optimizer counts its steps from the settings
         chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
+        groups = [group | own for group, own in zip(state["optimizer"]["param_groups"], chosen, strict=True)]
+        self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
         for group, own in zip(self.optimizer.param_groups, chosen, strict=True):
-            group.update(own)  # momenta come from the checkpoint, rates and decays from the settings
+            group.update(own)  # loading has copied a rate that is a tensor
         self.generator.set_state(state["generator"])
         self.step = step
+        if self.captured is not None:
+            self.captured.forget()
 
 
 def train(training: Training, observer: Observer) -> bool:
@@ -162,14 +178,25 @@ def train_step(training: Training) -> dict[str, Tensor]:
     batch = training.data.batch(epoch, position)
     set_learning_rate(training.optimizer, training.learning_rate(training.step))
     method.diagnosing = _is_log_step(training, training.step + 1)
+    progress = Progress(training.step + 1, training.planned_steps(training.step), epoch)
+    compute = partial(_compute, training, progress)
+    if training.captured is None:
+        metrics = compute(batch)
+    else:
+        metrics = training.captured.make(compute, batch, logged=method.diagnosing)
+    training.step += 1
+    training.images_per_second.count(training.ranks.world_size * batch.views.shape[1])
+    return metrics
+
+
+def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, Tensor]:
+    """Do what a step does on the device: loss, gradients, and what they move."""
     with autocast(batch.views.device, training.config.precision):
-        output = (training.shared or method)(batch, training.generator)
+        output = (training.shared or training.method)(batch, training.generator)
     training.optimizer.zero_grad(set_to_none=True)
     output.loss.backward()
     training.optimizer.step()
-    training.step += 1
-    method.after_step(Progress(training.step, training.planned_steps(training.step - 1), epoch))
-    training.images_per_second.count(training.ranks.world_size * batch.views.shape[1])
+    training.method.after_step(progress)
     return {"loss": output.loss.detach(), **output.metrics}
 
 

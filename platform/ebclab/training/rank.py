@@ -137,7 +137,8 @@ def lead_rank(
         if not spec.config.data.digest:
             record_images(spec.run, spec.config, prepared.digest)
         ranks, threads = training.ranks.world_size, assignment.threads
-        write_start(recorder, resumed, describe_environment(assignment.device, threads, ranks, spec.command))
+        environment = describe_environment(assignment.device, threads, ranks, spec.command)
+        write_start(recorder, resumed, environment | _how_steps_are_made(prepared, display))
         rollback = _rollback(spec, prepared, record, recorder)
         display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
@@ -149,6 +150,17 @@ def lead_rank(
         summary = _summary(recorder, prepared)
         summary.write(spec.run.result_path)
         return summary
+
+
+def _how_steps_are_made(prepared: Prepared, display: Display) -> dict[str, str]:
+    """Return what the run records of ``training.compile`` graph, and show where it is not possible; else nothing."""
+    training = prepared.training
+    if training.config.compile != "graph":
+        return {}
+    if training.captured is not None:
+        return {"steps": "one graph"}
+    display.note(f"training.compile=graph: {training.not_captured}; steps are made as they are")
+    return {"steps": f"as they are: {training.not_captured}"}
 
 
 def _show_memory(prepared: Prepared, display: Display) -> None:

@@ -23,10 +23,11 @@ from ebclab.data.sources.load import load_split
 from ebclab.encoders import seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
-from ebclab.hardware import free_bytes
+from ebclab.hardware import free_bytes, require_precision
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rates
 from ebclab.runs.initial_weights import InitialWeights, start_from
+from ebclab.training.captured import CapturedSteps, obstacle
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
@@ -91,7 +92,7 @@ def prepare(
     require_room_for_views(config, method_class, channels, size, device, ranks)
     num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
     method = build_method(config, method_class, channels, device, size, weights, num_classes)
-    method.pixel_range = preprocessing.pixel_range
+    method.pixel_range, method.num_images = preprocessing.pixel_range, len(split.train)
     memory_of(method, channels, size)
     with method_problems():
         num_proposals = method.num_proposals(config.training.batch_size)
@@ -283,7 +284,7 @@ def build_method(
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     with room_problems():
         method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
-    if config.training.compile:
+    if config.training.compile in (True, "default"):
         method.compile_parts()
     return method
 
@@ -368,15 +369,23 @@ def build_training(
     Raises:
         ConfigError: The batch norms of the method cannot cut a global batch into their groups.
     """
+    require_precision(config.training.precision, device)
     with method_problems():
         require_groups(method, config.training.batch_size, ranks.world_size)
-    return Training(
+    wants_graph = config.training.compile == "graph"
+    reason = obstacle(config, method, device, ranks) if wants_graph else ""
+    captured = wants_graph and not reason
+    training = Training(
         method=method,
-        optimizer=build_optimizer(config.optimizer, method),
+        optimizer=build_optimizer(config.optimizer, method, captured=captured),
         generator=torch.Generator(device=device).manual_seed(config.seed),
         data=data,
         learning_rate=learning_rates(config.optimizer, config.training, data.num_batches),
         config=config.training,
         ranks=ranks,
         view_shape=view_shape,
+        not_captured=reason,
     )
+    if captured:
+        training.captured = CapturedSteps(device, training.generator, training.tensors)
+    return training

@@ -177,7 +177,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(
 def test_a_gpu_that_is_not_there_is_refused(ebclab: Ebclab) -> None:
     outcome = ebclab("pretrain", "simclr", "--set", "resources.device=cuda", *TINY)
     assert outcome.code == 2
-    assert "no CUDA GPU is visible to torch here, got cuda; use auto or cpu" in outcome.err
+    assert "torch has no such device here, got cuda; it has cpu; use one of these, or auto" in outcome.err
     assert not Path("runs").exists()
 
 

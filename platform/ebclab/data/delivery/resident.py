@@ -18,6 +18,7 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.data.views.sharing import words_of_batch, words_of_draw
 from ebclab.errors import DataError, UserError
+from ebclab.hardware import free_bytes
 from energy_contrast.method import Batch
 
 _ORDER_SALT = 0x6F72646572  # names the use of a hash, so that order, choice and views are independent
@@ -129,7 +130,9 @@ class ResidentData:
         rows = order[torch.where(places < first, places, places + self._batch_size)]  # steps over the batch itself
         # A key of its own makes a view fresh: unlike those of the image's turn in the epoch and of any other proposal.
         keys = hash_words(_FRESH_SALT, step, slots, self._keys[rows])
-        shared = None if self._views.shared_by == "image" else hash_words(_FRESH_SALT, step).to(keys).expand(len(keys))
+        shared = (
+            None if self._views.shared_by == "image" else keys.new_full(keys.shape, int(hash_words(_FRESH_SALT, step)))
+        )
         return self._make_views(rows, keys, epoch, 1, shared)[0]
 
     def _make_views(self, rows: Tensor, keys: Tensor, epoch: int, num_views: int, shared: Tensor | None) -> Tensor:
@@ -173,10 +176,9 @@ def _require_divisible(batch_size: int, world_size: int) -> None:
 
 def _require_room(train: ImageSet, device: torch.device) -> None:
     """Refuse a copy that cannot fit; on the CPU the images are in memory already and are not copied."""
-    if device.type != "cuda":
+    if device.type == "cpu":
         return
-    needed = sum(part.nbytes for part in (train.images, train.labels, train.keys))
-    free, _ = torch.cuda.mem_get_info(device)
+    needed, free = sum(part.nbytes for part in (train.images, train.labels, train.keys)), free_bytes(device)
     if needed > free:
         raise DataError(
             f"data.name: {train.name} does not fit on {device}, got {len(train)} images that need "

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ebclab.data.constants import constant
 from ebclab.data.views.parameters import CONTRAST, HUE, SATURATION, ViewParameters
 
 NUM_BLENDS = 3  # brightness, contrast, saturation
@@ -103,7 +104,7 @@ def shift_hue(planes: Tensor, turns: Tensor) -> None:
     hue = (green + blue).sub_(red).sub_(lowest).div_(chroma.clamp_min(1e-12))  # where chroma is 0 any hue is right
     hue.add_(1).copysign_(side).add_((6 * turns)[:, None])
     hue.sub_(torch.mul(hue, 1 / 6, out=side).round_().mul_(6))  # back into [-3, 3]
-    torch.sub(hue, planes.new_tensor(_CHANNEL_HUES)[:, None, None], out=planes)  # [-5, 5]
+    torch.sub(hue, constant(_CHANNEL_HUES, planes.dtype, planes.device)[:, None, None], out=planes)  # [-5, 5]
     planes.abs_().sub_(3).abs_().clamp_(1, 2)  # 3 - d, cut to [1, 2]
     torch.addcmul(lowest.sub_(chroma), planes, chroma, out=planes)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.constants import constant
 from ebclab.data.hashing import hash_words, unit_interval
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbers
@@ -103,11 +104,11 @@ def draw_parameters(
         noise_word = hash_words(_STREAM, seed, epoch, keys, numbers[..., 0], _NOISE_SLOT)
     uniform = unit_interval(bits[..., 1:])
     draw = dict(zip(_SLOTS, uniform.unbind(-1), strict=False))
-    orders = torch.tensor(_JITTER_ORDERS, device=keys.device)
+    orders = constant(_JITTER_ORDERS, torch.int64, keys.device)
     jitter = draw["jitter"] < config.jitter_rate
     sigma = _between(draw["blur_sigma"], config.blur_sigma_min, config.blur_sigma_max)
     blur_rates, solarise_rates = (
-        torch.tensor([rates[view % 2] for view in views], device=keys.device, dtype=torch.float64)[:, None]
+        constant(tuple(rates[view % 2] for view in views), torch.float64, keys.device)[:, None]
         for rates in (config.blur_rates, config.solarise_rates)
     )
     tries = uniform[..., len(_SLOTS) : _SOLARISE_SLOT]
@@ -129,7 +130,7 @@ def draw_parameters(
 
 def _with_plain_second_views(drawn: ViewParameters, views: range, height: int, width: int) -> ViewParameters:
     """Return the parameters, of which those of every second view leave the image alone, but for its noise."""
-    second = torch.tensor([view % 2 == 1 for view in views], device=drawn.top.device)[:, None]  # (V, 1)
+    second = constant(tuple(view % 2 == 1 for view in views), torch.bool, drawn.top.device)[:, None]  # (V, 1)
     left_alone = {
         **{"top": 0, "left": 0, "height": height, "width": width, "flip": False, "hue": 0.0},
         **{"brightness": 1.0, "contrast": 1.0, "saturation": 1.0},

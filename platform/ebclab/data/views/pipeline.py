@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.constants import constant
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views.blur import blur
 from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter, solarise
@@ -162,6 +163,8 @@ def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing
     if config.noise_std > 0:
         noise = standard_normal(jobs.noise_word, planes[:, 0].numel())
         planes.add_(noise.view_as(planes.transpose(0, 1)).transpose(0, 1), alpha=config.noise_std)
-    mean = planes.new_tensor(preprocessing.mean)[:, None, None]
-    std = planes.new_tensor(preprocessing.std)[:, None, None]
+    mean, std = (
+        constant(tuple(values), planes.dtype, planes.device)[:, None, None]
+        for values in (preprocessing.mean, preprocessing.std)
+    )
     return planes.sub_(mean).mul_(1 / std)

@@ -33,7 +33,7 @@ def words_of_batch(config: ViewsConfig, rows: Tensor, *, position: int, batch_si
     if config.shared_by == "image":
         return None
     if config.shared_by == "batch":
-        return hash_words(_BATCH_SALT, position).to(rows.device).expand(len(rows))
+        return rows.new_full(rows.shape, int(hash_words(_BATCH_SALT, position)))
     return hash_words(_CHUNK_SALT, rows // batch_size)
 
 

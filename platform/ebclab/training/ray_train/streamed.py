@@ -58,7 +58,7 @@ def delivery_of(
     return choose_delivery(
         _recorded_delivery(config) or config.data.delivery,
         name=config.data.name,
-        needed_bytes=_bytes_of_images(config) * (1 if device.type == "cuda" else max(1, workers)),
+        needed_bytes=_bytes_of_images(config) * (max(1, workers) if device.type == "cpu" else 1),
         free_bytes=free_bytes(device),
         workers=workers,
         num_proposals=requirements_of(config, method_class).num_proposals,
@@ -132,7 +132,7 @@ def prepare_streamed(
     require_room_for_views(config, method_class, channels, size, device, ranks)
     num_classes = classes_of(config, method_class, plan.train.labels, plan.source.class_names)
     method = build_method(config, method_class, channels, device, size, weights, num_classes)
-    method.pixel_range = settings.preprocessing.pixel_range
+    method.pixel_range, method.num_images = settings.preprocessing.pixel_range, len(plan.train)
     memory_of(method, channels, size)
     _require_streamable(method, settings.num_views, batch_size)
     data = StreamedData(

@@ -23,6 +23,7 @@ from ebclab.data.delivery.ray_data.plan import ViewSettings
 from ebclab.data.views import make_views
 from ebclab.data.views.sharing import words_of_batch
 from ebclab.errors import DataError, EbclabError, UserError
+from ebclab.hardware import to_device
 from energy_contrast.method import Batch
 
 _PREFETCHED_BATCHES = 4
@@ -143,13 +144,13 @@ class StreamedData:
         return table
 
     def _make_batch(self, table: pa.Table, epoch: int, position: int) -> Batch:
-        rows, labels, keys = (_vector(table, name).to(self._device) for name in (ROW, LABEL, KEY))
+        rows, labels, keys = (to_device(_vector(table, name), self._device) for name in (ROW, LABEL, KEY))
         settings = self._settings
         if settings.on_pipeline:
-            views = _views(_array(table, VIEWS), self._channels_last).to(self._device)
+            views = to_device(_views(_array(table, VIEWS), self._channels_last), self._device)
         else:
             views = make_views(
-                torch.from_numpy(_array(table, IMAGE).copy()).to(self._device),
+                to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device),
                 keys,
                 settings.views,
                 settings.preprocessing,
