@@ -38,8 +38,13 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
     return merge(mapping, layer)
 
 
-def read_overrides(overrides: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return ``key=value`` texts as one layer of settings, and a line for each text that cannot be read."""
+def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return ``key=value`` texts, or values by key, as one layer, and a line for each text that cannot be read."""
+    if isinstance(overrides, Mapping):
+        found: dict[str, Any] = {}
+        for key, value in overrides.items():
+            found = _overlay(found, _placed(str(key).split("."), value))
+        return found, []
     layer: dict[str, Any] = {}
     problems = []
     for text in overrides:
@@ -63,10 +68,14 @@ def _nested(text: str) -> dict[str, Any]:
                 "write SECTION.NAME=VALUE, such as training.epochs=5"
             ]
         )
-    nested: dict[str, Any] = {parts[-1]: from_yaml(value_text, where=f"--set {key.strip()}")}
-    for part in reversed(parts[:-1]):
-        nested = {part: nested}
-    return nested
+    return _placed(parts, from_yaml(value_text, where=f"--set {key.strip()}"))
+
+
+def _placed(parts: list[str], value: Any) -> dict[str, Any]:
+    """Return ``value`` in its section: of a and b, ``{"a": {"b": value}}``."""
+    for part in reversed(parts):
+        value = {part: value}
+    return dict(value)
 
 
 def _overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:

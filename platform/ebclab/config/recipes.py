@@ -55,7 +55,7 @@ def compose(
     method_name: str,
     recipe: str | None = None,
     config: Mapping[str, Any] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str] | Mapping[str, Any] = (),
     methods: Methods | None = None,
 ) -> ExperimentConfig:
     """Return the settings of a run: defaults, under the recipe, its section of the method, the file, and ``--set``.
@@ -66,7 +66,7 @@ def compose(
         method_name: The method asked for; the other layers may repeat it and not change it.
         recipe: Name of a recipe.
         config: Settings of a user's file, which may have a ``methods`` section as a recipe has.
-        overrides: ``key=value`` texts of ``--set``.
+        overrides: ``key=value`` texts of ``--set``, or values by key: ``{"training.epochs": 5}``.
         methods: The catalogue; that of energy_contrast when None.
 
     Raises:

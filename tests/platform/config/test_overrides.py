@@ -1,5 +1,6 @@
 import pytest
 
+from ebclab.config import compose
 from ebclab.config.overrides import apply_overrides, merge
 from ebclab.errors import ConfigError
 
@@ -62,3 +63,10 @@ def test_naming_a_view_recipe_forgets_the_views_below():
 def test_overrides_of_views_do_not_depend_on_their_order(order):
     overrides = ["views.flip_rate=0.5", "views.recipe=none"][::order]
     assert apply_overrides({"views": {"hue": 0.1}}, overrides)["views"] == {"flip_rate": 0.5, "recipe": "none"}
+
+
+def test_from_python_settings_may_be_values_by_key():
+    given = {"training.epochs": 5, "views.recipe": "digits", "seed": 3}
+    assert compose("simclr", overrides=given) == compose("simclr", overrides=[f"{k}={v}" for k, v in given.items()])
+    with pytest.raises(ConfigError, match=r"training\.epoch: no such setting; did you mean training\.epochs"):
+        compose("simclr", overrides={"training.epoch": 5})
