@@ -29,6 +29,7 @@ RESULT: dict[str, Any] = {
     "extensions": [{"before": 1, "epochs": 2, "step": 20, "rate_before": 0.01, "rate_after": 0.5}],
     "images_per_second": {"mean": 1000.0, "std": 12.5},
     "seconds": 2.5,
+    "monitor_seconds": 0.5,
     "parameters": 4096,
     "checkpoint": "checkpoints/last-0000000040",
     "finished": "2026-11-20T12:00:00+00:00",
@@ -53,13 +54,14 @@ def test_a_summary_has_fields_with_types() -> None:
     assert (summary.epochs, summary.scores["holdout_knn"], summary.health[0]["step_scale"]) == (2, 0.75, 0.5)
 
 
-def test_a_run_from_before_other_objectives_and_health_opens() -> None:
-    old = {key: value for key, value in RESULT.items() if key not in ("scores", "health", "extensions")}
+def test_a_run_from_before_other_objectives_health_and_monitors_opens() -> None:
+    newer = ("scores", "health", "extensions", "monitor_seconds")
+    old = {key: value for key, value in RESULT.items() if key not in newer}
     best = {"holdout_knn": 0.8, "epoch": 1, "step": 20}
     summary = RunSummary.of_mapping(old | {"holdout_knn": 0.75, "best": best}, "result.json")
     assert summary.scores == {"holdout_knn": 0.75}
     assert summary.best == BestScore("holdout_knn", 0.8, 1, 20)
-    assert (summary.health, summary.extensions) == ([], [])
+    assert (summary.health, summary.extensions, summary.monitor_seconds) == ([], [], 0.0)
     unscored = RunSummary.of_mapping(old | {"holdout_knn": None, "best": None}, "result.json")
     assert (unscored.scores, unscored.best) == ({}, None)
 
