@@ -40,6 +40,9 @@ BASELINES = ("simclr", "moco", "simsiam", "byol")
 BETTER = ("optimizer.schedule=cosine", "views.shared_by=image")
 """What the released baselines lack: a learning rate that falls, and views of its own for each image."""
 
+TINY_RUN = ("data.name=digits", "views.recipe=digits", "data.train_limit=64", "training.batch_size=16")
+"""Settings of a run that only shows that a part works."""
+
 
 class Time:
     """The time that a part has.
@@ -196,9 +199,8 @@ def train(
     """Train, or go on, until the run or the time is over; write its row."""
     device = f"resources.device={setting.device.type}"
     views = ["views.recipe=ebclr-mnist"] if "mnist" in name else []
-    few = ["data.name=digits", "views.recipe=digits", "data.train_limit=64", "training.batch_size=16"]
     epochs = 1 if setting.tiny else epochs
-    last = few if setting.tiny else [BFLOAT16, CAPTURED]
+    last = TINY_RUN if setting.tiny else (BFLOAT16, CAPTURED)
     settings = [device, *views, *overrides, f"training.epochs={epochs}", *last]
     config = setting.config(method, settings, "ebclr-as-released")
     try:

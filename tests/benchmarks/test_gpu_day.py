@@ -46,7 +46,11 @@ def test_a_part_leaves_whole_tables(part: str, day: ModuleType, tmp_path: Path) 
         assert all(0 <= float(row[4]) <= 100 for row in found)
 
 
-def test_a_run_for_which_there_is_no_time_is_saved_and_goes_on(day: ModuleType, tmp_path: Path) -> None:
+def test_a_run_for_which_there_is_no_time_is_saved_and_goes_on(
+    day: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = ("data.train_limit=640", "training.epochs=4")  # seconds: a run is asked once a second
+    monkeypatch.setattr(day, "TINY_RUN", (*day.TINY_RUN, *longer))
     setting, columns = day.Setting(torch.device("cpu"), True), ("run", "epochs", "seconds", "img/s", "kNN", "linear")
     table = day.Table(tmp_path / "b.md", "Runs", columns)
     for minutes in (0.0, 9.0):
