@@ -3,7 +3,8 @@
     python benchmarks/steps.py
 
 One step of every method of the catalogue with its default settings: ResNet-18 with the CIFAR stem, 3x32x32 pixels,
-float32 in NHWC order, on the CPU, without diagnostics. Counted are
+float32 in NHWC order, on the CPU, without diagnostics, and without batch norm where a method must see images alone.
+Counted are
 
 - images: how many pass forward through a network, for each image of the batch; views are images;
 - arithmetic: floating-point operations of matrix products and convolutions, forward and backward;
@@ -118,7 +119,10 @@ class Cost:
 def build(name: str, batch_size: int) -> tuple[Method, Callable[[], Batch]]:
     """Return a method that has been started, and what draws its batches."""
     overrides = [f"training.batch_size={batch_size}", "training.channels_last=true"]
-    config = compose(name, overrides=["data.name=cifar10", "encoder.name=resnet18", *overrides])
+    overrides += ["data.name=cifar10", "encoder.name=resnet18"]
+    config = compose(name, overrides=overrides)
+    if METHODS[name].requirements(config.method, batch_size).images_alone:
+        config = compose(name, overrides=[*overrides, "encoder.batch_norm=none"])
     method = build_method(config, METHODS[name], 3, CPU, num_classes=10).train()
     method.pixel_range = PixelRange((-2.0,) * 3, (2.0,) * 3)
     method.diagnosing = False
