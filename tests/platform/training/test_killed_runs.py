@@ -230,7 +230,9 @@ def test_a_longer_run_with_best_and_kept_checkpoints_does_too(tmp_path: Path, mo
         """Score the weights by a number that rises and falls from epoch to epoch."""
         weight = prepared.training.method.encoder.weight
         answers = Answers.of(torch.tensor([[True, False]]), torch.arange(2))
-        return lambda: HoldoutScores({"holdout_knn": torch.sin(100 * weight.detach().sum()).item()}, answers)
+        return lambda with_monitors: HoldoutScores(
+            {"holdout_knn": torch.sin(100 * weight.detach().sum()).item()}, answers
+        )
 
     monkeypatch.setattr(rank, "_monitor", scores)
     (tmp_path / "whole").mkdir()
