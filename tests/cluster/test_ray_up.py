@@ -220,11 +220,11 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
     folder: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    with one_start_at_a_time():
-        up = _run(["ray", "up", "-y", str(description)], laptop, folder)
-    assert up.returncode == 0, up.stdout + up.stderr
     try:
-        _until_all_have_joined(network, description, laptop, folder)
+        with one_start_at_a_time():  # the head starts the workers after `ray up` has ended
+            up = _run(["ray", "up", "-y", str(description)], laptop, folder)
+            assert up.returncode == 0, up.stdout + up.stderr
+            _until_all_have_joined(network, description, laptop, folder)
         with _dashboard(description, laptop, folder) as address:
             tiny = (
                 "data.train_limit=640",
