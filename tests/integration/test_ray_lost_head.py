@@ -1,0 +1,75 @@
+"""A command's own head that dies with its disk: the same command goes on elsewhere, from a store.
+
+``test_ray_faults`` says what is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from .test_ray_faults import (
+    TINY,
+    Fault,
+    Record,
+    _assert_whole,
+    _events,
+    _finish,
+    _last_step,
+    _same_bits,
+    _until,
+    undisturbed,
+)
+
+__all__ = ["undisturbed"]  # a fixture
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.fault,
+    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
+]
+
+
+def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest(
+    store: Any, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+) -> None:
+    from ebclab.storage.mirror import Mirror
+    from ebclab.storage.object_store import Store
+    from ebclab.storage.remote import COPIES, remote_at
+
+    address = "s3://sets/faults/run"
+    remote = remote_at(address)
+    assert remote is not None
+    command = ["pretrain", "moco", "--name", "run", "--runs", "s3://sets/faults", "--workers", "2", "--epochs", "6"]
+    command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]
+
+    def start(machine: str) -> subprocess.Popen[bytes]:
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
+        program = [sys.executable, "-m", "ebclab", *command]
+        return subprocess.Popen(program, env=variables, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    first = start("one")
+    _until(lambda: "checkpoints/last-0000000018/manifest.json" in Store(remote).names() or first.poll() is not None)
+    (lost,) = [log.parent for log in (tmp_path / "one").rglob("metrics.jsonl") if "worker" in log.parts]
+    run = tmp_path / "two" / lost.relative_to(tmp_path / "one")
+    fault = Fault(run, 0, lambda: None)
+    os.killpg(first.pid, signal.SIGKILL)
+    fault.begins()
+    first.wait()
+    whole = [name for name in Store(remote).names() if "/last-" in name and name.endswith("manifest.json")]
+    fault.saved = max(int(name[17:27]) for name in whole)
+    second = start("two")
+    fault.wait(0, lambda: second.poll() is not None)
+    fault.lost += _last_step(lost) - _events(run, "resumed")[0]["reached"]  # the disk had more than the store knew
+    assert second.wait(timeout=600) == 0
+    Mirror(remote).pull(("last",))
+    _finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
+    _assert_whole(remote.cache, fault)
+    assert _same_bits(remote.cache, undisturbed)
