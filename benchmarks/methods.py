@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from page import write_page
 
@@ -72,6 +72,7 @@ def one(task: tuple[str, int, argparse.Namespace]) -> Run:
         }
         made = Run(method, seed, seconds, scores)
     if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(made))
     return made
 
@@ -119,29 +120,49 @@ def table(by_method: dict[str, list[Run]], first: str) -> list[str]:
     return lines
 
 
-def main() -> None:
-    from energy_contrast.catalog import METHODS
+def parser_of_runs(description: str | None, *, epochs: int, methods: list[str]) -> argparse.ArgumentParser:
+    """Return the options of a script that trains methods with several seeds.
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    Args:
+        description: What the script says of itself.
+        epochs: How many, unless somebody says otherwise.
+        methods: Which, likewise.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="digits-demo")
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=epochs)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=methods)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--name", help="of the page; that of the recipe when left out")
     parser.add_argument("--keep", type=Path, help="folder of finished runs, so that a broken-off call goes on")
-    asked = parser.parse_args()
-    if asked.keep:
-        asked.keep.mkdir(parents=True, exist_ok=True)
-    tasks = [(method, seed, asked) for seed, method in product(asked.seeds, asked.methods)]
-    started = time.time()
-    with ProcessPoolExecutor(asked.at_once, mp_context=get_context("spawn")) as pool:
-        runs: list[Any] = []
-        for run in pool.map(one, tasks):
+    return parser
+
+
+def trained(tasks: list[tuple[str, int, argparse.Namespace]], at_once: int) -> list[Run]:
+    """Return the runs of tasks, in their order, each told when it is done.
+
+    Args:
+        tasks: Method, seed and options of each.
+        at_once: Processes.
+    """
+    started, runs = time.time(), list[Run]()
+    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
+        for (_, _, asked), run in zip(tasks, pool.map(one, tasks), strict=True):
             runs.append(run)
-            print(f"{time.time() - started:.0f} s: {run.method}, seed {run.seed}, {run.seconds:.0f} s", flush=True)
+            what = " ".join((run.method, *asked.set))
+            print(f"{time.time() - started:.0f} s: {what}, seed {run.seed}, {run.seconds:.0f} s", flush=True)
+    return runs
+
+
+def main() -> None:
+    from energy_contrast.catalog import METHODS
+
+    parser = parser_of_runs(__doc__, epochs=40, methods=list(METHODS))
+    parser.add_argument("--name", help="of the page; that of the recipe when left out")
+    asked = parser.parse_args()
+    runs = trained([(method, seed, asked) for seed, method in product(asked.seeds, asked.methods)], asked.at_once)
     by_method = {method: [run for run in runs if run.method == method] for method in asked.methods}
     lines = table(by_method, asked.methods[0])
     extra = "".join(f" --set {setting}" for setting in asked.set)

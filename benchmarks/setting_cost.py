@@ -9,16 +9,11 @@ table hold together. Seconds are a processor's.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import time
 from argparse import Namespace
-from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from multiprocessing import get_context
-from pathlib import Path
 
-from methods import PROBES, Run, against, in_words, measured, one
+from methods import PROBES, Run, against, in_words, measured, parser_of_runs, trained
 from page import write_page
 
 
@@ -40,34 +35,20 @@ def table(runs: dict[tuple[str, str], list[Run]], methods: list[str], values: li
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="digits-demo")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--methods", nargs="+", default=["simclr", "ebclr", "vem-svgd"])
+    parser = parser_of_runs(__doc__, epochs=10, methods=["simclr", "ebclr", "vem-svgd"])
     parser.add_argument("--setting", nargs=3, default=["training.precision", "float32", "bfloat16"])
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--name", help="of the page; that of the setting when left out")
-    parser.add_argument("--keep", type=Path, help="folder of finished runs, so that a broken-off call goes on")
     asked = parser.parse_args()
     setting, *values = asked.setting
-    tasks = []
-    for seed, method, value in product(asked.seeds, asked.methods, values):
+    tasks, keys = [], list(product(asked.seeds, asked.methods, values))
+    for seed, method, value in keys:
         keep = asked.keep / value if asked.keep else None
-        if keep:
-            keep.mkdir(parents=True, exist_ok=True)
-        own = Namespace(**{**vars(asked), "set": [*asked.set, f"{setting}={value}"], "keep": keep})
-        tasks.append((method, seed, own))
-    started = time.time()
+        tasks.append(
+            (method, seed, Namespace(**{**vars(asked), "set": [*asked.set, f"{setting}={value}"], "keep": keep}))
+        )
     runs: dict[tuple[str, str], list[Run]] = {key: [] for key in product(asked.methods, values)}
-    with ProcessPoolExecutor(asked.at_once, mp_context=get_context("spawn")) as pool:
-        for (method, seed, own), run in zip(tasks, pool.map(one, tasks), strict=True):
-            runs[method, own.set[-1].rpartition("=")[2]].append(run)
-            print(
-                f"{time.time() - started:.0f} s: {own.set[-1]}, {method}, seed {seed}, {run.seconds:.0f} s", flush=True
-            )
+    for (_, method, value), run in zip(keys, trained(tasks, asked.at_once), strict=True):
+        runs[method, value].append(run)
     extra = "".join(f" --set {each}" for each in asked.set)
     command = f"`python benchmarks/setting_cost.py --recipe {asked.recipe} --epochs {asked.epochs}{extra}"
     command += f" --setting {' '.join(asked.setting)} --methods {' '.join(asked.methods)}`"

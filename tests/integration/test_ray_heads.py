@@ -30,16 +30,12 @@ from .test_ray_faults import (
     _same_bits,
     _until,
     _weights,
+    pytestmark,
     undisturbed,
 )
 
-__all__ = ["undisturbed"]  # a fixture
+__all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.fault,
-    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
-]
 IMPATIENT = "import sys; from ebclab.cluster.join import Head; Head.loss.__kwdefaults__['patience'] = 8.0; "
 """The program ``ebclab`` that takes a head for lost after 8 s of silence instead of 30 s; the 30 s: test_head."""
 

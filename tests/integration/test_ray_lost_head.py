@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from .test_ray_faults import (
@@ -25,16 +24,11 @@ from .test_ray_faults import (
     _last_step,
     _same_bits,
     _until,
+    pytestmark,
     undisturbed,
 )
 
-__all__ = ["undisturbed"]  # a fixture
-
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.fault,
-    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
-]
+__all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
 
 
 def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest(

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import ebclab
@@ -28,16 +27,12 @@ from .test_ray_faults import (
     _same_bits,
     _until,
     machines,
+    pytestmark,
     undisturbed,
 )
 
-__all__ = ["machines", "undisturbed"]  # fixtures
+__all__ = ["machines", "pytestmark", "undisturbed"]  # marks, fixtures
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.fault,
-    pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
-]
 ADDRESS = "127.0.0.2"
 
 

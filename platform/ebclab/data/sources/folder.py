@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import torch
-from torch import Tensor
 
 from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
-from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.decode import Reading, first_example
+from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -19,7 +16,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 """Endings of files that are taken for images."""
 
 
-class FolderSource:
+class FolderSource(ImageFiles):
     """One split of an image folder; satisfies ``ImageSource``, with one image a group.
 
     Images in sub-folders get the first sub-folder's number among all in alphabetical order, others the label -1.
@@ -53,19 +50,6 @@ class FolderSource:
         self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))
         self.index = self._make_index(list(chosen.values()))
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
-
-    def read(self, group: int, places: Tensor) -> Decoded:
-        """Return the image of file number ``group``, once for each of ``places``.
-
-        Raises:
-            DataError: It cannot be read or decoded.
-        """
-        return decode_images(self._contents([group] * len(places)), self.reading, self.example)
-
-    def _contents(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-        for number in numbers:
-            file = self._files[number]
-            yield f"{self._place.path}/{file}", self._place.read(file)
 
     def _make_index(self, paths: list[str]) -> RowIndex:
         """Return the index of images by their paths within the split."""

@@ -6,6 +6,7 @@ Shapes: n rows of the source, k rows that are read, C channels, H x W pixels.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.sources.decode import Decoded, Example, Reading
+from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images
 from ebclab.errors import DataError
+from ebclab.storage.filesystem import Location
 
 STATISTICS_LIMIT = 4096
 """Images, chosen by hash, from which a source's channel means and deviations are computed when it does not tell."""
@@ -83,6 +85,33 @@ class ImageSource(Protocol):
     files_digest: str
 
     def read(self, group: int, places: Tensor) -> Decoded: ...
+
+
+class ImageFiles:
+    """Part of an ``ImageSource`` with one file an image and one image a group.
+
+    Attributes:
+        reading: How images are read.
+        example: One of the images; all have its shape.
+    """
+
+    reading: Reading
+    example: Example
+    _place: Location
+    _files: list[str]
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        """Return the image of file number ``group``, once for each of ``places``.
+
+        Raises:
+            DataError: It cannot be read or decoded.
+        """
+        return decode_images(self._contents([group] * len(places)), self.reading, self.example)
+
+    def _contents(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
+        for number in numbers:
+            file = self._files[number]
+            yield f"{self._place.path}/{file}", self._place.read(file)
 
 
 def read_rows(source: ImageSource, index: RowIndex) -> Decoded:

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
-from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.decode import Reading, first_example
+from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
 from ebclab.data.sources.location import hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -42,7 +42,7 @@ _LARGEST_XML = 1 << 20  # bytes
 _DEEPEST = 16  # elements within elements
 
 
-class VocSource:
+class VocSource(ImageFiles):
     """One split of a set of PASCAL VOC; satisfies ``ImageSource``, with one image a group.
 
     Args:
@@ -80,18 +80,6 @@ class VocSource:
             marks=self._marks(_LISTS[split]),
         )
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
-
-    def read(self, group: int, places: Tensor) -> Decoded:
-        """Return image number ``group``, once for each of ``places``.
-
-        Raises:
-            DataError: It cannot be read or decoded.
-        """
-        return decode_images(self._contents([group] * len(places)), self.reading, self.example)
-
-    def _contents(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-        for number in numbers:
-            yield f"{self._place.path}/{self._files[number]}", self._place.read(self._files[number])
 
     def _names_of(self, split: Split) -> list[str]:
         file = f"{_MAIN}/{_LISTS[split]}.txt"
