@@ -19,10 +19,11 @@ help: ## List the targets.
 
 install: $(VENV)/.installed ## Create .venv and install what was tested, from constraints.txt.
 
+# Not compiled: that takes as long as all else, and Python compiles what it imports when it first does.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: install ## FlatCLR on real digits: train, measure, export; a small sweep and its report. Three minutes.

@@ -11,6 +11,7 @@ from browsing import CHROMIUM, Visit
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
 from ebclab.cli import main
+from ebclab.evaluation.adaptation import fine_tuning
 
 pytestmark = [
     pytest.mark.browser,
@@ -26,6 +27,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("EBCLAB_DATA", raising=False)
+        patch.setattr(fine_tuning, "LEAST_STEPS", 20)
         words = ["--epochs", "1", "--name", "run", "--set", "data.train_limit=300", "--set", "resources.threads=1"]
         assert main(["pretrain", "flatclr", *words]) == 0
         little: dict[str, Any] = {"seeds": 1, "train_limit": 200, "attacked_images": 20, "fine_tuning_epochs": 2}

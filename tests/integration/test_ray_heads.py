@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import impatient
 import pytest
 import torch
 from ray_starts import one_start_at_a_time
@@ -36,9 +37,6 @@ from .test_ray_faults import (
 
 __all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
 
-IMPATIENT = "import sys; from ebclab.cluster.join import Head; Head.loss.__kwdefaults__['patience'] = 8.0; "
-"""The program ``ebclab`` that takes a head for lost after 8 s of silence instead of 30 s; the 30 s: test_head."""
-
 
 class Head:
     """A head that ``ray start`` began; killed with all its processes, it can be started again in its place.
@@ -48,9 +46,7 @@ class Head:
     """
 
     def __init__(self, full_waits: bool) -> None:
-        self._ebclab = (
-            ["-m", "ebclab"] if full_waits else ["-c", IMPATIENT + "from ebclab.cli import main; sys.exit(main())"]
-        )
+        self._ebclab = impatient.USUAL if full_waits else impatient.HEAD
         self._folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))  # short: sockets lie in it
         with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
             self._port, self._client_port = free.getsockname()[1], other.getsockname()[1]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import impatient
 import pytest
 from safetensors.torch import load
 
@@ -128,16 +129,19 @@ def test_a_population_in_a_store_takes_over_checkpoints_through_it(store: Any, c
     assert result["winner"]["values"]
 
 
-def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(store: Any, tmp_path: Path) -> None:
+def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(
+    store: Any, full_waits: bool, tmp_path: Path
+) -> None:
     settings = [part for text in (*TINY, "training.epochs=3") for part in ("--set", text)]
     (tmp_path / "space.yaml").write_text(json.dumps({"parameters": SPACE}))
     settings += ["--space", str(tmp_path / "space.yaml")]
     options = ["--name", "killed", "--sweeps", "s3://sets/sweeps", "--trials", "2", "--top", "1", "--seeds", "1"]
-    command = [sys.executable, "-m", "ebclab", "sweep", "simclr", *options, *settings, "--concurrent", "1"]
+    command = ["sweep", "simclr", *options, *settings, "--concurrent", "1"]
 
-    def start(machine: str) -> subprocess.Popen[bytes]:
+    def start(machine: str, program: list[str] = impatient.USUAL) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
-        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+        words = [sys.executable, *program, *command]
+        return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def finished() -> int:
         try:
@@ -155,5 +159,5 @@ def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(
     os.killpg(process.pid, signal.SIGKILL)  # with every process of its Ray
     process.wait()
     assert not _names("s3://sets/sweeps/killed") & {"result.json"}
-    assert start("two").wait(timeout=600) == 0
+    assert start("two", impatient.USUAL if full_waits else impatient.LEASE).wait(timeout=600) == 0
     assert json.loads(_read("s3://sets/sweeps/killed", "result.json"))["trials"]["finished"] >= 1

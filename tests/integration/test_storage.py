@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import boto3
+import impatient
 import pytest
 from pyarrow import fs
 
@@ -137,10 +138,12 @@ def test_settings_can_be_taken_from_there_and_a_run_continued_by_its_name_alone(
     assert "s3://sets/named/run/nothing.yaml: there is no such file in the store" in capsys.readouterr().err
 
 
-def _start(command: list[str], copies: Path, **variables: str) -> subprocess.Popen[str]:
+def _start(
+    command: list[str], copies: Path, program: list[str] = impatient.USUAL, **variables: str
+) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(copies), **variables}
     return subprocess.Popen(
-        [sys.executable, "-m", "ebclab", *command],
+        [sys.executable, *program, *command],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -158,7 +161,7 @@ def _until(condition: Any, seconds: float = 600.0) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["the first checkpoint", "the middle of an upload"])
 def test_a_run_whose_machine_dies_ends_elsewhere_in_the_bits_of_an_undisturbed_one(
-    moment: str, store: Any, undisturbed: bytes, tmp_path: Path
+    moment: str, store: Any, undisturbed: bytes, full_waits: bool, tmp_path: Path
 ) -> None:
     runs = f"s3://sets/{moment.replace(' ', '-')}"
     process = _start(_command(runs, 4), tmp_path / "one")
@@ -175,7 +178,7 @@ def test_a_run_whose_machine_dies_ends_elsewhere_in_the_bits_of_an_undisturbed_o
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stderr.close()  # type: ignore[union-attr]
-    other = _start(_command(runs, 4), tmp_path / "two")
+    other = _start(_command(runs, 4), tmp_path / "two", impatient.USUAL if full_waits else impatient.LEASE)
     assert other.wait(timeout=600) == 0, other.stderr.read()  # type: ignore[union-attr]
     other.stderr.close()  # type: ignore[union-attr]
     assert _weights(f"{runs}/run") == undisturbed
