@@ -61,6 +61,13 @@ def _join(address: str) -> None:
         if "Version mismatch" in reason:
             raise UserError(f"{where}: {reason}; install the cluster's versions here") from error
         raise UserError(f"{where}: no cluster answers, got {reason}; start one or leave the address out") from error
+    except Exception as error:
+        if type(error) is not Exception:  # nothing narrower tells that Ray's own processes were not up within 30 s
+            raise
+        raise UserError(
+            f"{where}: did not start, got {' '.join(str(error).split())} "
+            "Other programs may keep the processors busy: end them, or try again when they have ended"
+        ) from error
 
 
 def _require_answer(address: str) -> None:

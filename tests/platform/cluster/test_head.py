@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import ray
 
 from ebclab.cluster import join as module
 from ebclab.cluster.join import Head
+from ebclab.errors import UserError
+from ebclab.training.display import SilentDisplay
 
 HERE = "127.0.0.1:6379"
 
@@ -73,3 +77,23 @@ with head.watched_head("127.0.0.1:9", LineDisplay(sys.stderr)):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: the cluster's head at 127.0.0.1:9 has not answered for ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "sentence"),
+    [
+        (Exception("The current node timed out during startup."), UserError, "Ray on this machine: did not start, got"),
+        (KeyError("a mistake of ours"), KeyError, "a mistake of ours"),
+    ],
+)
+def test_ray_that_is_not_up_in_time_is_a_sentence_and_nothing_else_is(
+    raised: Exception, told: type[Exception], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**given: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.setattr(module, "make_token_private", lambda environment: None)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(told, match=sentence), module.cluster_session("local", SilentDisplay()):
+        pass
