@@ -109,9 +109,7 @@ def with_sent_files(arguments: Sequence[str], folders: Sequence[Path]) -> list[s
         folders: Folders of this machine, one of which holds the folder of sent files.
     """
     folder = next((parent / FILES for parent in folders if (parent / FILES).is_dir()), Path(FILES))
-    return [
-        re.sub(rf"^(--[a-z-]+=)?([a-z0-9-]+=)?{_SENT}(?=\d+-)", rf"\g<1>\g<2>{folder}/", text) for text in arguments
-    ]
+    return [re.sub(rf"^(--[a-z-]+=)?([\w.:-]+=)?{_SENT}(?=\d+-)", rf"\g<1>\g<2>{folder}/", text) for text in arguments]
 
 
 def entrypoint(arguments: Sequence[str]) -> str:
