@@ -42,7 +42,10 @@ class SweepOptions:
     ] = None
     trials: Annotated[int | None, typer.Option(help="Trials of the search; 16, or the whole grid.")] = None
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of a searching trial at most; training.epochs when left out.")
+        int | None,
+        typer.Option(
+            help="Epochs of a searching trial at most; training.epochs, which confirming trials have, when left out."
+        ),
     ] = None
     limit: Annotated[str | None, typer.Option("--time", help="Time for the search, such as 8h or 1h30m.")] = None
     scheduler: Annotated[str | None, typer.Option(help="asha (when left out), median, pbt or none.")] = None

@@ -32,7 +32,7 @@ RULES = (
     "The best draw, or the default settings where no draw is better, by the score on held-out training images is the "
     "tuned setting. It and the default settings are run again with the same new seeds for all methods.",
     "What is compared is the accuracy of these runs on the test images, read once for each of them.",
-    "A run that diverged or failed counts as wrong about every image.",
+    "A run that diverged, collapsed or failed counts as wrong about every image.",
 )
 """The rules by which settings are chosen and compared."""
 

@@ -59,7 +59,10 @@ class CompareOptions:
     ] = None
     target: Annotated[float | None, typer.Option(help="Held-out per cent, for the time to reach it.")] = None
     budget: Annotated[
-        str | None, typer.Option(help="What runs get alike: epochs (when left out), or the first method's seconds.")
+        str | None,
+        typer.Option(
+            help="What runs get alike: epochs (when left out), or the first method's seconds, at default settings."
+        ),
     ] = None
     practice: Annotated[
         str | None, typer.Option(metavar="TIME", help="Also tune with TPE and ASHA, for so long each: 10m.")
