@@ -23,6 +23,7 @@ import typer
 import yaml
 from PIL import Image
 
+from ebclab.cli import main
 from ebclab.cli.app import app
 from ebclab.config import list_recipes
 from ebclab.config.encoder import EncoderConfig
@@ -142,6 +143,31 @@ def run_as_module(name: str, code: str, folder: Path) -> ModuleType:
     return module
 
 
+def files_on(page: Path) -> dict[str, str]:
+    """Return the files that a page shows whole, by path."""
+    shown = blocks(page, "python", "yaml")
+    return {comment.removeprefix("file: "): content for comment, content in shown if comment.startswith("file: ")}
+
+
+def test_a_method_in_a_file_of_ones_own_is_trained_as_the_tutorial_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = TUTORIALS / "4-new-method.md"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "hardest", ModuleType("hardest"))  # taken out again when the test has ended
+    del sys.modules["hardest"]
+    Path("hardest.py").write_text(files_on(page)["hardest.py"])
+    pretrain = next(words for words in shown_commands(page) if "first" in words)
+    assert main([*pretrain, "--epochs", "1", "--set", "data.train_limit=200", "--set", "encoder.width=4"]) == 0
+    (python,) = (code for comment, code in blocks(page, "python") if "ebclab.compose" in code)
+    capsys.readouterr()
+    exec(compile(python, page.name, "exec"), {})
+    assert 0.1 < float(capsys.readouterr().out.splitlines()[-1]) <= 1
+    recorded = {Path("runs", name, "config.yaml").read_text().split("\nviews:")[0] for name in ("first", "from-python")}
+    assert len(recorded) == 1  # the same method, settings, digest and images, from the command line and from Python
+
+
 def test_the_photographs_of_the_tutorial_have_no_crop_in_both_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +182,7 @@ def test_the_photographs_of_the_tutorial_have_no_crop_in_both_parts(
 
 def test_the_method_of_the_tutorial_is_what_its_own_test_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = TUTORIALS / "4-new-method.md"
-    files = {comment.removeprefix("file: "): content for comment, content in blocks(page, "python", "yaml") if comment}
+    files = files_on(page)
     name = "energy_contrast.contrastive.hardest"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))  # taken out again when the test has ended
     method = run_as_module(name, files["methods/energy_contrast/contrastive/hardest.py"], tmp_path).Hardest

@@ -10,7 +10,7 @@ import torch
 from ebclab import hardware as device
 from ebclab.config import compose
 from ebclab.errors import ConfigError, UserError
-from ebclab.hardware import free_bytes, num_cores, set_threads
+from ebclab.hardware import draws_put_back, free_bytes, num_cores, set_threads
 
 CPU = torch.device("cpu")
 TOTAL = 16_000_000 * 1024
@@ -23,6 +23,34 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(device, "CONTAINER_LIMIT", tmp_path / "memory.max")
     monkeypatch.setattr(device.os, "sysconf", {"SC_PHYS_PAGES": TOTAL // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
     return tmp_path
+
+
+class Generators:
+    """Global draws of a device that torch asks for their state and gives it back."""
+
+    state = torch.zeros(4)
+
+    @classmethod
+    def get_rng_state(cls, device: torch.device) -> torch.Tensor:
+        return cls.state.clone()
+
+    @classmethod
+    def set_rng_state(cls, state: torch.Tensor, device: torch.device) -> None:
+        cls.state = state
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_global_draws_of_any_device_are_put_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda _: Generators)
+    before = torch.get_rng_state()
+    with draws_put_back(torch.device(kind)):
+        Generators.state = torch.ones(4)
+        torch.rand(3)
+    assert torch.equal(Generators.state, torch.zeros(4))
+    assert torch.equal(torch.get_rng_state(), before)
+    with draws_put_back(CPU):
+        torch.rand(3)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_memory_that_only_caches_files_is_free(told: Path) -> None:

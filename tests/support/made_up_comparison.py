@@ -25,7 +25,9 @@ KEYS = torch.arange(IMAGES)
 
 Scores = Mapping[str, Any]
 """What a made-up sweep measures: ``default`` and ``draws``, held-out scores of the search; ``tuned_runs`` and
-``default_runs``, the number of images that the run of each seed is right about, or None for one that diverged."""
+``default_runs``, the number of images that the run of each seed is right about, None for one that diverged, or
+COLLAPSED for one that was stopped."""
+COLLAPSED = -1
 
 
 def request_for(*methods: str, **more: Any) -> ComparisonRequest:
@@ -67,6 +69,10 @@ def write_confirmation(log: SweepLog, planned: PlannedSweep, scores: Scores) -> 
             if count is None:
                 log.append("ended", trial=name, state="diverged", reason="diverged: nan", seconds=1.0)
                 continue
+            if count == COLLAPSED:
+                log.append("epoch", trial=name, epoch=1, objective=0.1, seconds=1.5, metrics={})
+                log.append("ended", trial=name, state="stopped", reason="collapsed: effective rank", seconds=1.5)
+                continue
             done[seed] = right(count, seed)
             log.append("epoch", trial=name, epoch=1, objective=count / IMAGES / 2, seconds=1.5, metrics={})
             log.append("epoch", trial=name, epoch=2, objective=count / IMAGES, seconds=3.0, metrics={})
@@ -74,7 +80,7 @@ def write_confirmation(log: SweepLog, planned: PlannedSweep, scores: Scores) -> 
             log.append("ended", trial=name, state="finished", reason="", seconds=3.0)
         if not done:
             continue
-        values = [count / IMAGES for count in counts if count is not None]
+        values = [count / IMAGES for count in counts if count not in (None, COLLAPSED)]
         scored = SeedScores.of(list(done), values, list(done.values()), 2)
         log.append("test_read", runs=[confirming_run(source, seed) for seed in done])
         SettingsTest(source, tuple(done), {"knn": scored, "linear": scored}).write(log)

@@ -14,6 +14,7 @@ from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
+from ebclab.config.experiment import RecordedSettings
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError
@@ -183,11 +184,20 @@ class Measuring:
         """(m, K) float64 logits of the test images."""
         return self.classifier.head.logits(self.features(self.measured.test).double())
 
+    @property
+    def code_not_run(self) -> tuple[str, ...]:
+        """A remark where the run is of a class of somebody's own, which a run folder does not get to import."""
+        trained = self.subject.trained
+        if trained is None or not isinstance(trained.config.method, RecordedSettings):
+            return ()
+        name = trained.config.method_name
+        return (f"What {name} itself says of images, beyond its encoder, is left out: its code is not run to measure.",)
+
     @cached_property
     def method(self) -> Method | None:
-        """The run's whole method with its weights, in eval mode; None for what is no run."""
+        """The run's whole method with its weights, in eval mode; None for what is no run, or ``code_not_run``."""
         subject = self.subject
-        if subject.trained is None:
+        if subject.trained is None or self.code_not_run:
             return None
         if subject.saved is not None:
             return method_from(subject.saved, subject.trained, self.device, subject.address)

@@ -33,10 +33,10 @@ def arrive(arguments: list[str]) -> int:
         return 2
     if origin and origin.rpartition(".")[0] != here.rpartition(".")[0]:
         print(f"submitted from {origin}, running on {here}", file=sys.stderr)
-    from ebclab.submission.command import with_sent_files
+    from ebclab.submission.command import as_recorded, with_sent_files
 
-    sys.argv = ["ebclab", *with_sent_files(arguments, [Path(folder) for folder in sys.path])]
-    return main(sys.argv[1:])
+    sys.argv = ["ebclab", *as_recorded(arguments)]  # what runs, sweeps and their reports say that they were made by
+    return main(with_sent_files(arguments, [Path(folder) for folder in sys.path]))
 
 
 if __name__ == "__main__":

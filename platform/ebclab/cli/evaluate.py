@@ -245,11 +245,11 @@ def _summary(score: Score) -> str:
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """Yield a callback (done, total, what) that moves a bar for each work under way; nothing without a terminal."""
-    from ebclab.evaluation.progress import silent
+    """Yield a callback (done, total, what) that moves a bar for each work under way; lines without a terminal."""
+    from ebclab.evaluation.progress import in_lines
 
     if not sys.stderr.isatty():
-        yield silent
+        yield in_lines(lambda line: typer.echo(line, err=True))
         return
     from rich.console import Console
     from rich.progress import Progress, TaskID

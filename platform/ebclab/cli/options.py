@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from ebclab.config.addresses import LOCATIONS
 from ebclab.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ RESULTS = "results"
 On a cluster such a path lies on the head node, and ``submit`` says so.
 """
 
-Method = Annotated[str, typer.Argument(help="Method; `ebclab show --methods` lists them.", show_default=False)]
+Method = Annotated[
+    str,
+    typer.Argument(
+        help="Method; `ebclab show --methods` lists them. One of your own: package.module:Class.", show_default=False
+    ),
+]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
 DataRoot = Annotated[str | None, typer.Option(help="Folder that holds datasets.")]
 
@@ -103,14 +109,17 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
     )
 
 
-def composed(method: str, recipe: str | None, config: str | None, overrides: list[str]) -> ExperimentConfig:
-    """Return the settings that a command line asks for.
+def composed(
+    method: str, recipe: str | None, config: str | None, overrides: list[str], *, look: bool = True
+) -> ExperimentConfig:
+    """Return the settings that a command line asks for; what suits images named by their place is chosen and said.
 
     Args:
         method: Name of the method.
         recipe: Name of a recipe.
         config: YAML file, by path or by address.
         overrides: Texts of ``--set``.
+        look: Look at the images. Without, as where they are not here, no views are taken for what would be chosen.
 
     Raises:
         UserError: A file cannot be read, or settings are wrong.
@@ -118,4 +127,26 @@ def composed(method: str, recipe: str | None, config: str | None, overrides: lis
     from ebclab.config import compose, load_yaml_file
     from ebclab.storage.object_store import fetched
 
-    return compose(method, recipe, None if config is None else load_yaml_file(fetched(config)), overrides)
+    file = None if config is None else load_yaml_file(fetched(config))
+    return compose(method, recipe, file, overrides, fit=_fitted if look else _not_looked_at)
+
+
+def _fitted(mapping: dict[str, Any]) -> dict[str, Any]:
+    if not _names_a_place(mapping):
+        return mapping
+    from ebclab.data.fitting import fitted
+
+    return fitted(mapping, lambda line: typer.echo(line, err=True))
+
+
+def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:
+    views = mapping.get("views") or {}
+    if not _names_a_place(mapping) or not isinstance(views, dict) or views.get("recipe", "auto") != "auto":
+        return mapping
+    return {**mapping, "views": {**views, "recipe": "none"}}
+
+
+def _names_a_place(mapping: Mapping[str, Any]) -> bool:
+    """Return whether the images are named by their place."""
+    data = mapping.get("data")
+    return isinstance(data, Mapping) and str(data.get("name")).startswith(LOCATIONS)

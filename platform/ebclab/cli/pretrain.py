@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,8 +58,11 @@ class PretrainOptions:
         """The run is there already."""
         return self.resume or self.extend is not None
 
-    def settings(self) -> ExperimentConfig:
+    def settings(self, *, look: bool = True) -> ExperimentConfig:
         """Return the settings of the run: those of this command, or, to go on with a run, those that it has.
+
+        Args:
+            look: Look at images that are named by their place; a submitted command's may lie elsewhere.
 
         Raises:
             UserError: They are wrong, or a file cannot be read.
@@ -75,7 +79,7 @@ class PretrainOptions:
         if self.goes_on and self.recipe is None and self.config is None:
             settings = _saved_settings(self.method, self.runs, self.name, overrides)
         else:
-            settings = composed(self.method, self.recipe, self.config, overrides)
+            settings = composed(self.method, self.recipe, self.config, overrides, look=look)
         if not settings.resources.workers:
             return settings
         return with_named_cluster(settings, overrides, self.config or "the run's config.yaml")
@@ -150,9 +154,20 @@ def report(run: RunResult) -> None:
             f"{shown_score(name, value)} on {summary.holdout_images} images "
             f"(best {shown_score(name, best.value)} after epoch {best.epoch})"
         )
-    facts["next"] = f"ebclab evaluate {shlex.quote(run.address)}"
+    facts["next"] = _next(summary.dataset, shlex.quote(run.address))
     for key, value in facts.items():
         typer.echo(f"{key:>13}: {value}")
+
+
+def _next(dataset: str, run: str) -> str:
+    """Return the command that goes on from a finished run: images without a test part measure nothing."""
+    from ebclab.data.sources.load import splits_of
+    from ebclab.errors import DataError
+
+    with suppress(DataError):  # the images of a run that finished long ago may be gone
+        if "test" not in splits_of(dataset):
+            return f"ebclab export {run} --to DIR; its images have no test part that `ebclab evaluate` could read"
+    return f"ebclab evaluate {run}"
 
 
 def _monitored(seconds: float) -> str:
@@ -189,7 +204,9 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     from ebclab.storage.remote import remote_in
     from ebclab.training.pretrain import default_name
 
-    name = default_name(compose(method, overrides=overrides)) if name is None else require_folder_name(name)
+    name = (
+        default_name(composed(method, None, None, overrides, look=False)) if name is None else require_folder_name(name)
+    )
     folder = RunFolder.at(remote_in(runs, name) or Path(runs) / name).of("reader").pull()
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")

@@ -14,7 +14,10 @@ from ebclab.cli.options import composed
 
 def show(
     method: Annotated[
-        str | None, typer.Argument(help="Print the resolved settings of this method.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Print the resolved settings of this method, also package.module:Class.", show_default=False
+        ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Start from these named settings.")] = None,
     config: Annotated[str | None, typer.Option(help="YAML file of settings.")] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebclab.cli.submit_check import notes_on
+from ebclab.cli.submit_check import named_code, notes_on
 from ebclab.errors import EbclabError, UserError
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def submit(
 ) -> None:
     """Run an ebclab command line on a running cluster, through its job server.
 
-    What is sent along: the ebclab that runs here, and the files of --space and --config.
+    What is sent along: the ebclab that runs here, the files of --space and --config, and the package of a method that
+    is written package.module:Class.
     The job goes on when this computer sleeps, and when Ctrl-C ends the following.
     The exit code is that of the command.
     """
@@ -85,7 +86,7 @@ def _submit(
         code, files = Path(folder) / "code", Path(folder) / "files"
         sent = stage_files(command, files / FILES)
         code.mkdir()
-        packages = stage_code(code, wheel) + list(files.glob("*"))
+        packages = stage_code(code, wheel, named_code(ebclab, command)) + list(files.glob("*"))
         cluster = _connect(address)
         cluster.submit(job_id, entrypoint(sent), packages, _origin(wheel))
     _note(f"submitted {job_id} to {cluster.address}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ebclab.cli.options import RESULTS
@@ -12,6 +13,7 @@ from ebclab.cli.studies.compare import CompareOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.config.addresses import is_address
 from ebclab.config.timm_names import TIMM
+from ebclab.methods_by_name import code_of, import_method, is_import_name
 
 
 def notes_on(ebclab: Any, arguments: Sequence[str]) -> list[str]:
@@ -27,6 +29,23 @@ def notes_on(ebclab: Any, arguments: Sequence[str]) -> list[str]:
     words, command, given = _parsed(ebclab, arguments)
     notes = (_note_on_results(_results_in(command, given)), _note_on_settings(words, given))
     return [note for note in notes if note]
+
+
+def named_code(ebclab: Any, arguments: Sequence[str]) -> list[Path]:
+    """Return the packages and files of the methods that a command line names as ``package.module:Class``.
+
+    Args:
+        ebclab: The command that all verbs belong to.
+        arguments: A command line that ``notes_on`` has accepted.
+
+    Raises:
+        ConfigError: One cannot be imported here, or lies in no single place.
+    """
+    _, _, given = _parsed(ebclab, arguments)
+    names = [name for name in (given.get("method"), *(given.get("methods") or ())) if name and is_import_name(name)]
+    for name in names:
+        import_method(name)
+    return list(dict.fromkeys(map(code_of, names)))
 
 
 def _parsed(ebclab: Any, arguments: Sequence[str]) -> tuple[str, Any, dict[str, Any]]:
@@ -60,11 +79,15 @@ def _note_on_results(results: Iterable[str]) -> str | None:
 def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
     """Compose the settings as the verb will; those of a resumed run or sweep are known on the cluster only."""
     if verb == "sweep" and not (sweep := SweepOptions(**given)).resume:
-        sweep.plan()
+        sweep.plan(look=False)
         sweep.limits()
     if verb == "compare" and (comparison := CompareOptions(**given)).methods:
         comparison.require_possible()
-    if verb == "pretrain" and not (run := PretrainOptions(**given)).goes_on and not run.settings().resources.workers:
+    if (
+        verb == "pretrain"
+        and not (run := PretrainOptions(**given)).goes_on
+        and not run.settings(look=False).resources.workers
+    ):
         return (
             "with resources.workers=0 the head node itself trains; --workers 1 or more trains on the cluster's workers"
         )

@@ -42,7 +42,10 @@ class SweepOptions:
     ] = None
     trials: Annotated[int | None, typer.Option(help="Trials of the search; 16, or the whole grid.")] = None
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of a searching trial at most; training.epochs when left out.")
+        int | None,
+        typer.Option(
+            help="Epochs of a searching trial at most; training.epochs, which confirming trials have, when left out."
+        ),
     ] = None
     limit: Annotated[str | None, typer.Option("--time", help="Time for the search, such as 8h or 1h30m.")] = None
     scheduler: Annotated[str | None, typer.Option(help="asha (when left out), median, pbt or none.")] = None
@@ -82,8 +85,11 @@ class SweepOptions:
     show: Annotated[bool, typer.Option("--show", help="Print space, trials, resources and longest time only.")] = False
     price_per_hour: Annotated[float | None, typer.Option(help="--show: price of an hour of one trial.")] = None
 
-    def plan(self) -> SweepPlan:
+    def plan(self, *, look: bool = True) -> SweepPlan:
         """Return the plan of the sweep; what the command leaves out has its default, or that of the resumed sweep.
+
+        Args:
+            look: Look at images that are named by their place; a submitted command's may lie elsewhere.
 
         Raises:
             UserError: Settings, space or rules are wrong, or a file cannot be read.
@@ -102,7 +108,7 @@ class SweepOptions:
         }
         overrides = as_assignments(named, self.assignments)
         if (saved := self._saved()) is None:
-            config, choices = composed(self.method, self.recipe, self.config, overrides), self._choices()
+            config, choices = composed(self.method, self.recipe, self.config, overrides, look=look), self._choices()
         else:
             config = compose(self.method, config=to_mapping(saved.config), overrides=overrides)
             choices = _choices_of(saved) | self._choices()
@@ -168,9 +174,8 @@ def sweep(given: SweepOptions) -> None:
     if given.show:
         if given.warm_start:
             from ebclab.sweeps.warm_start import earlier_results
-            from energy_contrast.catalog import METHODS
 
-            earlier_results(given.warm_start, plan, METHODS)  # refuses what the sweep itself would refuse
+            earlier_results(given.warm_start, plan)  # refuses what the sweep itself would refuse
         return print_forecast(plan, limits, given.price_per_hour)
     from ebclab.sweeps.sweep import sweep as run_sweep
 

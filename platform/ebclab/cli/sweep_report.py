@@ -21,17 +21,18 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from rich.table import Table
 
     from ebclab.cluster.switches import set_ray_switches
+    from ebclab.config.experiment import methods_of
     from ebclab.formatting import clock
     from ebclab.sweeps.forecast import forecast
     from ebclab.sweeps.preflight import require_judgeable, require_trainable
     from ebclab.sweeps.space.check import describe_space
     from ebclab.training.display import SilentDisplay
     from ebclab.training.setup import load_images
-    from energy_contrast.catalog import METHODS
 
+    methods = methods_of(plan.config)
     split = load_images(plan.config)
     require_judgeable(plan, split)
-    warnings = require_trainable(plan, split, METHODS)
+    warnings = require_trainable(plan, split, methods)
     set_ray_switches()
     from ebclab.cluster.join import cluster_session
     from ebclab.sweeps.ray_tune.launch import resources_of
@@ -44,7 +45,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     for row in describe_space(plan.space, plan.config):
         table.add_row(*row)
     Console().print(table, markup=False)
-    bound = forecast(plan, resources, split, METHODS)
+    bound = forecast(plan, resources, split, methods)
     cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
         "search": f"{plan.trials} trials of at most {plan.epochs} epochs, {plan.search}, {plan.rules.scheduler}",

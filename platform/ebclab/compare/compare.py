@@ -17,15 +17,16 @@ from ebclab.compare.measured import read_measured, require_measured
 from ebclab.compare.output import write_findings
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep, growth, read_comparison, write_comparison
 from ebclab.compare.request import ComparisonRequest
+from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, TrainingError
+from ebclab.methods_by_name import as_file_name
 from ebclab.storage.remote import remote_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.sweep import sweep
-from energy_contrast.catalog import METHODS
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     if planned.plan.config.init.weights is not None:
         return False
     there = folder.sweep(planned.name).of("reader").pull()
-    return finished_result(there, planned.plan, METHODS, resume=False) is not None
+    return finished_result(there, planned.plan, methods_of(planned.plan.config), resume=False) is not None
 
 
 def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
@@ -157,7 +158,8 @@ def _holds_something(path: Path) -> bool:
 
 def default_name(plan: ComparisonPlan) -> str:
     """Return the name of a comparison to which the user gave none: methods and the first dataset."""
-    return "-".join([*plan.request.methods, short_name(plan.tasks[0].dataset)])[:LONGEST_NAME]
+    methods = map(as_file_name, plan.request.methods)
+    return "-".join([*methods, short_name(plan.tasks[0].dataset)])[:LONGEST_NAME]
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from ebclab.compare.make_comparison import EpochsOf
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep
+from ebclab.config.experiment import methods_of
 from ebclab.data.holdout import Split
 from ebclab.data.sources.load import splits_of
 from ebclab.errors import ConfigError, DataError, UserError
 from ebclab.sweeps.forecast import epoch_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.training.setup import load_images
-from energy_contrast.catalog import METHODS
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
         try:
             split = images(planned)
             require_judgeable(planned.plan, split)
-            warnings |= dict.fromkeys(f"{where}: {line}" for line in require_trainable(planned.plan, split, METHODS))
+            warnings |= dict.fromkeys(f"{where}: {line}" for line in _warnings(planned, split))
         except DataError:
             raise
         except ConfigError as error:
@@ -83,6 +83,10 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
     if plan.request.practice_seconds:
         _require_time_for_one_trial(costs(plan))
     return list(warnings)
+
+
+def _warnings(planned: PlannedSweep, split: Split) -> list[str]:
+    return require_trainable(planned.plan, split, methods_of(planned.plan.config))
 
 
 def _require_time_for_one_trial(found: list[SweepCost]) -> None:
@@ -117,7 +121,7 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
         key, sweep = _key(planned), planned.plan
         if key not in known:
             threads = max(1, sweep.config.resources.threads)
-            known[key] = epoch_seconds(sweep.config, images(planned), METHODS, threads=threads)
+            known[key] = epoch_seconds(sweep.config, images(planned), methods_of(sweep.config), threads=threads)
         seconds = known[key] * sweep.config.training.epochs
         found.append(SweepCost(planned, seconds, sweep.trials + (sweep.top + sweep.baseline) * sweep.seeds))
     return found

@@ -22,7 +22,7 @@ from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import LOST, State, Trial
 
 WORST = 0.0
-"""Accuracy that a run which diverged or failed counts with."""
+"""Accuracy that a run which diverged, collapsed or failed counts with."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class SettingsRuns:
         held_out: The objective of each run.
         tested: Accuracies on the test images by probe; empty where they have not been read.
         curves: How the runs learnt that finished.
-        lost: Number of runs that diverged or failed.
+        lost: Number of runs that did not finish: they diverged, were stopped for a collapse, or failed.
     """
 
     source: str
@@ -212,7 +212,7 @@ def _what_is_missing(tuned: SettingsRuns | None) -> str:
     if tuned is None:
         return "the chosen settings have not been run with other seeds yet"
     if tuned.lost == len(tuned.held_out.by_seed):
-        return "every run of the chosen settings diverged or failed"
+        return "every run of the chosen settings was lost"
     return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
 
 
@@ -223,7 +223,7 @@ def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: Swe
         return None
     seeds = sorted(trial.seed for trial in wanted)
     by_seed = {trial.seed: trial for trial in wanted}
-    done = [seed for seed in seeds if not by_seed[seed].is_lost and by_seed[seed].last is not None]
+    done = [seed for seed in seeds if by_seed[seed].state == "finished" and by_seed[seed].last is not None]
     held_out = _with_lost(
         seeds,
         {seed: by_seed[seed].objectives[by_seed[seed].epochs_done] for seed in done},

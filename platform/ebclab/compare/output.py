@@ -118,7 +118,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
         "encoder, views": f"{config.encoder.name}, {config.views.recipe}; the same for all{but}",
         "epochs": f"{epochs[0]}, the same for all"
         if len(epochs) == 1
-        else f"{epochs[0]} to {epochs[-1]}, so that runs take equal seconds",
+        else f"{epochs[0]} to {epochs[-1]}, so that runs at default settings take equal seconds",
         "search": f"{request.trials} random draws for each method and batch size, one seed each",
         "confirmed with": f"{request.seeds} other seeds, the same for all methods",
         "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {margin_words(request)}",

@@ -15,6 +15,7 @@ from ebclab.compare.request import ComparisonRequest
 from ebclab.config.names import is_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UserError
+from ebclab.methods_by_name import as_file_name
 from ebclab.runs.resume import changed_settings
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
@@ -31,7 +32,7 @@ RULES = (
     "The best draw, or the default settings where no draw is better, by the score on held-out training images is the "
     "tuned setting. It and the default settings are run again with the same new seeds for all methods.",
     "What is compared is the accuracy of these runs on the test images, read once for each of them.",
-    "A run that diverged or failed counts as wrong about every image.",
+    "A run that diverged, collapsed or failed counts as wrong about every image.",
 )
 """The rules by which settings are chosen and compared."""
 
@@ -70,7 +71,7 @@ class PlannedSweep:
     def name(self) -> str:
         """Name of the sweep's folder."""
         ends = [f"repeat{self.task.repeat}"] * bool(self.task.repeat) + ["practice"] * (self.arm == "practice")
-        return "-".join([self.method, short_name(self.task.dataset), f"b{self.task.batch_size}", *ends])
+        return "-".join([as_file_name(self.method), short_name(self.task.dataset), f"b{self.task.batch_size}", *ends])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the sweep as plain values."""

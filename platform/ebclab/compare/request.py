@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from ebclab.config import did_you_mean
+from ebclab.methods_by_name import is_import_name
 from energy_contrast.catalog import METHODS
 
 Budget = Literal["epochs", "seconds"]
 """What every run of a comparison gets alike."""
 Metric = Literal["knn", "linear"]
 FEWEST_SEEDS = 2
-_PLACE = re.compile(r"([a-z0-9-]+)@(\d+)")
+_PLACE = re.compile(r"([\w.:-]+)@(\d+)")
 
 
 class Question(NamedTuple):
@@ -83,7 +84,7 @@ class ComparisonRequest:
         lines = [
             f"METHOD: no such method, got {name}; {did_you_mean(name, METHODS)}"
             for name in self.methods
-            if name not in METHODS
+            if name not in METHODS and not is_import_name(name)
         ]
         for option, values in (
             ("METHOD", self.methods),
@@ -149,9 +150,8 @@ class ComparisonRequest:
 
     def assignments_for(self, method: str) -> list[str]:
         """Return the settings, ``KEY=VALUE``, that were written for all methods and, after them, for this one alone."""
-        own = [text.partition(":") for text in self.assignments if _named_method(text)]
         common = [text for text in self.assignments if not _named_method(text)]
-        return common + [rest for name, _, rest in own if name == method]
+        return common + [text.removeprefix(f"{method}:") for text in self.assignments if _named_method(text) == method]
 
     def space_for(self, method: str) -> str | None:
         """Return the file of the own search space of a method; None where it has the shipped one."""
@@ -165,8 +165,7 @@ class ComparisonRequest:
 
 def _named_method(text: str) -> str:
     """Return the method that a setting is written for, ``METHOD:KEY=VALUE``; empty when it is for all."""
-    before, colon, _ = text.partition("=")[0].partition(":")
-    return before if colon else ""
+    return text.partition("=")[0].rpartition(":")[0]
 
 
 def wrong_names(request: ComparisonRequest) -> list[str]:

@@ -88,6 +88,10 @@ def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:
         return f"{gap_words(gap.difference)}, {VERDICTS[gap.verdict(findings.margin)]}"
     if at.sweep.problem:
         return at.sweep.problem
+    if at.sweep.found_better:
+        default = at.sweep.default
+        is_lost = default is not None and default.lost == len(default.held_out.by_seed)
+        return f"every run of the default settings {'was lost' if is_lost else 'has yet to read the test images'}"
     return "nothing better was found" if at.tuned is not None else ""
 
 

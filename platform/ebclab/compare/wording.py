@@ -160,6 +160,11 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
         "Tuned means the best of "
         f"{findings.request.trials} random draws of the shipped spaces, chosen by one seed each on held-out images.",
     ]
+    if findings.request.budget == "seconds":
+        lines.append(
+            "Seconds are equal at default settings alone: a draw that makes a step dearer or cheaper keeps the epochs "
+            "of its method; the table has the seconds of a run."
+        )
     if known and min(known) < findings.request.trials:
         lines.append(
             f"With {findings.request.trials} draws the bands of the tuning curves have an upper end only up to "
@@ -172,7 +177,11 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
 
 def _epochs(plan: ComparisonPlan) -> str:
     numbers = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
-    return f"{numbers[0]} epochs" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} epochs, for equal seconds"
+    return (
+        f"{numbers[0]} epochs"
+        if len(numbers) == 1
+        else f"{numbers[0]} to {numbers[-1]} epochs, for equal seconds at default settings"
+    )
 
 
 def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:

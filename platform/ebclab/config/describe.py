@@ -66,7 +66,7 @@ def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
     for name, values in to_mapping(config).items():
         lines = _section_lines(name, values)
         if explain:
-            comments = _section_comments(name, types[name]) if name in types else [_seed_comment()]
+            comments = _section_comments(name, types[name], values) if name in types else [_seed_comment()]
             column = max(map(len, lines)) + 2
             lines = [f"{line:<{column}}# {comment}" for line, comment in zip(lines, comments, strict=True)]
         blocks.append("\n".join(lines) + "\n")
@@ -80,11 +80,14 @@ def _section_lines(name: str, values: Any) -> list[str]:
     return [f"{name}:", *("  " + dump_yaml({key: value}).rstrip("\n") for key, value in values.items())]
 
 
-def _section_comments(name: str, config_type: type) -> list[str]:
+_OF_EVERY_METHOD = {"name": "Which method.", "digest": "SHA-256 of the file that its class stands in."}
+
+
+def _section_comments(name: str, config_type: type, values: Mapping[str, Any]) -> list[str]:
     """Return a comment for each of the section's lines."""
     hints = get_type_hints(config_type)
     first_line = (config_type.__doc__ or config_type.__name__).strip().splitlines()[0]
-    method_name = ["Which method."] if name == "method" else []
+    method_name = [text for key, text in _OF_EVERY_METHOD.items() if key in values] if name == "method" else []
     return [
         first_line,
         *method_name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.config.sections import (
@@ -15,7 +15,12 @@ from ebclab.config.sections import (
     TrainingConfig,
     ViewsConfig,
 )
+from ebclab.errors import ConfigError
+from ebclab.methods_by_name import Methods, catalogue, with_imported
 from energy_contrast.settings import setting
+
+if TYPE_CHECKING:
+    from energy_contrast.method import Method
 
 SECTIONS: Mapping[str, type] = {
     "data": DataConfig,
@@ -31,12 +36,23 @@ SECTIONS: Mapping[str, type] = {
 
 
 @dataclass(frozen=True)
+class RecordedSettings:
+    """Settings of a method whose class was not imported, as a file has them; they can be shown, and not trained with.
+
+    Attributes:
+        values: Plain values by name.
+    """
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class ExperimentConfig:
     """All settings of one run, resolved.
 
     Attributes:
-        method_name: Key of the catalogue of methods.
-        method: The settings of that method, an instance of its ``Config``.
+        method_name: Key of the catalogue of methods, or ``package.module:Class``.
+        method: The settings of that method: an instance of its ``Config``, or what a file has recorded.
         data: Which images.
         views: How views of an image are drawn.
         encoder: The network whose embeddings are wanted.
@@ -46,6 +62,7 @@ class ExperimentConfig:
         evaluation: How quality is measured.
         resources: What the run may use.
         seed: Seed of every random draw.
+        method_digest: SHA-256 of the file of a class that is named by its module; empty for the catalogue's.
     """
 
     method_name: str
@@ -59,6 +76,7 @@ class ExperimentConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     seed: int = setting(0, "Seed of weights, views, order of images and draws.", minimum=0, maximum=2**32 - 1)
+    method_digest: str = ""
 
     def problems(self) -> list[str]:
         """Return what is wrong across sections, one line each with dotted keys, empty when all is well."""
@@ -91,6 +109,32 @@ class ExperimentConfig:
         return problems
 
 
+def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Methods:
+    """Return the catalogue, and with it the method that ``config`` is for.
+
+    Args:
+        config: Resolved settings.
+        own: Its class, where the user gave it; None means that its name says which it is.
+
+    Raises:
+        ConfigError: Its class was not given, or was not imported since only a file named it.
+    """
+    name = config.method_name
+    if own is not None:
+        return {**catalogue(), name: own}
+    if isinstance(config.method, RecordedSettings):
+        raise ConfigError(
+            [
+                f"method.name: a file alone does not choose which code is run, got {name}; name it yourself: "
+                f"compose({name!r}, ...)"
+            ]
+        )
+    methods = with_imported(name)
+    if name not in methods:
+        raise ConfigError([f"method.name: not in the catalogue, got {name}; give its class too: method=..."])
+    return methods
+
+
 def settings_of(config_type: type) -> dict[str, Field[Any]]:
     """Return the fields of a section's dataclass by name."""
     return {entry.name: entry for entry in fields(config_type)}
@@ -98,7 +142,8 @@ def settings_of(config_type: type) -> dict[str, Field[Any]]:
 
 def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
     """Return every setting of ``config`` as plain values, in the form of the YAML files."""
-    mapping = {"method": {"name": config.method_name, **_plain(config.method)}}
+    digest = {"digest": config.method_digest} if config.method_digest else {}
+    mapping = {"method": {"name": config.method_name, **digest, **_plain(config.method)}}
     for section in SECTIONS:
         mapping[section] = _plain(getattr(config, section))
     return {**mapping, "seed": config.seed}
@@ -106,5 +151,7 @@ def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
 
 def _plain(section: Any) -> dict[str, Any]:
     """Return the settings of a section; tuples become lists, as in YAML."""
+    if isinstance(section, RecordedSettings):
+        return dict(section.values)
     values = {name: getattr(section, name) for name in settings_of(type(section))}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -6,10 +6,10 @@ from collections import Counter
 from inspect import getdoc, getmodule
 from typing import TYPE_CHECKING, Literal
 
-from ebclab.config.parse import Methods, catalogue
 from ebclab.config.recipes import list_recipes, recipe_text
 from ebclab.config.view_recipes import VIEW_RECIPES
 from ebclab.formatting import size
+from ebclab.methods_by_name import Methods, catalogue
 
 if TYPE_CHECKING:
     from energy_contrast.method import Method

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ebclab.config.addresses import LOCATIONS, expanded, folder_problem, is_address
 from ebclab.config.check import Problems, check_section, shown, value_problem
 from ebclab.config.encoder import InitConfig
-from ebclab.config.experiment import SECTIONS, ExperimentConfig, settings_of
+from ebclab.config.experiment import SECTIONS, ExperimentConfig, RecordedSettings, settings_of
 from ebclab.config.names import did_you_mean
 from ebclab.config.sections import DataConfig, ViewsConfig
 from ebclab.config.timm_names import TIMM
@@ -18,19 +19,7 @@ from ebclab.config.unknown_settings import Known, unknown_setting
 from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
 from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError
-
-if TYPE_CHECKING:
-    from energy_contrast.method import Method
-
-Methods = Mapping[str, "type[Method]"]
-"""A catalogue of methods by name."""
-
-
-def catalogue() -> Methods:
-    """Return the methods of energy_contrast; torch is imported here and not with this module."""
-    from energy_contrast.catalog import METHODS
-
-    return METHODS
+from ebclab.methods_by_name import Methods, catalogue, is_import_name
 
 
 def parse_yaml(text: str, where: str, methods: Methods | None = None) -> ExperimentConfig:
@@ -50,6 +39,8 @@ def parse_yaml(text: str, where: str, methods: Methods | None = None) -> Experim
 def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None) -> ExperimentConfig:
     """Return the settings in ``mapping``; what it leaves out has its default.
 
+    A method that ``mapping`` names by its module and ``methods`` lacks is not imported: its settings stay as they are.
+
     Args:
         mapping: Plain values in the form of the YAML files: sections by name, ``method`` with its ``name``, ``seed``.
         methods: The catalogue; that of energy_contrast when None.
@@ -61,16 +52,17 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     problems = Problems()
     given = {section: _section_given(section, mapping.get(section), problems) for section in ("method", *SECTIONS)}
     method_name = _take_method_name(given["method"], methods, problems)
+    digest = _take_digest(given["method"], method_name, problems)
     given["views"] = _expand_view_recipe(given["views"], given["data"].get("name", DataConfig.name), problems)
 
-    types = {"method": methods[method_name].Config, **SECTIONS} if method_name else SECTIONS
+    types = {"method": methods[method_name].Config, **SECTIONS} if method_name in methods else SECTIONS
     known = {section: settings_of(config_type) for section, config_type in types.items()}
     problems.lines += [
         _unknown_at_top(str(key), value, known, method_name)
         for key, value in mapping.items()
         if key not in ("method", *SECTIONS, "seed")
     ]
-    configs: dict[str, Any] = {"method": None}
+    configs: dict[str, Any] = {"method": RecordedSettings(given["method"]) if method_name else None}
     for section, config_type in types.items():
         unknown = partial(unknown_setting, section, known=known, method_name=method_name)
         configs[section] = check_section(section, config_type, given[section], unknown, problems)
@@ -78,7 +70,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
         problems.add("data.root", problem)
     configs["data"] = _with_absolute_paths(configs["data"])
     configs["init"] = _with_absolute_folder(configs["init"])
-    config = ExperimentConfig(method_name, seed=_seed(mapping, problems), **configs)
+    config = ExperimentConfig(method_name, seed=_seed(mapping, problems), method_digest=digest, **configs)
     problems.add_lines(config.problems())
     if problems.lines:
         raise ConfigError(problems.lines)
@@ -103,10 +95,22 @@ def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problem
             problems.add("method.name", f"missing; write one of {', '.join(methods)}")
         return ""
     name = given.pop("name")
+    if isinstance(name, str) and is_import_name(name):
+        return name
     if not isinstance(name, str) or name not in methods:
-        problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}")
+        own = "; one of your own is written package.module:Class" if ":" in str(name) else ""
+        problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}{own}")
         return ""
     return name
+
+
+def _take_digest(given: dict[str, Any], method_name: str, problems: Problems) -> str:
+    """Take the digest of the file of a class out of the method section; the catalogue's methods have none."""
+    digest = given.pop("digest", "") if is_import_name(method_name) else ""
+    if isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest):
+        return digest
+    problems.add("method.digest", f"not a SHA-256, got {shown(digest)}; leave it out")
+    return ""
 
 
 def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems) -> dict[str, Any]:

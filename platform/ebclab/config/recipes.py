@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,9 +13,10 @@ from ebclab.config.check import shown
 from ebclab.config.experiment import ExperimentConfig
 from ebclab.config.names import did_you_mean
 from ebclab.config.overrides import merge, read_overrides
-from ebclab.config.parse import Methods, catalogue, parse_experiment
+from ebclab.config.parse import parse_experiment
 from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError
+from ebclab.methods_by_name import Methods, is_import_name, source_digest, with_imported
 
 
 def list_recipes() -> list[str]:
@@ -57,22 +59,25 @@ def compose(
     config: Mapping[str, Any] | None = None,
     overrides: Iterable[str] | Mapping[str, Any] = (),
     methods: Methods | None = None,
+    fit: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> ExperimentConfig:
     """Return the settings of a run: defaults, under the recipe, its section of the method, the file, and ``--set``.
 
     A recipe's section of the dataset that is trained on lies over the recipe, and under the file.
 
     Args:
-        method_name: The method asked for; the other layers may repeat it and not change it.
+        method_name: The method asked for, a key of the catalogue or ``package.module:Class``, which is imported; the
+            other layers may repeat it and not change it.
         recipe: Name of a recipe.
         config: Settings of a user's file, which may have a ``methods`` section as a recipe has.
         overrides: ``key=value`` texts of ``--set``, or values by key: ``{"training.epochs": 5}``.
         methods: The catalogue; that of energy_contrast when None.
+        fit: Adds settings that nobody chose after a look at the images, such as ``ebclab.data.fitting.fitted``.
 
     Raises:
         ConfigError: With every problem found.
     """
-    methods = catalogue() if methods is None else methods
+    methods = with_imported(method_name, methods)
     mapping: dict[str, Any] = {"method": {"name": method_name}}
     last_layer, problems = read_overrides(overrides)
     named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
@@ -81,6 +86,8 @@ def compose(
         for settings in _split_by_method(layer, method_name):
             mapping = merge(mapping, settings)
     mapping = merge(mapping, last_layer)
+    if fit is not None and not problems:
+        mapping = fit(mapping)
     problems += _unknown_methods(config or {}, methods) + _contradiction(mapping["method"], method_name)
     try:
         composed = parse_experiment(mapping, methods)
@@ -88,7 +95,25 @@ def compose(
         raise ConfigError(problems + error.problems) from error
     if problems:
         raise ConfigError(problems)
-    return composed
+    return _with_source(composed, methods) if is_import_name(method_name) else composed
+
+
+def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig:
+    """Return ``config`` with the digest of the file of its method's class.
+
+    Raises:
+        ConfigError: It was recorded with another content of the file.
+    """
+    name, recorded = config.method_name, config.method_digest
+    today = source_digest(methods[name])
+    if recorded not in ("", today):
+        raise ConfigError(
+            [
+                f"method.digest: the file of {name} has changed since these settings were recorded, got {today[:12]}, "
+                f"not {recorded[:12]}; restore it, or leave method.digest out and choose another --name"
+            ]
+        )
+    return replace(config, method_digest=today)
 
 
 def _split_by_dataset(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:

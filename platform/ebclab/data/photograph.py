@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import struct
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
+
+_ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
 DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
 """What Pillow raises on damaged files, by its formats."""
@@ -31,6 +34,17 @@ def read_photograph(content: bytes, channels: int, side: int) -> Tensor:
             raise ValueError(f"pixels of mode {picture.mode}, more than 8 bits")
         upright = ImageOps.exif_transpose(picture).convert("RGB" if channels == 3 else "L")
     return _pixels(central_square(upright, side) if side else upright)
+
+
+def size_in_header(file: BinaryIO) -> tuple[int, int]:
+    """Return width and height of an encoded image as it stands upright, pixels; its pixels are not decoded.
+
+    Raises:
+        OSError: It is no image or is cut off; other damage raises other errors.
+    """
+    with Image.open(file) as picture:
+        width, height = picture.size
+        return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
 
 
 def central_squares(images: Tensor, side: int) -> Tensor:

@@ -200,9 +200,19 @@ def create(
 def arguments_for(name: str, in_channels: int, image_size: int) -> dict[str, Any]:
     """Return what ``timm.create_model`` is called with beside the name; the size only where weights depend on it."""
     arguments: dict[str, Any] = {"in_chans": in_channels, "num_classes": 0}
-    if image_size and _facts(name).fixed_input_size:
+    if image_size and takes_one_size(name):
         arguments["img_size"] = image_size
     return arguments
+
+
+def takes_one_size(name: str) -> bool:
+    """Return whether the network is built for images of one size."""
+    return bool(_facts(name).fixed_input_size)
+
+
+def first_and_last_layer(name: str) -> tuple[Any, Any]:
+    """Return what timm calls the layer that sees the pixels and the one behind the features; each may be several."""
+    return _facts(name).first_conv, _facts(name).classifier
 
 
 def _timm() -> Any:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ebclab.config.yaml_text import dump_yaml
 from ebclab.evaluation.intervals import Score
 from ebclab.export.description import EncoderDescription
 from ebclab.export.formats import Converted
 from ebclab.export.snippets import code_with_ebclab, code_with_file, code_without_ebclab
+from ebclab.export.timm_config import opens_in_timm
 
 _FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use it with torch.export"}
 
@@ -21,6 +24,7 @@ class CardFacts:
     Attributes:
         title: Heading of the card.
         method_name: Method that pretrained the encoder.
+        dataset: Name of the images that the scores were measured on, without a path; empty where there are none.
         settings_yaml: Resolved settings of the run.
         data_lines: One line a fact about the training images.
         scores: Measured scores, in the order to show; baselines are rows like the others.
@@ -35,6 +39,7 @@ class CardFacts:
     scores: Sequence[Score] = ()
     notes: Sequence[str] = ()
     sweep_lines: Sequence[str] = ()
+    dataset: str = ""
 
 
 def render_card(
@@ -52,6 +57,7 @@ def render_card(
         converted: Files in other formats.
     """
     sections = [
+        _front_matter(facts, description),
         f"# {escape_markdown(facts.title)}",
         _introduction(facts, description),
         *(f"**Note:** {escape_markdown(note)}" for note in facts.notes),
@@ -65,6 +71,8 @@ def render_card(
         "## Use it without ebclab",
         _without_ebclab(description, weight_shapes),
         *(_as_file(description, file) for file in converted),
+        "## Use it with timm",
+        _with_timm(description),
         "## Method and settings",
         f"Method: {escape_markdown(facts.method_name)}. The settings below go back into ebclab with `--config`.",
         _fenced(facts.settings_yaml.rstrip("\n"), "yaml"),
@@ -74,10 +82,55 @@ def render_card(
 
 def escape_markdown(text: str) -> str:
     """Return ``text`` on one line, so that Markdown shows it letter by letter: no markup, no HTML."""
-    line = " ".join(text.split())
+    line = _one_line(text)
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_~\[\]|])", r"\\\1", line)
     return re.sub(r"^(\d*)([-+#.)])(?=[-+#\s]|$)", r"\1\\\2", line)  # characters that would start a list or a heading
+
+
+def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
+    """Return what the Hugging Face Hub reads of a card, as YAML; its licence is for whoever publishes it to choose."""
+    tags = ["image-feature-extraction", "self-supervised-learning", "ebclab", _plain(facts.method_name)]
+    content: dict[str, Any] = {
+        "library_name": "timm" if opens_in_timm(description) else "ebclab",
+        "pipeline_tag": "image-feature-extraction",
+        "tags": [*tags, *(["timm"] if opens_in_timm(description) else [])],
+    }
+    if facts.scores and facts.dataset:
+        dataset = _plain(facts.dataset)
+        result = {
+            "task": {"type": "image-classification", "name": "frozen features"},
+            "dataset": {"type": dataset, "name": dataset},
+            "metrics": [
+                {"type": "accuracy", "value": round(100 * score.value, 2), "name": _plain(score.name)}
+                for score in facts.scores
+            ],
+        }
+        content["model-index"] = [{"name": _plain(facts.title), "results": [result]}]
+    return f"---\n{dump_yaml(content)}# license: yours to choose, such as apache-2.0\n---"
+
+
+def _plain(text: str) -> str:
+    """Return ``text`` on one line and without what could be HTML, where no escape is obeyed."""
+    return re.sub("[<>]", "", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _with_timm(description: EncoderDescription) -> str:
+    if not opens_in_timm(description):
+        return "timm cannot open this folder: it has no such network."
+    code = _fenced(
+        'import timm\n\nencoder = timm.create_model("local-dir:.", pretrained=True).eval()  # the path of this folder',
+        "python",
+    )
+    return (
+        f"The folder opens by name, without ebclab, and with a new classifier by `num_classes=10`:\n\n{code}\n\n"
+        "`timm.data.resolve_model_data_config(encoder)` has size, mean and std. timm's transforms resize with Pillow, "
+        "so their pixels may differ by a rounding from those of the lines above."
+    )
 
 
 def _bullets(lines: Sequence[str]) -> str:

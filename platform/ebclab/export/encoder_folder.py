@@ -1,6 +1,6 @@
 """An exported encoder: a folder with its weights, their description and a card.
 
-model.safetensors  encoder.json  README.md, and where asked for model.onnx  model.pt2
+model.safetensors  encoder.json  README.md, for timm config.json, and where asked for model.onnx  model.pt2
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
 from ebclab.export.formats import Comparison, Format, convert, stand_in
 from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
+from ebclab.export.timm_config import TIMM_CONFIG, opens_in_timm, timm_config
 from ebclab.hardware import available_devices
 
 
@@ -83,7 +84,10 @@ def save_encoder(
             pixels = preprocessing(seen.images)
             converted = [convert(encoder, each, aside, pixels, seen.source) for each in formats]
             card = render_card(facts, description, shapes, converted)
-            (aside / WEIGHTS).write_bytes(serialise(weights))  # safetensors' own file is closed to other users
+            content = serialise(weights, {"format": "pt"})  # what Hugging Face's libraries look for
+            (aside / WEIGHTS).write_bytes(content)  # safetensors' own file is closed to other users
+            if opens_in_timm(description):
+                (aside / TIMM_CONFIG).write_text(timm_config(description), encoding="utf-8")
             (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
             (aside / CARD).write_text(card, encoding="utf-8")
     except OSError as error:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
+from ebclab.export.timm_config import TIMM_CONFIG
 from ebclab.regular_file import read_regular
 from ebclab.storage.atomic import new_folder, remove_folder
 from ebclab.storage.object_store import Store
@@ -18,7 +19,7 @@ from ebclab.storage.remote import cache_folder, remote_at
 
 CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")
-_OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, *MODEL_FILES.values()}
+_OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, TIMM_CONFIG, *MODEL_FILES.values()}
 
 
 def refuse_occupied(target: Path, overwrite: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebclab.config import to_yaml
+from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
@@ -63,6 +64,7 @@ def export_run(
         scores=scores,
         notes=notes,
         sweep_lines=sweep_lines,
+        dataset=short_name(trained.config.data.name),
     )
     folder = save_encoder(
         to,

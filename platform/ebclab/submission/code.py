@@ -1,4 +1,4 @@
-"""The code that a job runs: the packages that are installed here, or those of a wheel, as folders to upload.
+"""The code that a job runs: the packages that are installed here, or those of a wheel, and the user's own methods.
 
 Ray can install a wheel by itself, but it does so with pip and all dependencies (torch on every node, again), and it
 recognises a wheel by its file name, so that changed code of the same version would not arrive. It recognises folders by
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections.abc import Iterable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +21,13 @@ PACKAGES = ("ebclab", "energy_contrast")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[co]", ".*")
 
 
-def stage_code(folder: Path, wheel: Path | None = None) -> list[Path]:
+def stage_code(folder: Path, wheel: Path | None = None, own: Iterable[Path] = ()) -> list[Path]:
     """Put the packages and their metadata (version, requirements) into ``folder``; return the paths to upload.
 
     Args:
         folder: An empty folder.
         wheel: A built wheel of ebclab; None takes the packages that this process runs.
+        own: Packages and single files of the user's, in which methods stand.
 
     Raises:
         UserError: The wheel cannot be read, or is not one of ebclab.
@@ -34,6 +36,13 @@ def stage_code(folder: Path, wheel: Path | None = None) -> list[Path]:
         _unpack(wheel, folder)
     else:
         _copy_installed(folder)
+    for place in own:
+        if place.stem in PACKAGES:
+            continue
+        if place.is_dir():
+            shutil.copytree(place, folder / place.name, ignore=_LEFT_OUT)
+        else:
+            shutil.copyfile(place, folder / place.name)
     return sorted(folder.iterdir())
 
 

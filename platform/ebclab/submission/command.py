@@ -21,6 +21,7 @@ ON_ARRIVAL = "ebclab.cli.arrival"
 """Module that the head node starts."""
 
 _SENT = "submitted:"
+_SENT_FILE = re.compile(rf"^((?:--[a-z-]+=)?(?:[\w.:-]+=)?){_SENT}(\d+-)")
 _VERBS: dict[str, tuple[str, ...]] = {
     "pretrain": ("--config",),
     "sweep": ("--config", "--space"),
@@ -109,9 +110,12 @@ def with_sent_files(arguments: Sequence[str], folders: Sequence[Path]) -> list[s
         folders: Folders of this machine, one of which holds the folder of sent files.
     """
     folder = next((parent / FILES for parent in folders if (parent / FILES).is_dir()), Path(FILES))
-    return [
-        re.sub(rf"^(--[a-z-]+=)?([a-z0-9-]+=)?{_SENT}(?=\d+-)", rf"\g<1>\g<2>{folder}/", text) for text in arguments
-    ]
+    return [_SENT_FILE.sub(lambda found: f"{found[1]}{folder}/{found[2]}", text) for text in arguments]
+
+
+def as_recorded(arguments: Sequence[str]) -> list[str]:
+    """Return a command line from ``stage_files`` with the names of the user's files; a job's folder goes with it."""
+    return [_SENT_FILE.sub(r"\g<1>", text) for text in arguments]
 
 
 def entrypoint(arguments: Sequence[str]) -> str:

@@ -121,6 +121,13 @@ class SweepPlan:
             )
         return lines
 
+    def epochs_in_words(self) -> str:
+        """Return how long the trials of the search train, and how long those that confirm the best."""
+        words, full = f"at most {self.epochs} epochs each", self.config.training.epochs
+        if not self.top or full == self.epochs:
+            return words
+        return f"{words}, then {full} for those that confirm the best (training.epochs, which --epochs leaves alone)"
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values, as sweep.yaml holds them."""
         return {

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
+from ebclab.config.experiment import methods_of
 from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
+from ebclab.methods_by_name import as_file_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
 from ebclab.storage.remote import remote_in
@@ -22,7 +24,6 @@ from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
 from ebclab.sweeps.warm_start import earlier_results
 from ebclab.training.setup import load_images
-from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 
 
@@ -48,7 +49,7 @@ def sweep(
         limits: Time, GPUs and number of trials at once.
         warm_start: Earlier sweep to learn from: its folder or address.
         images: Own training images in place of the dataset that the plan names, as ``pretrain`` takes them.
-        method: Own Method class in place of the catalogue's.
+        method: Own Method class in place of the one that the plan names.
         display: Where progress is shown; None chooses by the terminal.
 
     Returns:
@@ -71,7 +72,7 @@ def sweep(
     folder = SweepFolder.at(remote_in(sweeps, name) or Path(sweeps) / name)
     folder.require_free()
     folder.pull()
-    methods = {**METHODS, plan.config.method_name: method or METHODS[plan.config.method_name]}
+    methods = methods_of(plan.config, method)
     plan, weights = with_initial_weights(plan, folder, methods)
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
@@ -118,4 +119,4 @@ def _recorded_warm_start(folder: SweepFolder) -> str | None:
 
 def default_name(plan: SweepPlan) -> str:
     """Return the name of a sweep to which the user gave none: method and dataset."""
-    return f"{plan.config.method_name}-{short_name(plan.config.data.name)}"
+    return f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import torch
 
+from ebclab.config.experiment import methods_of
 from ebclab.data.own_images import Images
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.chain_picture import draw_chains
 from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.training.fitting import load_model
 from ebclab.training.setup import prepare
-from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 from energy_contrast.sampling_method import SamplingMethod
 
@@ -45,8 +46,9 @@ def picture_chains(
     Raises:
         UserError: There is no such run or checkpoint, or its method moves no images.
     """
-    run, known = RunFolder.at(where).of("reader").pull((checkpoint_kind,)), {**METHODS, **(methods or {})}
-    config = run.read_config(known)
+    run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
+    config = run.read_config({**catalogue(), **(methods or {})})
+    known = methods_of(config, (methods or {}).get(config.method_name))
     if data_root is not None:
         config = replace(config, data=replace(config.data, root=str(data_root)))
     method_class = known[config.method_name]

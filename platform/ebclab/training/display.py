@@ -10,6 +10,7 @@ from ebclab.formatting import clock
 
 _LINE_SECONDS = 10.0
 _SCORE_LINE_SECONDS = 3.0
+_MUCH = 0.1  # share of the images
 
 
 class Display(Protocol):
@@ -131,6 +132,27 @@ class BarDisplay:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int, side: int) -> str:
+    """Return how many images a run has, what an epoch of whole batches leaves out of them, and the size of views.
+
+    Args:
+        train, held_out: Images to train on, and those that are held out.
+        num_classes: Classes among them; 0 where labels are not known.
+        batch_size: Images of a global batch.
+        side: Side of the views, pixels.
+    """
+    kinds = f" of {num_classes} classes" if num_classes else " without labels"
+    batches, left = divmod(train, batch_size)
+    plural = "es" if batches > 1 else ""
+    words = (
+        f"{train + held_out:,} images{kinds}, {held_out:,} held out; {batches:,} batch{plural} of {batch_size} images "
+        f"an epoch, views of {side} x {side} pixels"
+    )
+    if left:
+        words += f"; {left:,} images ({left / train:.0%}) are left out of each epoch, because batches are whole"
+    return words + ("; a smaller training.batch_size leaves out fewer" if left > _MUCH * train else "")
 
 
 def describe(metrics: dict[str, float], knn: float | None) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig
+from ebclab.config.experiment import methods_of
 from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
 from ebclab.hardware import resolve_device, set_threads
+from ebclab.methods_by_name import as_file_name
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
@@ -26,7 +28,6 @@ from ebclab.training.display import Display, choose_display
 from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.setup import load_images, prepare
-from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 
 
@@ -54,7 +55,7 @@ class RunResult:
 
 def default_name(config: ExperimentConfig) -> str:
     """Return the name of a run whose user chose none: method, dataset and seed."""
-    return f"{config.method_name}-{short_name(config.data.name)}-seed{config.seed}"
+    return f"{as_file_name(config.method_name)}-{short_name(config.data.name)}-seed{config.seed}"
 
 
 def pretrain(
@@ -78,7 +79,7 @@ def pretrain(
         extend: Train a run of these settings on to this total of epochs; its settings keep the totals before.
         images: Own training images in place of the dataset named in ``config``, see ``own_images``. The run is
             recorded as one of ``own:NAME`` with their digest.
-        method: Own Method class in place of the catalogue's ``config.method_name``.
+        method: Own Method class in place of the one that ``config.method_name`` names.
         display: Shows progress; None means a bar in a terminal and lines elsewhere.
 
     Raises:
@@ -86,8 +87,8 @@ def pretrain(
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
-    method_class = method or METHODS[config.method_name]
-    methods = {**METHODS, config.method_name: method_class}
+    methods = methods_of(config, method)
+    method_class = methods[config.method_name]
     split = None if images is None else load_images(config, images)
     own = config if split is None else with_own_images(config, split)
     name = default_name(own) if name is None else require_folder_name(name)

@@ -28,7 +28,7 @@ from ebclab.runs.summary import BestScore, RunSummary, Throughput
 from ebclab.storage import atomic
 from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
-from ebclab.training.display import Display
+from ebclab.training.display import Display, images_in_words
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
@@ -115,6 +115,7 @@ def lead_rank(
         in_place(run.path, run.checkpoints) as require_in_place,
         SummaryWriter(str(run.path / "tensorboard")) as writer,
     ):
+        display.note(_images_in_words(prepared, spec.config.training.batch_size))
         _show_memory(prepared, display)
         resumed = continue_or_start(spec.run, prepared)
         record = _health_record(spec, prepared, resumed)
@@ -161,6 +162,14 @@ def _how_steps_are_made(prepared: Prepared, display: Display) -> dict[str, str]:
         return {"steps": "one graph"}
     display.note(f"training.compile=graph: {training.not_captured}; steps are made as they are")
     return {"steps": f"as they are: {training.not_captured}"}
+
+
+def _images_in_words(prepared: Prepared, batch_size: int) -> str:
+    """Return what the images of a run are, and how an epoch uses them."""
+    bank, facts = prepared.bank, prepared.facts
+    num_classes = len(bank.class_names) or int((torch.unique(bank.labels) >= 0).sum())
+    counts = facts["train_images"], facts["holdout_images"]
+    return images_in_words(*counts, num_classes, batch_size, prepared.preprocessing.image_size)
 
 
 def _show_memory(prepared: Prepared, display: Display) -> None:

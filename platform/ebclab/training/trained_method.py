@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import torch
 
+from ebclab.config.experiment import methods_of
 from ebclab.errors import RunError
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder
 from ebclab.training.fitting import load_model
 from ebclab.training.setup import build_method
-from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
 
 
@@ -76,7 +76,7 @@ def method_from(
     """
     config = replace(trained.config, training=replace(trained.config.training, compile=False))
     preprocessing, classes = trained.preprocessing, trained.num_classes
-    method_class = {**METHODS, **(methods or {})}[config.method_name]
+    method_class = methods_of(config, (methods or {}).get(config.method_name))[config.method_name]
     method = build_method(
         config, method_class, trained.in_channels, device, preprocessing.image_size, num_classes=classes
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -221,6 +222,7 @@ def test_what_arrives_runs_as_it_was_sent(
     monkeypatch.setenv("EBCLAB_SUBMITTED_FROM", "Python 3.99.1")
     assert arrival.arrive(["sweep", "--space", "submitted:0-a.yaml"]) == 130
     assert ran == [["sweep", "--space", f"{tmp_path}/ebclab_submitted/0-a.yaml"]]
+    assert sys.argv == ["ebclab", "sweep", "--space", "a.yaml"]  # what reports print
     assert "submitted from Python 3.99.1, running on Python 3." in capsys.readouterr().err
     monkeypatch.setattr(arrival, "OLDEST_PYTHON", (4, 0))
     assert arrival.arrive(["sweep"]) == 2

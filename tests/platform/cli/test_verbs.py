@@ -172,10 +172,11 @@ def test_data_show_reads_images_as_the_settings_say(ebclab: Ebclab) -> None:
         Path("pets [old] #1/cats").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", size, colour).save(f"pets [old] #1/cats/{number}.png")
     show = ["data", "show", "folder:pets [old] #1", "--view-recipe", "none"]
-    refused = ebclab(*show)
+    refused = ebclab(*show, "--set", "data.resize=0")
     assert refused.code == 2
     assert "data.resize" in refused.err
-    assert ebclab(*show, "--set", "data.resize=8").code == 0
+    assert "chosen" not in ebclab(*show, "--set", "data.resize=8").err
+    assert "chosen for them: data.resize=10;" in ebclab(*show).err
     assert Path("views.png").exists()
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_comparison import IMAGES, MadeUp, request_for, right
+from made_up_comparison import COLLAPSED, IMAGES, MadeUp, request_for, right
 
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.measured import WORST
 from ebclab.compare.plan import Task
+from ebclab.compare.tables import tuned_and_default
 from ebclab.compare.wording import answer, what_it_does_not_show
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.comparison import Difference
@@ -54,6 +55,25 @@ def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) 
     assert (sweep.tuned.source, sweep.default.source) == ("0002", "baseline")
     assert list(sweep.tuned.tested["knn"].by_seed.values()) == [0.75, 0.76, 0.755]
     assert sweep.found_better
+
+
+def test_a_seed_that_was_stopped_for_collapse_counts_as_one_that_diverged(made_up: Make) -> None:
+    # (140 + 0 + 139) / 200 / 3 = 0.465: the default settings have a score, and tuning gained more than half of it.
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"default_runs": (140, COLLAPSED, 139)}}).findings()
+    default = found.methods_at[0].sweep.default
+    assert default is not None
+    assert (default.lost, len(default.curves)) == (1, 2)
+    assert list(default.tested["knn"].by_seed.values()) == [0.7, WORST, 0.695]
+    row = next(row for row in tuned_and_default(found).rows if row[1] == "simclr")
+    assert row[2].startswith("46.5 (")
+    assert row[4].startswith("+29.0 points")
+
+
+def test_default_settings_that_were_never_measured_are_not_said_to_be_as_good(made_up: Make) -> None:
+    lost = {"simclr": {"default_runs": (None, COLLAPSED, None)}}
+    found = made_up(request_for("simclr", "dcl"), lost).findings()
+    row = next(row for row in tuned_and_default(found).rows if row[1] == "simclr")
+    assert (row[2], row[4]) == ("-", "every run of the default settings was lost")
 
 
 def test_where_no_draw_is_better_the_default_settings_are_the_tuned_ones(made_up: Make) -> None:
@@ -180,5 +200,5 @@ def test_limits_are_said(made_up: Make) -> None:
 
 def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (None, None, None)}}).findings()
-    assert found.methods_at[0].sweep.problem == "every run of the chosen settings diverged or failed"
+    assert found.methods_at[0].sweep.problem == "every run of the chosen settings was lost"
     assert [gap.family for gap in found.gaps] == ["default", "gain"]  # no images are known on which it is wrong

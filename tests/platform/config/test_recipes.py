@@ -5,8 +5,8 @@ import pytest
 from ebclab.config import compose, list_recipes, load_recipe, load_yaml_file, recipe_text, to_yaml
 from ebclab.config import recipes as recipes_module
 from ebclab.config.experiment import SECTIONS
-from ebclab.config.parse import catalogue
 from ebclab.errors import ConfigError
+from ebclab.methods_by_name import catalogue
 
 RECIPES = list_recipes()
 FAKE_RECIPE = {

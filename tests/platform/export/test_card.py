@@ -52,8 +52,9 @@ def code_blocks(card: str) -> list[str]:
 def test_the_printed_lines_give_the_features_of_the_exported_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: EncoderConfig, in_channels: int
 ):
-    with_ebclab, without_ebclab = code_blocks(write(tmp_path / "out", architecture, in_channels))
+    with_ebclab, without_ebclab, *by_name = code_blocks(write(tmp_path / "out", architecture, in_channels))
     assert "ebclab" not in without_ebclab
+    assert len(by_name) == (architecture in (IMAGENET, TIMM, TOKENS))
     monkeypatch.chdir(tmp_path / "out")
     loaded = load_encoder(tmp_path / "out")
     for code in (with_ebclab, without_ebclab):
@@ -64,11 +65,16 @@ def test_the_printed_lines_give_the_features_of_the_exported_encoder(
         torch.testing.assert_close(names["features"], expected, rtol=1e-5, atol=1e-6)
         assert names["features"].shape == (8, loaded.info["feature_size"])
         assert not names["encoder"].training
+        for code_by_name in by_name:
+            exec(code_by_name, names)
+            with torch.no_grad():
+                again = names["encoder"](loaded.preprocessing(names["images"]))
+            torch.testing.assert_close(again, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("stored_size", [20, 47])
 def test_the_printed_preprocessing_resizes_like_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored_size: int):
-    _, code = code_blocks(write(tmp_path / "out", SMALL, 3))
+    _, code, *_ = code_blocks(write(tmp_path / "out", SMALL, 3))
     monkeypatch.chdir(tmp_path / "out")
     names: dict = {}
     exec(code, names)
@@ -83,12 +89,12 @@ def test_the_printed_preprocessing_resizes_like_ours(tmp_path: Path, monkeypatch
 def test_the_lines_without_ebclab_use_torchvision_where_it_has_the_network(
     tmp_path: Path, architecture: EncoderConfig, library: str
 ):
-    _, code = code_blocks(write(tmp_path, architecture, 3))
+    _, code, *_ = code_blocks(write(tmp_path, architecture, 3))
     assert f"import {library}" in code or f"from {library}" in code
 
 
 def test_the_imagenet_stem_with_three_channels_changes_nothing_but_the_classifier(tmp_path: Path):
-    _, code = code_blocks(write(tmp_path, IMAGENET, 3))
+    _, code, *_ = code_blocks(write(tmp_path, IMAGENET, 3))
     assert re.findall(r"^encoder\.(\w+) = ", code, flags=re.MULTILINE) == ["fc"]
 
 
@@ -113,7 +119,7 @@ def test_scores_data_notes_and_settings_are_on_the_card(tmp_path: Path):
         notes=["exported from an unfinished run at epoch 3"],
     )
     card = write(tmp_path, SMALL, 1, facts)
-    assert card.startswith("# SimCLR on digits\n")
+    assert "\n---\n\n# SimCLR on digits\n" in card
     assert "| knn | 93.33 | 90.27 to 95.48 | one measurement | 360 | 20 neighbours |" in card
     assert "| linear | 95.00 | 92.20 to 96.80 | ± 1.41 (2 seeds) | 360 | sgd |" in card
     assert "- digits: 1,437 training images\n- 360 test images\n" in card

@@ -148,9 +148,9 @@ def test_an_earlier_export_is_replaced_only_when_asked(tmp_path: Path):
     folder = save(tmp_path / "out", title="first")
     with pytest.raises(UserError, match="already holds an exported encoder"):
         save(folder, title="second")
-    assert (folder / "README.md").read_text().startswith("# first\n")
+    assert (folder / "README.md").read_text().split("---\n\n")[1].startswith("# first\n")
     save(folder, title="second", overwrite=True)
-    assert (folder / "README.md").read_text().startswith("# second\n")
+    assert (folder / "README.md").read_text().split("---\n\n")[1].startswith("# second\n")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -223,7 +223,7 @@ def test_a_failure_half_way_leaves_the_earlier_export_whole(
     with pytest.raises(UserError, match=r"cannot be written, got No space left on device"):
         save(folder, title="second", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (folder / "README.md").read_text().startswith("# first\n")
+    assert (folder / "README.md").read_text().split("---\n\n")[1].startswith("# first\n")
     load_encoder(folder)
 
 

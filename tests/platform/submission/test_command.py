@@ -12,6 +12,7 @@ import pytest
 from ebclab.errors import UserError
 from ebclab.submission.command import (
     FILES,
+    as_recorded,
     entrypoint,
     new_id,
     require_id,
@@ -56,6 +57,8 @@ def test_files_go_along_and_are_with_sent_files_under_any_folder(tmp_path: Path)
     assert there[4].startswith("--config=")
     assert Path(there[4].removeprefix("--config=")).read_text() == "the config"
     assert Path(there[3]).parent == sent
+    said = [*line[:3], "space.yaml", "--config=with blank.yaml", *line[5:]]
+    assert as_recorded(stage_files(line, tmp_path / "again" / FILES)) == said
 
 
 def test_a_shipped_space_stays_a_name_and_nothing_is_made_for_it(tmp_path: Path) -> None:

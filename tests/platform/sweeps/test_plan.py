@@ -46,6 +46,16 @@ def test_a_number_out_of_range_is_one_line(sweep_plan: Plans, changes: dict[str,
     assert found.startswith(problem)
 
 
+def test_it_is_said_that_confirming_runs_have_all_epochs(sweep_plan: Plans) -> None:
+    plan = sweep_plan()
+    full = replace(plan, config=replace(plan.config, training=replace(plan.config.training, epochs=20)))
+    assert replace(full, epochs=3).epochs_in_words() == (
+        "at most 3 epochs each, then 20 for those that confirm the best (training.epochs, which --epochs leaves alone)"
+    )
+    assert replace(full, epochs=20).epochs_in_words() == "at most 20 epochs each"
+    assert replace(full, epochs=3, top=0).epochs_in_words() == "at most 3 epochs each"
+
+
 @pytest.mark.parametrize("search", ["tpe", "grid"])
 def test_population_based_training_does_not_go_with_a_search_that_chooses_settings(
     sweep_plan: Plans, search: Any

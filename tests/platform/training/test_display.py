@@ -8,7 +8,7 @@ import pytest
 
 from ebclab.formatting import clock
 from ebclab.training import display as display_module
-from ebclab.training.display import BarDisplay, LineDisplay, choose_display, describe
+from ebclab.training.display import BarDisplay, LineDisplay, choose_display, describe, images_in_words
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (36061, "10:01:01")])
@@ -20,6 +20,20 @@ def test_facts_that_are_unknown_are_left_out() -> None:
     metrics = {"images_per_second": 1234.5, "info_nce": 3.14159}
     assert describe(metrics, 0.876) == "1,234 img/s  info_nce 3.142  kNN 87.6%"
     assert describe({}, None) == ""
+
+
+def test_what_whole_batches_leave_out_is_said() -> None:
+    some = images_in_words(407, 45, 2, 256, 32)  # 407 = 256 + 151, and 151 / 407 = 37.1 %
+    assert some == (
+        "452 images of 2 classes, 45 held out; 1 batch of 256 images an epoch, views of 32 x 32 pixels; "
+        "151 images (37%) are left out of each epoch, because batches are whole; a smaller training.batch_size leaves "
+        "out fewer"
+    )
+    none = images_in_words(512, 0, 0, 256, 32)
+    assert none == "512 images without labels, 0 held out; 2 batches of 256 images an epoch, views of 32 x 32 pixels"
+    assert images_in_words(1025, 0, 0, 256, 32).endswith(
+        "1 images (0%) are left out of each epoch, because batches are whole"
+    )
 
 
 def test_lines_come_every_ten_seconds_and_scores_every_three(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,7 +312,7 @@ def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, 
         "data.holdout_rate: none of the 64 images is held out, got 0.0001; there will be no scores and no best "
         "checkpoint; hold a larger share out, or none (0)"
     )
-    assert [note for note in told if "held out" in note] == [f"warning: {said}"] * warns
+    assert [note for note in told if "is held out" in note] == [f"warning: {said}"] * warns
     logged = [record["text"] for record in MetricsLog(done.path / "metrics.jsonl").records() if "text" in record]
     assert logged == [said] * warns
     assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])

@@ -52,7 +52,7 @@ def measure(measuring: Measuring) -> Findings:
     trained = measuring.subject.trained
     if trained is not None and trained.config.data.name == data.name and isinstance(measuring.method, Classifier):
         numbers.append(_own_classifier(measuring, measuring.method))
-    return Findings(tuple(numbers), tables=(_penalties(measuring),))
+    return Findings(tuple(numbers), tables=(_penalties(measuring),), remarks=measuring.code_not_run)
 
 
 def _own_classifier(measuring: Measuring, method: Classifier) -> Number:

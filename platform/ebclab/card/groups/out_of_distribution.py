@@ -97,7 +97,9 @@ def measure(measuring: Measuring) -> Findings:
         for name, outside in zip(names, measuring.outside, strict=True)
         if any(each.detector == _OWN for each in rankings[name])
     ]
-    return Findings(tuple(numbers), tuple(tables), tuple(plots), remarks=(*fitted.remarks, *compared))
+    return Findings(
+        tuple(numbers), tuple(tables), tuple(plots), remarks=(*fitted.remarks, *compared, *measuring.code_not_run)
+    )
 
 
 def _fitted(measuring: Measuring) -> Fitted:

@@ -20,6 +20,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
 from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
+from ebclab.hardware import draws_put_back
 from ebclab.reports.plots import BLUE, ORANGE, PURPLE, Plot, plot
 
 INFO = GroupInfo(
@@ -339,7 +340,7 @@ def _autoattack(target: _Target, eps: float) -> _Attack:
     attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = _targets(target)
 
     def moved(pixels: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # it seeds torch's own generators
+        with draws_put_back(device):  # it seeds torch's own generators
             found: Tensor = attack.run_standard_evaluation(pixels, labels, batch_size=len(pixels))[0]
         return found
 

@@ -14,6 +14,7 @@ from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
 from ebclab.cli.sweep_report import print_facts
 from ebclab.errors import UserError
+from ebclab.methods_by_name import is_import_name
 
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
@@ -29,7 +30,9 @@ class CompareOptions:
 
     methods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="METHOD", help="Methods; those of the comparison --name when left out."),
+        typer.Argument(
+            metavar="METHOD", help="Methods, also package.module:Class; those of the comparison --name when left out."
+        ),
     ] = None
     batch_size: Annotated[
         list[int] | None, typer.Option("--batch-size", help="Images a batch; several times for several.")
@@ -56,7 +59,10 @@ class CompareOptions:
     ] = None
     target: Annotated[float | None, typer.Option(help="Held-out per cent, for the time to reach it.")] = None
     budget: Annotated[
-        str | None, typer.Option(help="What runs get alike: epochs (when left out), or the first method's seconds.")
+        str | None,
+        typer.Option(
+            help="What runs get alike: epochs (when left out), or the first method's seconds, at default settings."
+        ),
     ] = None
     practice: Annotated[
         str | None, typer.Option(metavar="TIME", help="Also tune with TPE and ASHA, for so long each: 10m.")
@@ -86,6 +92,7 @@ class CompareOptions:
 
         given = self.given()
         if (saved := self._saved()) is not None:
+            self._require_named(saved)
             new = tuple(text for text in given.get("assignments", ()) if text not in saved.assignments)
             return replace(saved, **given | {"assignments": (*saved.assignments, *new)})
         return ComparisonRequest(**({"methods": (), "batch_sizes": ()} | given))
@@ -148,6 +155,19 @@ class CompareOptions:
         folder = ComparisonFolder.at(remote_in(self.comparisons, self.name) or Path(self.comparisons) / self.name)
         folder = folder.of("reader").pull()
         return read_comparison(folder.plan, where=folder.address).request if folder.plan.is_file() else None
+
+    def _require_named(self, saved: ComparisonRequest) -> None:
+        """Refuse to import a method that only the file of a comparison names.
+
+        Raises:
+            UserError: There is one, and this command does not write it.
+        """
+        unnamed = [name for name in saved.methods if is_import_name(name) and name not in (self.methods or ())]
+        if unnamed:
+            raise UserError(
+                f"METHOD: a file alone does not choose which code is run, got {', '.join(unnamed)}; write the methods "
+                f"again: {' '.join(saved.methods)}"
+            )
 
     def limits(self) -> Limits:
         """Return what the trials may use.

@@ -8,7 +8,7 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading, first_example
 from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
-from ebclab.data.sources.location import files_of_split, hash_of_path
+from ebclab.data.sources.location import files_of_split, hash_of_path, splits_among
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -26,6 +26,10 @@ class FolderSource(ImageFiles):
         path: The folder, local or in an object store; may hold sub-folders train and test.
         split: Which part. The classes are those of the training part.
         reading: How images are read.
+
+    Attributes:
+        parts_below: The first class that itself holds a training and a test part, as when the folder above the set was
+            named; empty where none does.
 
     Raises:
         DataError: There is no such folder, it holds no images, or the first of them does not decode.
@@ -47,6 +51,7 @@ class FolderSource(ImageFiles):
         training = files_of_split(everything, "train", name, by_file_name=self.by_file_name)
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
+        self.parts_below = _parts_below(list(training.values()))
         self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))
         self.index = self._make_index(list(chosen.values()))
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
@@ -67,6 +72,16 @@ class FolderSource(ImageFiles):
             groups=groups,
             places=torch.zeros_like(groups),
         )
+
+
+def _parts_below(paths: list[str]) -> str:
+    """Return the first class that holds a part for training and one for testing; empty where none does."""
+    inside: dict[str, list[str]] = {}
+    for path in paths:
+        inside.setdefault(_class_of(path), []).append(path.partition("/")[2])
+    return next(
+        (name for name, rest in inside.items() if name and "test" in splits_among(rest, by_file_name=False)), ""
+    )
 
 
 def _class_of(path: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.photograph import DAMAGE, size_in_header
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -107,6 +109,15 @@ class ImageFiles:
             DataError: It cannot be read or decoded.
         """
         return decode_images(self._contents([group] * len(places)), self.reading, self.example)
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
+        """Return width and height of the images of some rows, pixels, those left out whose header cannot be read."""
+        found = []
+        for number in rows.tolist():
+            path = self._place.inner_path(self._files[number])
+            with suppress(*DAMAGE), self._place.filesystem.open_input_file(path) as file:
+                found.append(size_in_header(file))
+        return found
 
     def _contents(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
         for number in numbers:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
+from ebclab.data.photograph import DAMAGE, size_in_header
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
 from ebclab.data.sources.image_source import RowIndex, Statistics
@@ -40,6 +43,7 @@ _BYTES_OF_A_VALUE = 8
 _NEVER_A_BOMB = 1 << 30  # bytes
 _HIGHEST_RATIO = 1000  # of a file decompressed to the file
 
+_GROUPS_MEASURED = 4
 _INDEX_THREADS = 8  # they wait for storage
 
 
@@ -120,6 +124,27 @@ class ParquetSource:
             images = _tensor_of(column)
             return Decoded(images, torch.ones(len(images), dtype=torch.bool), [])
         return decode_images(self._encoded(file, number, places.tolist(), column), self.reading, self.example)
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
+        """Return width and height of about so many images as ``rows``, from few row groups, without decoding them.
+
+        Images whose header cannot be read are left out, and all where they are tensors, which have one shape.
+
+        Raises:
+            DataError: A file cannot be read.
+        """
+        found: list[tuple[int, int]] = []
+        for group in list(dict.fromkeys(self.index.groups[rows].tolist()))[:_GROUPS_MEASURED]:
+            file, number = self._groups[group]
+            column = self._read_columns(file, number, [self.reading.image_column]).column(0)
+            if isinstance(column.type, pa.FixedShapeTensorType):
+                return []
+            for _, content in self._encoded(file, number, list(range(len(column))), column):
+                if len(found) == len(rows):
+                    return found
+                with suppress(*DAMAGE):
+                    found.append(size_in_header(io.BytesIO(content)))
+        return found
 
     def _encoded(
         self, file: str, group: int, places: list[int], column: pa.ChunkedArray

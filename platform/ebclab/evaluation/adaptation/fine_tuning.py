@@ -28,6 +28,7 @@ from ebclab.data.views import make_views
 from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.features import check_images, compute_features
 from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.hardware import draws_put_back
 from ebclab.optimization.schedules import learning_rate_at
 
 RATES = (0.03, 0.1, 0.01)
@@ -133,7 +134,7 @@ def fine_tuned(
     check_images(labelled.images, task.preprocessing)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise DataError(f"fine-tuning: an encoder with weights to train is needed, {type(encoder).__name__} has none")
-    with torch.random.fork_rng(devices=[task.device] if task.device.type == "cuda" else []):
+    with draws_put_back(task.device):
         torch.manual_seed(int(hash_words(_LAYER_SALT, seed)))  # not the numbers that a new encoder's weights are
         copied = copy.deepcopy(encoder).to(task.device)
         layer = nn.Linear(_embedding_size(copied, labelled, task), task.num_classes)

@@ -54,7 +54,9 @@ def launch_sweep(launch: Launch) -> SweepResult:
                 syncer.push()
             log = folder.read_log(syncer)
             _write_start(log, launch, resources)
-            display.note(f"{plan.trials} trials, {resources.in_words()}, in {folder.address}")
+            display.note(
+                f"{plan.trials} trials of {plan.epochs_in_words()}; {resources.in_words()}, in {folder.address}"
+            )
             setup = TrialSetup(
                 folder=folder,
                 config=plan.config,

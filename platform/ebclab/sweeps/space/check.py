@@ -10,11 +10,11 @@ from typing import Any, cast, get_type_hints
 
 from ebclab.config import ExperimentConfig, parse_experiment, to_mapping
 from ebclab.config.check import as_written, shown, value_problem
-from ebclab.config.experiment import SECTIONS, settings_of
+from ebclab.config.experiment import SECTIONS, RecordedSettings, settings_of
 from ebclab.config.overrides import merge
-from ebclab.config.parse import Methods
 from ebclab.config.unknown_settings import Known, unknown_setting
 from ebclab.errors import ConfigError
+from ebclab.methods_by_name import Methods
 from ebclab.sweeps.space.parameter import Parameter
 from ebclab.sweeps.space.space import Space
 
@@ -90,9 +90,9 @@ def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> Exp
     layer = _by_section(settings)
     if layer.get("views", {}).get("recipe") == config.views.recipe:
         del layer["views"]["recipe"]
-    own_catalogue = {
-        config.method_name: SimpleNamespace(Config=type(config.method))
-    }  # also knows a method of the user's own
+    own_catalogue = {}
+    if not isinstance(config.method, RecordedSettings):  # also knows a method of the user's own
+        own_catalogue = {config.method_name: SimpleNamespace(Config=type(config.method))}
     return parse_experiment(merge(to_mapping(config), layer), cast(Methods, own_catalogue))
 
 

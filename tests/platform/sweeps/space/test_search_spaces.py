@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 from ebclab.config import compose, list_recipes
-from ebclab.config.parse import catalogue
+from ebclab.methods_by_name import catalogue
 from ebclab.optimization.schedules import peak_learning_rate
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.check import apply_settings, check_space, own_settings

@@ -1,0 +1,177 @@
+"""Settings that suit images of which nothing is known but their files: chosen by the sizes of a sample of them.
+
+docs/data.md states the rule. What is chosen lies below everything that a user says, and is written into the run's
+settings like anything else, so that equal settings stay equal runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ebclab.config.overrides import merge, read_overrides
+from ebclab.config.sections import TrainingConfig
+from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
+from ebclab.data.hashing import hash_words
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.folder import FolderSource
+from ebclab.data.sources.image_source import ImageSource
+from ebclab.data.sources.load import open_source
+from ebclab.data.sources.location import location_of
+
+SAMPLED = 256
+"""Images at most whose sizes are looked at."""
+LARGEST_SIDE = 224
+"""Side, pixels, to which larger images are scaled."""
+KEPT_SIDE = 256
+"""Square images of one size up to this side, pixels, are kept as they are stored."""
+
+_SALT = 0x73697A6573  # names this use of the keys
+_WHOLE_PARTS = 32  # pixels; what strided networks divide without a rest
+_SMALL_VIEWS, _MIDDLE_VIEWS = 32, 64  # pixels
+_FEWEST_STEPS = 4  # an epoch
+_SMALLEST_BATCH = 8
+
+_log = logging.getLogger("ebclab.data")
+
+
+@runtime_checkable
+class TellsSizes(Protocol):
+    """A source that can tell the sizes of its images without decoding them; others are judged by their example."""
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]: ...
+
+
+class SampledSizes(NamedTuple):
+    """What was looked at.
+
+    Attributes:
+        num_images: Images of the training set.
+        channels: Channels that they are read with.
+        sizes: Width and height of each of a sample, pixels, upright.
+        stored: They are stored as squares or rectangles of pixels, which keep their size.
+    """
+
+    num_images: int
+    channels: int
+    sizes: list[tuple[int, int]]
+    stored: bool
+
+    @property
+    def sides(self) -> list[int]:
+        """Shorter sides, the smallest first."""
+        return sorted(map(min, self.sizes))
+
+    def in_words(self) -> str:
+        """Return what was seen, for people."""
+        low, high = self.sides[0], self.sides[-1]
+        shorter = f"{low}" if low == high else f"{low} to {high}"
+        among = f" ({len(self.sizes)} looked at)" if 1 < len(self.sizes) < self.num_images else ""
+        return f"{self.num_images:,} images of {shorter} pixels on their shorter side{among}"
+
+
+def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> dict[str, Any]:
+    """Return settings in which what nobody chose suits the images, where these are named by their place.
+
+    Args:
+        mapping: Plain values of all layers, as ``compose`` has them.
+        say: Gets one line about what was chosen.
+
+    Raises:
+        DataError: There are no such images.
+    """
+    given = _by_key(mapping)
+    name = given.get("data.name")
+    if not isinstance(name, str) or location_of(name) is None or {"views.recipe", "data.resize"} <= given.keys():
+        return dict(mapping)
+    source = open_source(name, "train", _reading(given))
+    if isinstance(source, FolderSource) and source.parts_below:
+        say(
+            f"warning: {name} is trained on as a whole, and its class {source.parts_below} holds train and test; "
+            f"did you mean {name.rstrip('/')}/{source.parts_below}?"
+        )
+    seen = look(source)
+    chosen = choose(seen, given)
+    if not chosen:
+        return dict(mapping)
+    words = ", ".join(f"{key}={value}" for key, value in chosen.items())
+    say(f"{seen.in_words()}; chosen for them: {words}; --set changes any of it")
+    if "views.recipe" in chosen:  # auto, if anything, which would count as a choice
+        views = {key: value for key, value in (mapping.get("views") or {}).items() if key != "recipe"}
+        mapping = {**mapping, "views": views}
+    return merge(read_overrides(chosen)[0], mapping)
+
+
+def look(source: ImageSource) -> SampledSizes:
+    """Return what the training part of a set looks like, from a sample chosen by hash.
+
+    Args:
+        source: The set.
+    """
+    keys = source.index.keys
+    rows = torch.argsort(hash_words(_SALT, keys), stable=True)[:SAMPLED]
+    channels, height, width = source.example.shape
+    sizes = source.sizes(rows) if isinstance(source, TellsSizes) else []
+    return SampledSizes(len(keys), channels, sizes or [(width, height)], not sizes)
+
+
+def choose(seen: SampledSizes, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key that suit images, those left out that somebody chose.
+
+    Args:
+        seen: The images.
+        given: What was chosen already, by dotted key. Where views were, only images of several sizes need one more.
+    """
+    own_views = "views.recipe" in given
+    resize = given.get("data.resize") or _resize(seen, own_views=own_views)
+    chosen: dict[str, Any] = {"data.resize": resize} if resize else {}
+    if not own_views:
+        side = resize or min(seen.sizes[0])
+        views = _by_key(read_overrides(fitting_views(seen.channels, side, side))[0])
+        usual = VIEW_RECIPES[views["views.recipe"]].settings.get("image_size") or side
+        size = given.get("views.image_size") or views.get("views.image_size") or usual
+        chosen |= views | ({} if given.get("init.weights") or "encoder.name" in given else _encoder(size))
+        limit = given.get("data.train_limit")
+        chosen |= _batch(min(seen.num_images, limit) if isinstance(limit, int) and limit > 0 else seen.num_images)
+    return {key: value for key, value in chosen.items() if key not in given}
+
+
+def _resize(seen: SampledSizes, *, own_views: bool) -> int:
+    """Return the side that images must be scaled to, pixels; 0 where they can stay as they are."""
+    width, height = seen.sizes[0]
+    one_size = len(set(seen.sizes)) == 1
+    if seen.stored or (one_size and (own_views or width == height <= KEPT_SIDE)):
+        return 0
+    side = min(seen.sides[len(seen.sides) // 10], LARGEST_SIDE)  # nine images of ten are at least so large
+    return side if side < _WHOLE_PARTS else side - side % _WHOLE_PARTS
+
+
+def _encoder(size: Any) -> dict[str, Any]:
+    """Return a network of ours for views of ``size`` pixels."""
+    if not isinstance(size, int) or size <= _SMALL_VIEWS:
+        return {"encoder.name": "small"}
+    return {"encoder.name": "resnet18", "encoder.stem": "cifar" if size <= _MIDDLE_VIEWS else "imagenet"}
+
+
+def _batch(count: int) -> dict[str, Any]:
+    """Return a smaller batch where an epoch would have fewer than four; a power of two."""
+    largest = max(_SMALLEST_BATCH, count // _FEWEST_STEPS)
+    return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}
+
+
+def _reading(given: Mapping[str, Any]) -> Reading:
+    """Return how images are read as far as that is said; damaged ones stop whoever trains on them, and not a look."""
+    words = ("colour", "image_column", "label_column")
+    known = {word: value for word in words if isinstance(value := given.get(f"data.{word}"), str)}
+    return Reading(skip_corrupt=True, **known)  # type: ignore[arg-type]
+
+
+def _by_key(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of all sections by dotted key, without ``views.recipe: auto``, which chooses nothing."""
+    sections = {name: part for name, part in mapping.items() if isinstance(part, Mapping)}
+    given = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
+    return {key: value for key, value in given.items() if (key, value) != ("views.recipe", "auto")}

@@ -1,0 +1,54 @@
+"""config.json: with it timm opens an exported folder by name, ``timm.create_model("local-dir:DIR", pretrained=True)``.
+
+The Hugging Face Hub has the same layout: config.json, model.safetensors and a card.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ebclab.encoders.timm_encoder import arguments_for, first_and_last_layer, takes_one_size
+from ebclab.export.description import EncoderDescription
+
+TIMM_CONFIG = "config.json"
+_OF_RESNETS = ("conv1", "fc")
+
+
+def opens_in_timm(description: EncoderDescription) -> bool:
+    """Return whether timm has a network with the names and the arithmetic of this encoder.
+
+    It has its own, and our ResNets with the stem of ImageNet, whose counterpart is torchvision's.
+
+    Args:
+        description: The encoder.
+    """
+    architecture = description.architecture
+    return bool(architecture.timm_name or (description.counterpart and architecture.stem == "imagenet"))
+
+
+def timm_config(description: EncoderDescription) -> str:
+    """Return the text of config.json, as ``timm.create_model`` reads it.
+
+    Args:
+        description: An encoder that opens in timm.
+    """
+    name, channels, size = description.architecture.timm_name, description.in_channels, description.input_size
+    first, last = first_and_last_layer(name) if name else _OF_RESNETS
+    content = {
+        "architecture": name or description.architecture.name,
+        "num_classes": 0,
+        "num_features": description.feature_size,
+        "model_args": arguments_for(name, channels, size) if name else {"in_chans": channels, "num_classes": 0},
+        "pretrained_cfg": {
+            "input_size": [channels, size, size],
+            "fixed_input_size": takes_one_size(name) if name else False,
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+            "crop_mode": "center" if description.read_size else "squash",
+            "mean": list(description.normalisation.mean),
+            "std": list(description.normalisation.std),
+            "first_conv": first,
+            "classifier": last,
+        },
+    }
+    return json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,161 @@
+"""Methods by their name: those of the catalogue, and classes outside it that a user names as ``package.module:Class``.
+
+A class is imported when the user writes its name, in a command or in Python, and never because a file holds the name:
+to import a module is to run it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import isabstract
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ebclab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from energy_contrast.method import Method
+
+Methods = Mapping[str, "type[Method]"]
+"""Methods by name."""
+
+_FORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_OURS = ("name", "digest")
+"""What the section of a method holds beside the settings of its class."""
+
+
+def catalogue() -> Methods:
+    """Return the methods of energy_contrast; torch is imported here and not with this module."""
+    from energy_contrast.catalog import METHODS
+
+    return METHODS
+
+
+def is_import_name(name: str) -> bool:
+    """Return whether ``name`` is written as ``package.module:Class``; no name of the catalogue has a colon."""
+    return _FORM.fullmatch(name) is not None
+
+
+def as_file_name(name: str) -> str:
+    """Return a method's name as names of folders have it: ``package.module.Class``."""
+    return name.replace(":", ".")
+
+
+def with_imported(name: str, methods: Methods | None = None) -> Methods:
+    """Return ``methods``, and with them the class that ``name`` imports where it is written as one.
+
+    Args:
+        name: What the user wrote; a name that is neither stays out, for the caller to refuse.
+        methods: Methods that are known already; the catalogue when None.
+
+    Raises:
+        ConfigError: It is written as a class, and is none that can be trained.
+    """
+    known = catalogue() if methods is None else methods
+    return {**known, name: import_method(name)} if is_import_name(name) and name not in known else known
+
+
+def import_method(name: str) -> type[Method]:
+    """Return the class of a user's own method; its module is searched on the import path, then in the current folder.
+
+    Args:
+        name: ``package.module:Class``.
+
+    Raises:
+        ConfigError: The module cannot be imported, has no such class, or the class is no method that can be trained.
+    """
+    module_name, _, class_name = name.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # last: a file of the user's must not stand in for a library that is imported later
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        raise ConfigError([f"METHOD: {_why_not_imported(module_name, here, error)}"]) from error
+    found, where = getattr(module, class_name, None), getattr(module, "__file__", None) or module_name
+    if not isinstance(found, type):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise ConfigError([f"METHOD: no class {class_name} in {where}{_did_you_mean(class_name, classes)}"])
+    if problem := _problem_with(found):
+        raise ConfigError([f"METHOD: {class_name} in {where} {problem}"])
+    return found
+
+
+def source_digest(method: type[Method]) -> str:
+    """Return the SHA-256 of the file that a method's class stands in.
+
+    Files that this one imports are not covered.
+
+    Raises:
+        ConfigError: The class stands in no file that can be read.
+    """
+    file = getattr(sys.modules.get(method.__module__), "__file__", None)
+    try:
+        return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            [
+                f"METHOD: {method.__name__} must stand in a file that can be read, got {file or 'none'}; "
+                "write it into one"
+            ]
+        ) from error
+
+
+def code_of(name: str) -> Path:
+    """Return what a machine needs to import ``package.module:Class``: its outermost package, or a single file.
+
+    Args:
+        name: A name that ``import_method`` has accepted.
+
+    Raises:
+        ConfigError: The package is spread over several folders, or lies in no folder.
+    """
+    outermost = name.partition(":")[0].partition(".")[0]
+    spec = find_spec(outermost)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    if len(places) == 1:
+        return Path(places[0])
+    if spec is not None and spec.origin and not places and spec.origin.endswith(".py"):
+        return Path(spec.origin)
+    raise ConfigError([f"METHOD: {outermost} is neither one folder nor one file, got {name}; move the class into one"])
+
+
+def _why_not_imported(module: str, here: str, error: Exception) -> str:
+    """Return what went wrong with an import: there is no such module, or running it failed."""
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        beside = [path.stem for path in Path(here).glob("*.py")]
+        return f"no module {module} in {here} or on the import path{_did_you_mean(module, beside)}"
+    place = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+    return f"the module {module} cannot be imported, got {type(error).__name__}: {error}{place}"
+
+
+def _problem_with(found: type) -> str:
+    """Return why a class cannot be trained as a method; empty when it can."""
+    from energy_contrast.method import Method
+
+    if not issubclass(found, Method):
+        return "is no method; derive it from energy_contrast.method.Method, or from a method of the catalogue"
+    if isabstract(found):
+        return f"is not complete, it lacks {', '.join(sorted(found.__abstractmethods__))}"
+    config = getattr(found, "Config", None)
+    if not isinstance(config, type) or not is_dataclass(config):
+        return "has no Config; give it a frozen dataclass of its settings: Config = MineConfig"
+    if taken := [field.name for field in fields(config) if field.name in _OURS]:
+        return f"has a setting called {taken[0]}, which the section of every method has already; rename it"
+    try:
+        config()
+    except TypeError as error:
+        return f"has a Config with settings without a default, got {error}; give every setting one"
+    return ""
+
+
+def _did_you_mean(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

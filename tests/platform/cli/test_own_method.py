@@ -1,0 +1,137 @@
+"""A method of the user's own on the command line: trained, exported without its code, refused when its file changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from ebclab.cli.app import app
+from ebclab.cli.submit_check import named_code
+from ebclab.compare.make_comparison import make_comparison
+from ebclab.compare.plan import read_comparison, write_comparison
+from ebclab.compare.request import ComparisonRequest
+from ebclab.submission.code import stage_code
+from ebclab.submission.command import with_sent_files
+
+from .conftest import TINY, Outcome
+
+Ebclab = Callable[..., Outcome]
+NAME = "own_code.hardest:Hardest"
+CODE = '''
+"""SimCLR against few negatives."""
+
+from dataclasses import dataclass
+
+from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class HardestConfig(SimclrConfig):
+    num_negatives: int = setting(16, "Negatives that are kept.", minimum=1)
+
+
+class Hardest(Simclr):
+    Config = HardestConfig
+
+    def contrast(self, projection, positive, negatives):
+        return super().contrast(projection, positive, negatives.topk(self.config.num_negatives).values)
+'''
+
+
+def _forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_code"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def code(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of the method, in a package of the current folder."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = Path("own_code/hardest.py").absolute()
+    file.parent.mkdir()
+    (file.parent / "__init__.py").touch()
+    file.write_text(CODE)
+    yield file
+    _forget()
+
+
+def test_it_is_trained_and_resumed_and_its_encoder_is_exported_without_its_code(ebclab: Ebclab, code: Path) -> None:
+    command = ["pretrain", NAME, "--epochs", "1", *TINY, "--set", "encoder.width=4"]
+    first = ebclab(*command, "--set", "method.num_negatives=8")
+    assert first.code == 0, first.err
+    run = Path("runs/own_code.hardest.Hardest-digits-seed0")
+    assert f"  name: {NAME}\n  digest: " in (run / "config.yaml").read_text()
+    assert "nothing was trained" in ebclab("pretrain", NAME, "--resume", "--name", run.name).out
+
+    _forget()
+    code.write_text(CODE + "# other\n")
+    changed = ebclab(*command, "--set", "method.num_negatives=8")
+    assert changed.code == 2
+    assert "\n  method.digest: " in changed.err
+    assert (
+        "has changed since these settings were recorded" in ebclab("pretrain", NAME, "--resume", "--name", run.name).err
+    )
+
+    _forget()
+    code.write_text("raise SystemExit('run')")
+    for arguments in (("evaluate", run, "--only", "knn"), ("export", run, "--to", "encoder"), ("runs", "list")):
+        done = ebclab(*arguments)
+        assert done.code == 0, done.err
+    assert not any(name.startswith("own_code") for name in sys.modules)
+    assert NAME in Path("encoder/README.md").read_text()
+    assert "a file alone does not choose which code is run" in ebclab("evaluate", run, "--only", "chains").err
+
+
+def test_show_and_sweep_know_it(ebclab: Ebclab, code: Path) -> None:
+    shown = ebclab("show", NAME, "--explain")
+    assert "num_negatives: 16" in shown.out
+    assert "Negatives that are kept." in shown.out
+    nothing_shipped = ebclab("sweep", NAME, "--show")
+    assert nothing_shipped.code == 2
+    assert f"--space: none is shipped for {NAME}; write your own" in nothing_shipped.err
+
+
+def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebclab: Ebclab, code: Path) -> None:
+    request = ComparisonRequest(
+        methods=("simclr", NAME),
+        batch_sizes=(32,),
+        recipe="digits-demo",
+        spaces=(f"{NAME}=simclr",),
+        assignments=(f"{NAME}:method.num_negatives=4", "optimizer.weight_decay=0.01"),
+        questions=(f"simclr@32,{NAME}@32",),
+    )
+    plan = make_comparison(request)
+    assert [planned.name for planned in plan.sweeps] == ["simclr-digits-b32", "own_code.hardest.Hardest-digits-b32"]
+    own = plan.sweeps[1].plan.config
+    assert (own.method.num_negatives, own.optimizer.weight_decay) == (4, 0.01)
+    assert own.method_digest
+
+    folder = Path("comparisons/mine")
+    folder.mkdir(parents=True)
+    write_comparison(folder / "comparison.yaml", plan)
+    _forget()
+    assert read_comparison(folder / "comparison.yaml").digest == plan.digest
+    refused = ebclab("compare", "--name", "mine")
+    assert refused.code == 2
+    assert f"a file alone does not choose which code is run, got {NAME}" in refused.err
+    assert not any(name.startswith("own_code") for name in sys.modules)
+
+
+def test_its_package_is_sent_with_a_submitted_command(code: Path, tmp_path: Path) -> None:
+    command = typer.main.get_command(app)
+    assert named_code(command, ["pretrain", "simclr"]) == []
+    for arguments in (["pretrain", NAME, "--epochs", "1"], ["compare", "simclr", NAME], ["sweep", NAME]):
+        assert named_code(command, arguments) == [code.parent]
+    single = tmp_path / "own_file.py"
+    single.write_text(CODE)
+    (tmp_path / "stage").mkdir()
+    staged = {path.name: path for path in stage_code(tmp_path / "stage", own=[code.parent, single])}
+    assert (staged["own_code"] / "hardest.py").read_text() == staged["own_file.py"].read_text() == CODE
+    (tmp_path / "ebclab_submitted").mkdir()
+    (sent,) = with_sent_files([f"{NAME}=submitted:0-space.yaml"], [tmp_path])
+    assert sent == f"{NAME}={tmp_path}/ebclab_submitted/0-space.yaml"

@@ -1,0 +1,113 @@
+"""What others open by name: timm the folder, the Hugging Face Hub the card."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from huggingface_hub import ModelCard
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from ebclab.config.encoder import EncoderConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.encoders import new_encoder
+from ebclab.evaluation.intervals import Score
+from ebclab.export import CardFacts, save_encoder
+from ebclab.export.card import render_card
+from ebclab.export.description import describe
+
+TOKENS = (EncoderConfig(name="timm/test_vit"), 1, 32)
+BATCH_NORM = (EncoderConfig(name="timm/test_resnet"), 3, 24)
+OURS = (EncoderConfig(name="resnet18", stem="imagenet"), 1, 32)
+NOT_IN_TIMM = (EncoderConfig(name="resnet18", width=8, stem="imagenet"), 3, 32), (EncoderConfig(name="small"), 1, 8)
+FACTS = CardFacts("title", "simclr", "seed: 0\n")
+
+
+def trained(architecture: EncoderConfig, channels: int, size: int) -> nn.Module:
+    """An encoder whose weights, running statistics included, are no longer those of a new one."""
+    torch.manual_seed(0)
+    encoder = new_encoder(architecture, channels, size).train()
+    with torch.no_grad():
+        encoder(torch.rand(4, channels, size, size))
+        for parameter in encoder.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    return encoder.eval()
+
+
+def exported(folder: Path, architecture: EncoderConfig, channels: int, size: int) -> tuple[Tensor, Tensor]:
+    """Export an encoder; return images and its features of them."""
+    encoder = trained(architecture, channels, size)
+    seen = Preprocessing(size, (0.5, 0.4, 0.3)[:channels], (0.25,) * channels, size)
+    save_encoder(folder, encoder, architecture=architecture, in_channels=channels, preprocessing=seen, facts=FACTS)
+    images = torch.rand(3, channels, size, size)
+    with torch.no_grad():
+        return images, encoder(images)
+
+
+@pytest.mark.parametrize("encoder", [TOKENS, BATCH_NORM, OURS], ids=lambda encoder: encoder[0].name)
+def test_timm_opens_the_folder_by_name_with_the_same_bits(
+    tmp_path: Path, encoder: tuple[EncoderConfig, int, int]
+) -> None:
+    images, features = exported(tmp_path / "out", *encoder)
+    name = f"local-dir:{tmp_path / 'out'}"
+    network = timm.create_model(name, pretrained=True).eval()
+    classifier = timm.create_model(name, pretrained=True, num_classes=5).eval()
+    with torch.no_grad():
+        assert torch.equal(network(images), features)
+        assert classifier(images).shape == (3, 5)
+        hidden = classifier.forward_head(classifier.forward_features(images), pre_logits=True)
+    assert torch.equal(hidden, features)
+    how = timm.data.resolve_model_data_config(network)
+    assert how["input_size"] == tuple(images.shape[1:])
+    assert tuple(how["mean"]) == (0.5, 0.4, 0.3)[: encoder[1]]
+    assert (how["crop_pct"], how["interpolation"]) == (1.0, "bilinear")
+
+
+@pytest.mark.slow
+def test_a_process_that_knows_timm_alone_gets_the_same_bits(tmp_path: Path) -> None:
+    torch.save(exported(tmp_path / "out", *TOKENS), tmp_path / "expected.pt")
+    code = """
+import sys, timm, torch
+images, features = torch.load("expected.pt", weights_only=True)
+with torch.no_grad():
+    same = torch.equal(timm.create_model("local-dir:out", pretrained=True).eval()(images), features)
+assert not {"ebclab", "energy_contrast"} & set(sys.modules)
+sys.exit(not same)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("encoder", NOT_IN_TIMM, ids=["narrow", "small"])
+def test_what_timm_has_no_network_for_is_said_in_a_sentence(
+    tmp_path: Path, encoder: tuple[EncoderConfig, int, int]
+) -> None:
+    exported(tmp_path / "out", *encoder)
+    assert not (tmp_path / "out" / "config.json").exists()
+    assert "timm cannot open this folder: it has no such network.\n" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_hub_reads_what_the_card_is_about(tmp_path: Path) -> None:
+    exported(tmp_path / "out", *BATCH_NORM)
+    with safe_open(tmp_path / "out" / "model.safetensors", "pt") as weights:
+        assert weights.metadata() == {"format": "pt"}
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["num_classes"] == 0
+    architecture, channels, size = BATCH_NORM
+    description = describe(trained(*BATCH_NORM), architecture, channels, Preprocessing(size, (0.5,) * 3, (0.25,) * 3))
+    bad = "a: [<b\n---\n# c"
+    scores = [Score(bad, 0.98765, 0.9, 1.0, 10, "how"), Score("linear probe", 0.5, 0.4, 0.6, 10, "how")]
+    text = render_card(CardFacts(bad, bad, "seed: 0\n", scores=scores, dataset=bad), description, {})
+    data = ModelCard(text).data
+    line = "a: [b --- # c"
+    assert (data.library_name, data.pipeline_tag, data.license) == ("timm", "image-feature-extraction", None)
+    assert data.tags == ["image-feature-extraction", "self-supervised-learning", "ebclab", line, "timm"]
+    found = [(each.metric_name, each.metric_value, each.dataset_name) for each in data.eval_results]
+    assert found == [(line, 98.77, line), ("linear probe", 50.0, line)]
+    assert data.model_name == line
+    assert ModelCard(render_card(FACTS, description, {})).data.eval_results is None

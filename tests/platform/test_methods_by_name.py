@@ -1,0 +1,163 @@
+"""A method that is written as package.module:Class: what is imported and when, and what refusals say."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ebclab
+from ebclab.config import compose, parse_yaml, to_mapping, to_yaml
+from ebclab.config.experiment import RecordedSettings
+from ebclab.errors import ConfigError
+from ebclab.methods_by_name import as_file_name, code_of, import_method, is_import_name
+from energy_contrast.catalog import METHODS
+
+HARDEST = '''
+from dataclasses import dataclass
+
+from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class HardestConfig(SimclrConfig):
+    """SimCLR against few negatives."""
+
+    num_negatives: int = setting(16, "Negatives that are kept.", minimum=1)
+
+
+class Hardest(Simclr):
+    """SimCLR against few negatives."""
+
+    Config = HardestConfig
+'''
+WRONG = f"""{HARDEST}
+from energy_contrast.method import Method
+
+
+class NoConfig(Method):
+    def forward(self, batch, generator): ...
+
+
+class Abstract(Simclr):
+    from abc import abstractmethod
+
+    @abstractmethod
+    def more(self): ...
+
+
+@dataclass(frozen=True)
+class TakenConfig(SimclrConfig):
+    digest: int = setting(1, "A name of ours.")
+
+
+class Taken(Simclr):
+    Config = TakenConfig
+
+
+@dataclass(frozen=True)
+class OpenConfig:
+    width: int
+
+
+class Open(NoConfig):
+    Config = OpenConfig
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with own_method.py; what is imported from it is forgotten afterwards."""
+    (tmp_path / "own_method.py").write_text(HARDEST)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_a_name_of_the_catalogue_is_never_one_to_import() -> None:
+    assert not any(map(is_import_name, METHODS))
+    assert is_import_name("a.b_2:C")
+    assert not any(map(is_import_name, ["a:", ":B", "a b:C", "a.b", "a/b:C", "a:B.C", "a..b:C", "1a:B"]))
+    assert as_file_name("a.b:C") == "a.b.C"
+
+
+def test_the_class_is_found_in_the_current_folder_and_its_file_is_recorded(folder: Path) -> None:
+    config = compose("own_method:Hardest", overrides=["method.num_negatives=8"])
+    assert (config.method_name, config.method.num_negatives) == ("own_method:Hardest", 8)
+    digest = hashlib.sha256(HARDEST.encode()).hexdigest()
+    assert list(to_mapping(config)["method"].items())[:2] == [("name", "own_method:Hardest"), ("digest", digest)]
+    assert f"  digest: {digest}  # SHA-256" in to_yaml(config, explain=True)
+    with pytest.raises(ConfigError, match=r"method\.num_negatives: out of range, got 0"):
+        compose("own_method:Hardest", overrides=["method.num_negatives=0"])
+    with pytest.raises(ConfigError, match=r"method\.digest: the file of own_method:Hardest has changed"):
+        compose("own_method:Hardest", config={"method": {"digest": "0" * 64}})
+    with pytest.raises(ConfigError, match=r"method\.digest: not a SHA-256, got 3; leave it out"):
+        compose("own_method:Hardest", config={"method": {"digest": 3}})
+    assert "digest" not in to_mapping(compose("simclr"))["method"]
+
+
+def test_a_file_alone_never_imports_what_it_names(folder: Path) -> None:
+    text = to_yaml(compose("own_method:Hardest", overrides=["method.num_negatives=8"]))
+    del sys.modules["own_method"]
+    config = parse_yaml(text, "config.yaml")
+    assert "own_method" not in sys.modules
+    assert isinstance(config.method, RecordedSettings)
+    assert to_yaml(config) == text
+    with pytest.raises(ConfigError, match=r"method\.name: not the method asked for, got 'own_method:Hardest'"):
+        compose("simclr", config={"method": {"name": "own_method:Hardest"}})
+    with pytest.raises(ConfigError, match="a file alone does not choose which code is run, got own_method:Hardest"):
+        ebclab.pretrain(config)
+    assert "own_method" not in sys.modules
+
+
+def test_a_class_given_in_python_needs_no_module_and_is_asked_for(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not in the catalogue, got mine; give its class too: method=\.\.\."):
+        ebclab.pretrain(compose("mine", methods={"mine": METHODS["simclr"]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_metod:Hardest", r"no module own_metod in .* or on the import path; did you mean own_method\?$"),
+        ("own_method.inner:Hardest", "the module own_method.inner cannot be imported|no module own_method.inner"),
+        ("own_method:Hardets", r"no class Hardets in .*own_method.py; did you mean Hardest(Config)?\?$"),
+        ("own_method:setting", "no class setting in .*own_method.py"),
+        ("own_method:HardestConfig", "HardestConfig in .* is no method; derive it from energy_contrast.method.Method"),
+        ("wrong_method:NoConfig", "NoConfig in .*wrong_method.py has no Config; give it a frozen dataclass"),
+        ("wrong_method:Abstract", "Abstract in .* is not complete, it lacks more$"),
+        ("wrong_method:Taken", "Taken in .* has a setting called digest, which .* rename it$"),
+        ("wrong_method:Open", "Open in .* has a Config with settings without a default, got .*'width'"),
+        ("broken_method:Any", r"the module broken_method cannot be imported, got SyntaxError: .* \(line 2\)$"),
+        (
+            "missing_method:Any",
+            "the module missing_method cannot be imported, got ModuleNotFoundError: .*absent_library",
+        ),
+        ("random:Hardest", r"no class Hardest in .*random\.py"),
+    ],
+)
+def test_refusals_are_one_sentence(folder: Path, name: str, said: str) -> None:
+    (folder / "wrong_method.py").write_text(WRONG)
+    (folder / "broken_method.py").write_text("\nclass:\n")
+    (folder / "missing_method.py").write_text("import absent_library\n")
+    (folder / "random.py").write_text(HARDEST)  # a library of this name comes first
+    with pytest.raises(ConfigError, match=said) as caught:
+        compose(name)
+    assert str(caught.value).startswith("METHOD: ")
+    assert len(caught.value.problems) == 1
+
+
+def test_what_another_machine_needs_is_the_outermost_package_or_the_file(folder: Path) -> None:
+    (folder / "own_package" / "inner").mkdir(parents=True)
+    (folder / "own_package" / "__init__.py").touch()
+    (folder / "own_package" / "inner" / "method.py").write_text(HARDEST)
+    for name, place in (("own_method:Hardest", "own_method.py"), ("own_package.inner.method:Hardest", "own_package")):
+        import_method(name)
+        assert code_of(name) == folder / place
