@@ -38,7 +38,10 @@ from .test_docs import PAGES, ROOT
 PAGES = [*PAGES, *(ROOT / folder / "README.md" for folder in ("cluster", "search_spaces", "studies"))]
 TUTORIALS = ROOT / "docs" / "tutorials"
 FENCE = re.compile(r"^(?:<!-- (.+?) -->\n)?( *)```(\w*)\n(.*?)^\2```", re.MULTILINE | re.DOTALL)
-PYTHON_IS_RUN = ("README.md", "docs/export.md", "docs/tutorials/1-own-images.md", "docs/tutorials/4-new-method.md")
+PYTHON_IS_RUN = (
+    *("README.md", "docs/export.md", "docs/watching.md"),
+    *("docs/tutorials/1-own-images.md", "docs/tutorials/4-new-method.md"),
+)
 """Pages whose Python a test below runs."""
 SETTINGS = {
     *(f"{section}.{field.name}" for section, config in SECTIONS.items() for field in fields(config)),
@@ -193,3 +196,12 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 0.3 < float(done.stdout.splitlines()[-1]) < 1  # chance is 0.1
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_about_watching_runs(tmp_path: Path) -> None:
+    code = "\n".join(content for comment, content in blocks(ROOT / "docs" / "watching.md", "python") if not comment)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("finished [")
+    assert (tmp_path / "runs" / "watched" / "report.html").is_file()

@@ -14,6 +14,7 @@ from ebclab.evaluation.objectives import SHARES, shown_interval
 from ebclab.reports import curve_plots, setting_plots
 from ebclab.reports.comparable import footing, importance
 from ebclab.reports.costs import Cost, cost_of
+from ebclab.reports.machine import versions_in_words
 from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import Plot, ending
 from ebclab.reports.reading import SweepRecord
@@ -123,7 +124,6 @@ def _facts(record: SweepRecord) -> dict[str, str]:
     if plan.top:
         also = " and the starting settings" if plan.baseline else ""
         confirm = f"the best {plan.top}{also}, {plan.seeds} seeds each, {config.training.epochs} epochs"
-    versions = [f"{name} {environment[name]}" for name in _PACKAGES if environment.get(name)]
     search = f"search: {plan.search}, scheduler: {plan.rules.scheduler}"
     gpus = f"{record.gpus_per_trial:g} GPU each" if record.gpus_per_trial else "no GPU"
     facts = {
@@ -138,15 +138,12 @@ def _facts(record: SweepRecord) -> dict[str, str]:
         "Confirmation": confirm,
         "At once": f"{record.start.get('concurrent', '?')} trials, {gpus}",
         "Machine": "; ".join(record.machines) or "not written down",
-        "Versions": ", ".join(versions) or "not written down",
+        "Versions": versions_in_words(environment) or "not written down",
         "Commit": str(environment.get("commit") or "not written down"),
         "Trials": ", ".join(f"{n} {state}" for state, n in Counter(t.state for t in record.search).items()) or "none",
         "Log as of": f"{record.read_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
     return facts
-
-
-_PACKAGES = ("python", "ebclab", "torch", "torchvision", "ray", "numpy", "scikit-learn")
 
 
 def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[str, str]:

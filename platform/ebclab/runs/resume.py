@@ -253,7 +253,7 @@ def changed_settings(
         may_change: Keys, or sections that end in a dot, that may differ.
         what: "run" or "sweep".
     """
-    old, new = _flat(before), _flat(now)
+    old, new = flat(before), flat(now)
     return [
         f"{key}: {old.get(key, 'absent')} in the {what}, {new.get(key, 'absent')} now"
         for key in sorted(old.keys() | new.keys())
@@ -261,11 +261,12 @@ def changed_settings(
     ]
 
 
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    found: dict[str, Any] = {}
     for key, value in mapping.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+            found[f"{prefix}{key}"] = value
+    return found
