@@ -20,6 +20,7 @@ from energy_contrast.method import Method
 
 MAY_CHANGE: Mapping[str, str] = {
     "data.root": "where the images lie; they must be the same ones, every checkpoint holds their digest",
+    "training.loggers": "nothing: who else is told",
     "resources.device": "rounding",
     "resources.threads": "rounding: sums are taken in another order",
     "resources.deterministic": "rounding",

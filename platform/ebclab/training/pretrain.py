@@ -23,6 +23,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
 from ebclab.training.display import Display, choose_display
+from ebclab.training.loggers.loggers import require_installed
 from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.setup import load_images, prepare
@@ -86,6 +87,7 @@ def pretrain(
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    require_installed(config.training.loggers)
     method_class = method or METHODS[config.method_name]
     methods = {**METHODS, config.method_name: method_class}
     split = None if images is None else load_images(config, images)

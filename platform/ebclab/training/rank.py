@@ -30,6 +30,7 @@ from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord
+from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
 from ebclab.training.restore import continue_or_start, write_start
@@ -114,6 +115,7 @@ def lead_rank(
     with (
         in_place(run.path, run.checkpoints) as require_in_place,
         SummaryWriter(str(run.path / "tensorboard")) as writer,
+        Loggers(run, spec.config) as loggers,
     ):
         _show_memory(prepared, display)
         resumed = continue_or_start(spec.run, prepared)
@@ -127,6 +129,7 @@ def lead_rank(
             display=display,
             stop=stop,
             writer=writer,
+            loggers=loggers,
             syncer=syncer,
             save_now=spec.run.save_now,
             health=record,

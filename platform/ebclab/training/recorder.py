@@ -18,6 +18,7 @@ from ebclab.runs.stop_request import FileRequest, Stop
 from ebclab.storage.sync import Syncer
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord, in_words
+from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
 
 
@@ -39,6 +40,7 @@ class Recorder:
         display: Shows progress to the user.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
+        loggers: The loggers of ``training.loggers``.
         syncer: Uploads what is written when the run lives in an object store.
         save_now: Set when a machine will be taken away and a checkpoint is wanted at once.
         health: The run's health so far; None where nobody watches it.
@@ -60,6 +62,7 @@ class Recorder:
     display: Display
     stop: Stop
     writer: SummaryWriter
+    loggers: Loggers
     syncer: Syncer
     save_now: FileRequest
     health: HealthRecord | None
@@ -88,8 +91,7 @@ class Recorder:
         self.require_in_place()
         self.last_metrics = metrics
         self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
-        for name, value in metrics.items():
-            self.writer.add_scalar(f"train/{name}", value, step)
+        self._tell({f"train/{name}": value for name, value in metrics.items()}, step)
         self.syncer.push_soon()
         self.display.update(step, epoch, metrics)
 
@@ -173,14 +175,19 @@ class Recorder:
         self.last_scores = scores = measured.by_name
         cost = self._note_cost(measured.seconds)
         self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores, **cost)
-        for name, value in (scores | cost).items():
-            self.writer.add_scalar(f"holdout/{name.removeprefix('holdout_')}", value, step)
+        self._tell({f"holdout/{name.removeprefix('holdout_')}": value for name, value in (scores | cost).items()}, step)
         self.writer.flush()
         objective = self.config.evaluation.objective
         is_best = objective in scores and scores[objective] > self.best.get("value", -math.inf)
         if is_best:
             self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
         return is_best
+
+    def _tell(self, values: Mapping[str, float], step: int) -> None:
+        """Send numbers to TensorBoard and the other loggers."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+        self.loggers.write(values, step)
 
     def _note_cost(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Add up what monitors took, show it the first time, and return what the log says of it."""
