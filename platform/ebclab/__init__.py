@@ -25,14 +25,18 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from ebclab.runs.record import open_run as open_run
     from ebclab.sweeps.make_plan import make_plan as make_plan
     from ebclab.sweeps.sweep import sweep as sweep
+    from ebclab.training.callbacks import Callback as Callback
+    from ebclab.training.callbacks import RunView as RunView
     from ebclab.training.pretrain import pretrain as pretrain
 
     evaluate = evaluate_run
     __version__: str
 
 _HOMES = {
+    "Callback": "ebclab.training.callbacks:Callback",
     "ExperimentConfig": "ebclab.config:ExperimentConfig",
     "ImageSet": "ebclab.data.image_set:ImageSet",
+    "RunView": "ebclab.training.callbacks:RunView",
     "compose": "ebclab.config:compose",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",

@@ -5,6 +5,7 @@ A block of Python that cannot run here has a comment above it, ``<!-- not run: w
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -205,3 +206,6 @@ def test_the_python_of_the_page_about_watching_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("finished [")
     assert (tmp_path / "runs" / "watched" / "report.html").is_file()
+    measured = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert [*measured] == [20, 40]  # of 40 steps
+    assert all(0.3 < accuracy <= 1 for accuracy in measured.values())  # chance is 0.1

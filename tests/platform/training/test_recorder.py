@@ -53,6 +53,7 @@ def recorder(
         health=None,
         began=time.monotonic() if began is None else began,
         resumed=resumed,
+        preprocessing=prepared.preprocessing,
     )
 
 
