@@ -201,11 +201,12 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_python_of_the_page_about_watching_runs(tmp_path: Path) -> None:
-    code = "\n".join(content for comment, content in blocks(ROOT / "docs" / "watching.md", "python") if not comment)
+    one_core = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"  # threads that wait take time too
+    code = "\n".join([one_core, *(content for _, content in blocks(ROOT / "docs" / "watching.md", "python"))])
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("finished [")
     assert (tmp_path / "runs" / "watched" / "report.html").is_file()
     measured = ast.literal_eval(done.stdout.splitlines()[-1])
-    assert [*measured] == [20, 40]  # of 40 steps
+    assert [*measured] == [10, 20]  # of 20 steps
     assert all(0.3 < accuracy <= 1 for accuracy in measured.values())  # chance is 0.1

@@ -163,6 +163,8 @@ def test_a_run_of_one_epoch_has_whole_ticks_and_words_in_the_singular(tmp_path: 
     assert "after 1 epoch)" in text
     for figure in figures.values():
         assert (figure["layout"]["xaxis"]["dtick"], figure["layout"]["xaxis"]["rangemode"]) == (1, "tozero")
+    knn = next(figure for name, figure in figures.items() if name.startswith("scores"))
+    assert knn["layout"]["yaxis"]["range"] == pytest.approx([0.475, 0.525])  # around the only score, 0.5
 
 
 def test_a_run_that_never_logged_is_a_page_too(tmp_path: Path) -> None:

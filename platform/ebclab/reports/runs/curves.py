@@ -97,11 +97,22 @@ def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
     if by_epochs and most <= _FEW_EPOCHS:
         figure.update_xaxes(dtick=1)
     is_share = shown_number(name, 1.0).endswith("%")
-    figure.update_yaxes(tickformat=".1%" if is_share else "", nticks=6)
+    figure.update_yaxes(tickformat=".1%" if is_share else "", nticks=6, **_around_one_value(figure, is_share))
     made = plot(_title(name, kind), "", figure, height=285)
     made.figure["layout"]["showlegend"] = False
     made.figure["layout"]["margin"] = {"l": 56, "r": 12, "t": 28, "b": 44}
     return made
+
+
+def _around_one_value(figure: go.Figure, is_share: bool) -> dict[str, list[float]]:
+    """Return the range of an axis on which all values are the same: a twentieth to both sides; plotly takes 1."""
+    values = {value for trace in figure.data for value in trace.y if value is not None}
+    if len(values) != 1:
+        return {}
+    (value,) = values
+    spread = abs(value) / 20 or 0.05
+    low, high = value - spread, value + spread
+    return {"range": [max(low, 0.0), min(high, 1.0)] if is_share and 0 < value < 1 else [low, high]}
 
 
 def _title(name: str, kind: str) -> str:
