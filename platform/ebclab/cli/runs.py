@@ -104,10 +104,10 @@ def show(
     from rich.console import Console
 
     from ebclab.inventory.naming import places_of
+    from ebclab.reports.runs.facts import open_runs
     from ebclab.reports.runs.terminal import side_by_side
-    from ebclab.runs.record import open_run
 
-    records = [open_run(place) for place in places_of(names, runs or "runs")]
+    records = open_runs(places_of(names, runs or "runs"))
     typer.echo("\n".join(side_by_side(records, Console().width)).rstrip())
 
 

@@ -30,6 +30,7 @@ class RunRecord:
     """What is known of a run.
 
     Attributes:
+        name: Name of the run: that of its folder.
         folder: The run's folder.
         settings: Its settings by dotted key.
         state: running, finished, or unfinished when nothing works on it now.
@@ -41,6 +42,7 @@ class RunRecord:
         events: Starts, resumes, decisions on its health, warnings and failures, oldest first.
     """
 
+    name: str
     folder: RunFolder
     settings: Mapping[str, Any]
     state: Literal["running", "finished", "unfinished"]
@@ -50,11 +52,6 @@ class RunRecord:
     scores: Table
     callbacks: Table
     events: tuple[Mapping[str, Any], ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the run: that of its folder."""
-        return self.folder.path.name
 
     @property
     def epochs(self) -> int:
@@ -127,6 +124,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
         else:
             _add(rows[record["kind"]], record)
     return RunRecord(
+        name=run.path.name,
         folder=run,
         settings=flat(_settings(run, methods)),
         state="running" if is_held else "unfinished" if summary is None else "finished",

@@ -118,7 +118,6 @@ def lead_rank(
     with (
         in_place(run.path, run.checkpoints) as require_in_place,
         SummaryWriter(str(run.path / "tensorboard")) as writer,
-        Loggers(run, spec.config) as loggers,
     ):
         _show_memory(prepared, display)
         resumed = continue_or_start(spec.run, prepared)
@@ -132,7 +131,7 @@ def lead_rank(
             display=display,
             stop=stop,
             writer=writer,
-            loggers=loggers,
+            loggers=Loggers(run, spec.config),
             syncer=syncer,
             save_now=spec.run.save_now,
             health=record,
@@ -150,7 +149,7 @@ def lead_rank(
         rollback = _rollback(spec, prepared, record, recorder)
         display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
-            with stop_on_signals(stop):
+            with stop_on_signals(stop), recorder.loggers:
                 _train(spec, prepared, recorder, rollback)
         finally:
             display.stop()

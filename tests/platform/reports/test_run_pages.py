@@ -16,7 +16,7 @@ import ebclab
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
 from ebclab.reports.runs.curves import MOST_POINTS, curves, look
-from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart
+from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs
 from ebclab.reports.runs.terminal import side_by_side
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import open_run
@@ -204,6 +204,12 @@ def test_long_curves_are_thinned_to_their_end_and_the_page_says_so(tmp_path: Pat
 
 def test_more_runs_than_colours_look_different() -> None:
     assert len({look(number) for number in range(21)}) == 21
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    places = [a_run(tmp_path / sweep / "trials" / "0003").path for sweep in ("narrow", "wide")]
+    assert [record.name for record in open_runs(places)] == ["narrow/trials/0003", "wide/trials/0003"]
+    assert [record.name for record in open_runs(places[:1])] == ["0003"]
 
 
 def test_a_page_needs_no_network(tmp_path: Path) -> None:

@@ -183,6 +183,17 @@ def test_a_trial_stands_in_the_group_of_its_sweep(tmp_path: Path, installed: Ins
     assert groups == ["hunt"] * 3
 
 
+@pytest.mark.parametrize("content", ['{"wandb": "../../elsewhere"}', '{"wandb": 3}', "[]", "{"])
+def test_an_id_that_is_none_is_not_taken(tmp_path: Path, installed: Installed, content: str) -> None:
+    told = installed("wandb")["wandb"]
+    (tmp_path / IDENTITIES).write_text(content)
+    with Loggers(RunFolder.at(tmp_path), settings("wandb")):
+        pass
+    (begun,) = told.runs
+    assert len(begun[0]) == 32
+    assert json.loads((tmp_path / IDENTITIES).read_text()) == {"wandb": begun[0]}
+
+
 def test_a_misspelt_logger_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"training.loggers.*wandb"):
         settings("wandbb")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from ebclab.config.check import shown
@@ -11,13 +13,28 @@ from ebclab.evaluation.monitors.numbers import NUMBERS
 from ebclab.evaluation.objectives import OBJECTIVES, SHARES, shown_score
 from ebclab.formatting import clock, count
 from ebclab.reports.machine import machine_in_words, versions_in_words
-from ebclab.runs.record import RunRecord
+from ebclab.runs.record import RunRecord, open_run
 from ebclab.training.health.record import in_words
 
 _IN_FACTS = ("method.name", "data.name", "encoder.name", "training.epochs", "training.extended", "seed")
 _NO_SCORES = ("step", "epoch", "seconds", "monitor_seconds")
 _DECISION = {"action", "reason", "acted"}  # keys of a decision on a run's health
 _DIGEST = 12  # digits of a hash that people compare
+
+
+def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
+    """Return the runs at these places, with names that tell them apart: as much of their addresses as that needs.
+
+    Raises:
+        UserError: A place is no run, or a file of it is damaged.
+    """
+    records = [open_run(place) for place in places]
+    parts = [record.folder.address.partition("?")[0].split("/") for record in records]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-length:]) for each in parts]
+        if len(set(names)) == len(names):
+            break
+    return [replace(record, name=name) for record, name in zip(records, names, strict=True)]
 
 
 def facts(record: RunRecord) -> dict[str, str]:

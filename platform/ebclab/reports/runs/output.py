@@ -22,12 +22,13 @@ from ebclab.reports.runs.facts import (
     facts,
     newest_scores,
     num_apart,
+    open_runs,
     score_in_words,
     shown_number,
     speed,
     state_in_words,
 )
-from ebclab.runs.record import RunRecord, open_run
+from ebclab.runs.record import RunRecord
 from ebclab.sweeps.log import finite
 
 _ORDER = ("step", "epoch", "seconds")
@@ -44,7 +45,7 @@ def write_run_report(places: Sequence[str | Path], to: str | Path | None = None)
     Raises:
         UserError: A folder is no run, a file of it is damaged, or the page cannot be written.
     """
-    records = [open_run(each) for each in places]
+    records = open_runs(places)
     place = page_place(to, [record.folder for record in records], "runs.html")
     page = place.path
     return place.write(

@@ -10,6 +10,7 @@ from typing import Any
 
 from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.addresses import without_credentials
+from ebclab.config.names import is_folder_name
 from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.resume import flat
@@ -102,7 +103,7 @@ class Loggers:
         except RunError as error:
             _log.warning("%s; its loggers begin new runs", error)
             content = {}
-        return {name: identity for name, identity in content.items() if isinstance(identity, str)}
+        return {name: each for name, each in content.items() if isinstance(each, str) and is_folder_name(each)}
 
     def _guarded(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
         """Let a logger work; the run's random numbers are as before, and what it raises is its end."""
