@@ -13,8 +13,9 @@ import reference
 ROOT = Path(__file__).parents[2]
 CONTENTS = {
     "Tutorials": "docs/tutorials/*.md",
-    "Guides": "docs/data.md docs/methods.md docs/evaluation.md docs/sweeps.md docs/comparisons.md docs/reports.md "
-    "docs/export.md docs/reproduce.md docs/clusters.md cluster/README.md docs/scaling.md docs/security.md",
+    "Guides": "docs/data.md docs/methods.md docs/evaluation.md docs/watching.md docs/sweeps.md docs/comparisons.md "
+    "docs/reports.md docs/export.md docs/reproduce.md docs/clusters.md cluster/README.md docs/scaling.md "
+    "docs/security.md",
     "Look up": "docs/glossary.md reference/command-line.md reference/ebclab.md reference/lab.md reference/science.md "
     "search_spaces/README.md studies/README.md",
     "Measured": "docs/study.md benchmarks/results/index.md",

@@ -3,6 +3,8 @@
     config = ebclab.compose("flatclr", recipe="digits-demo")
     run = ebclab.pretrain(config, runs="runs")
     scores = ebclab.evaluate(run.path)
+    table = ebclab.open_run(run.path).metrics
+    page = ebclab.report(run.path)
     encoder, preprocessing, info = ebclab.load_encoder("exported")
 
 The names are imported when they are first used, so that ``import ebclab`` costs nothing.
@@ -18,22 +20,30 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from ebclab.config import compose as compose
     from ebclab.data.image_set import ImageSet as ImageSet
     from ebclab.export import load_encoder as load_encoder
+    from ebclab.reports.report import report as report
     from ebclab.runs.evaluate import evaluate_run
+    from ebclab.runs.record import open_run as open_run
     from ebclab.sweeps.make_plan import make_plan as make_plan
     from ebclab.sweeps.sweep import sweep as sweep
+    from ebclab.training.callbacks import Callback as Callback
+    from ebclab.training.callbacks import RunView as RunView
     from ebclab.training.pretrain import pretrain as pretrain
 
     evaluate = evaluate_run
     __version__: str
 
 _HOMES = {
+    "Callback": "ebclab.training.callbacks:Callback",
     "ExperimentConfig": "ebclab.config:ExperimentConfig",
     "ImageSet": "ebclab.data.image_set:ImageSet",
+    "RunView": "ebclab.training.callbacks:RunView",
     "compose": "ebclab.config:compose",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",
     "make_plan": "ebclab.sweeps.make_plan:make_plan",
+    "open_run": "ebclab.runs.record:open_run",
     "pretrain": "ebclab.training.pretrain:pretrain",
+    "report": "ebclab.reports.report:report",
     "sweep": "ebclab.sweeps.sweep:sweep",
 }
 

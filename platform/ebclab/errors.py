@@ -64,6 +64,10 @@ class LostLeaseError(StoreError):
     """Another process has taken over a folder in a store that this one held, or somebody deleted it."""
 
 
+class CallbackError(UserError):
+    """The user's own code failed during training; the text names the callback."""
+
+
 class MetadataError(EbclabError):
     """A cloud's metadata service does not answer, or not as its documentation says."""
 

@@ -25,3 +25,24 @@ def age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
+
+
+def count(number: float, word: str) -> str:
+    """Return a number of things in words: 1 epoch, 2.5 epochs."""
+    return f"{number:,.10g} {word}{'' if number == 1 else 's'}"
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Return a text as lines of at most ``width`` cells, broken at spaces, and within words that are longer."""
+    from rich.cells import cell_len, chop_cells
+
+    lines = [""]
+    for word in text.split():
+        pieces = chop_cells(word, width) if cell_len(word) > width else [word]
+        for number, piece in enumerate(pieces):
+            joined = f"{lines[-1]} {piece}" if lines[-1] and number == 0 else piece
+            if cell_len(joined) <= width and (number == 0 or not lines[-1]):
+                lines[-1] = joined
+            else:
+                lines.append(piece)
+    return lines

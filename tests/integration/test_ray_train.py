@@ -90,6 +90,25 @@ def test_numbers_that_are_not_finite_come_back_as_the_same_sentence_without_anot
     assert _records(tmp_path / "ray", event="resumed") == []
 
 
+def test_a_callback_runs_on_the_first_worker_and_its_mistake_comes_back_in_a_sentence(
+    cluster: str, tmp_path: Path
+) -> None:
+    class Mine:
+        """Measures at step 2 and fails at step 4; workers get a copy, since the class is made in a function."""
+
+        every_steps = 2
+
+        def measure(self, run: ebclab.RunView) -> dict[str, float]:
+            return {"inverse": 1 / (4 - run.step)}
+
+    config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=4", "resources.workers=2"])
+    with pytest.raises(UserError, match=r"callback Mine failed at step 4: ZeroDivisionError"):
+        ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay(), callbacks=[Mine()])
+    assert [record["Mine/inverse"] for record in _records(tmp_path / "run", kind="callback")] == [0.5]
+    assert len(_records(tmp_path / "run", event="failed")) == 1
+    assert _records(tmp_path / "run", event="resumed") == []
+
+
 def test_what_a_worker_refuses_is_the_sentence_of_this_process_and_leaves_no_folder(
     cluster: str, tmp_path: Path
 ) -> None:

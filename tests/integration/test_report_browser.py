@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from browsing import CHROMIUM, Visit
 
-from ebclab.config import compose
+from ebclab.config import compose, to_yaml
 from ebclab.reports.output import write_report
+from ebclab.reports.report import report
+from ebclab.runs.folder import RunFolder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
@@ -149,3 +151,39 @@ def test_words_of_the_table_stay_whole_in_print(browser: Any, page: Path) -> Non
         })"""
     )
     assert heights == [1] * 12  # "finished" and "stopped" take a line each
+
+
+@pytest.fixture(scope="module")
+def runs_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two made-up runs with long names, six numbers each and a decision on their health."""
+    places = []
+    for number in range(2):
+        run = RunFolder.at(tmp_path_factory.mktemp("runs") / f"a-long-name-of-a-run-from-november-{number}")
+        run.path.mkdir()
+        places.append(run.path)
+        settings = ["training.epochs=3", f"method.temperature=0.{number + 1}"]
+        run.config_path.write_text(to_yaml(compose("simclr", overrides=settings)))
+        run.metrics.append("event", 0, event="started", ranks=1, num_steps=6)
+        for step in range(1, 7):
+            numbers = dict.fromkeys(("loss", "ess", "learning_rate", "images_per_second"), 0.01 * step + number)
+            run.metrics.append("train", step, epoch=(step - 1) // 2, seconds=float(step), **numbers)
+            if step % 2 == 0:
+                run.metrics.append("epoch", step, epoch=step // 2, seconds=float(step), holdout_knn=0.1 * step)
+        decision = {"event": "health", "action": "lower_step", "reason": HOSTILE, "acted": True}
+        run.metrics.append("event", 4, **decision)
+    return Path(report(*places, to=places[0].parent / "runs.html"))
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_a_page_of_runs_draws_every_plot_within_its_width_and_hides_a_run_when_told(
+    browser: Any, runs_page: Path, width: int
+) -> None:
+    visit = Visit(browser, runs_page, viewport={"width": width, "height": 900})
+    assert visit.requests == [runs_page.as_uri()]
+    assert visit.said == []
+    assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
+    before = visit.plots(".js-line")
+    assert list(before.values()) == [2] * 5
+    visit.tab.locator("button[data-run='1']").click()
+    visit.tab.wait_for_timeout(300)
+    assert list(visit.plots(".js-line").values()) == [1] * 5

@@ -5,6 +5,7 @@ A block of Python that cannot run here has a comment above it, ``<!-- not run: w
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -39,7 +40,10 @@ from .test_docs import PAGES, ROOT
 PAGES = [*PAGES, *(ROOT / folder / "README.md" for folder in ("cluster", "search_spaces", "studies"))]
 TUTORIALS = ROOT / "docs" / "tutorials"
 FENCE = re.compile(r"^(?:<!-- (.+?) -->\n)?( *)```(\w*)\n(.*?)^\2```", re.MULTILINE | re.DOTALL)
-PYTHON_IS_RUN = ("README.md", "docs/export.md", "docs/tutorials/1-own-images.md", "docs/tutorials/4-new-method.md")
+PYTHON_IS_RUN = (
+    *("README.md", "docs/export.md", "docs/watching.md"),
+    *("docs/tutorials/1-own-images.md", "docs/tutorials/4-new-method.md"),
+)
 """Pages whose Python a test below runs."""
 SETTINGS = {
     *(f"{section}.{field.name}" for section, config in SECTIONS.items() for field in fields(config)),
@@ -219,3 +223,16 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 0.3 < float(done.stdout.splitlines()[-1]) < 1  # chance is 0.1
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_about_watching_runs(tmp_path: Path) -> None:
+    one_core = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"  # threads that wait take time too
+    code = "\n".join([one_core, *(content for _, content in blocks(ROOT / "docs" / "watching.md", "python"))])
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("finished [")
+    assert (tmp_path / "runs" / "watched" / "report.html").is_file()
+    measured = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert [*measured] == [10, 20]  # of 20 steps
+    assert all(0.3 < accuracy <= 1 for accuracy in measured.values())  # chance is 0.1

@@ -138,13 +138,14 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 def report(run: RunResult) -> None:
     """Print what a finished run found and what can be done next."""
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+    from ebclab.formatting import count
 
     summary = run.summary
     if run.was_finished:
         typer.echo("this run had already finished; nothing was trained")
     facts: dict[str, Any] = {
         "run": run.address,
-        "trained": f"{summary.method} on {summary.dataset}, {summary.epochs} epochs, {summary.steps} steps",
+        "trained": f"{summary.method} on {summary.dataset}, {count(summary.epochs, 'epoch')}, {summary.steps} steps",
         **({"extended": "; ".join(each.in_words() for each in summary.extensions)} if summary.extensions else {}),
         "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second) + _monitored(summary.monitor_seconds),
     }

@@ -1,4 +1,4 @@
-"""``ebclab report``: the page about one sweep or several."""
+"""``ebclab report``: the page about runs or about sweeps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from ebclab.cli.options import RESULTS
 
 
 def report(
-    sweeps: Annotated[
+    folders: Annotated[
         list[str],
-        typer.Argument(metavar="DIR...", help="Sweep folders or addresses, finished or running.", show_default=False),
+        typer.Argument(
+            metavar="DIR...", help="Folders or addresses of runs, or of sweeps, finished or not.", show_default=False
+        ),
         RESULTS,
     ],
     to: Annotated[
@@ -21,7 +23,7 @@ def report(
         typer.Option(
             "--to",
             metavar="FILE",
-            help="Page to write; report.html in the folder (several: ./sweeps.html) when left out.",
+            help="Page to write; report.html in the folder (several: ./runs.html, ./sweeps.html) when left out.",
         ),
         RESULTS,
     ] = None,
@@ -29,13 +31,13 @@ def report(
         float | None, typer.Option(metavar="P", help="Price of one GPU for an hour, in any currency.")
     ] = None,
 ) -> None:
-    """Write a sweep's report: one HTML file that needs no network, with CSV and JSON beside it.
+    """Write a page about runs or about sweeps: one HTML file that needs no network, with CSV and JSON beside it.
 
-    Several sweeps stand side by side. Of a running sweep it shows what is known; repeat the command to refresh it.
+    Several stand side by side. Of a running one it shows what is known; repeat the command to refresh it.
     """
-    from ebclab.reports.output import write_report
+    from ebclab.reports.report import report as write_page
 
-    where, _ = write_report(sweeps, to, price_per_gpu_hour)
+    where = write_page(*folders, to=to, price_per_gpu_hour=price_per_gpu_hour)
     page = PurePosixPath(where.partition("?")[0])
     typer.echo(f"report: {where}")
     typer.echo(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")

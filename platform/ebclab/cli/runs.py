@@ -1,68 +1,114 @@
-"""``ebclab runs``: lists runs and sweeps, frees disk space and names."""
+"""``ebclab runs``: lists and shows runs and sweeps, frees disk space and names."""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ebclab.cli.options import RESULTS
-from ebclab.formatting import age, size
+from ebclab.formatting import folded, size
 
 if TYPE_CHECKING:
     from ebclab.inventory.listing import Entry
 
-app = typer.Typer(help="List runs and sweeps, free disk and names.", no_args_is_help=True)
+app = typer.Typer(help="List and show runs and sweeps, free disk and names.", no_args_is_help=True)
 
 _Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out."), RESULTS]
 _COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
+_DROPPED = ("size", "age")  # in this order, where there is no room
+_FOLDED = {"name": 16, "done": 10, "data": 12, "method": 8}  # then, in this order, down to so many cells
 _BETWEEN = 2  # spaces after a column
 _Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out."), RESULTS]
 
 
 @app.command("list")
-def list_runs(runs: _Runs = None, sweeps: _Sweeps = None) -> None:
+def list_runs(
+    runs: _Runs = None,
+    sweeps: _Sweeps = None,
+    method: Annotated[str | None, typer.Option(help="Only those of this method.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only those of this dataset.")] = None,
+    state: Annotated[str | None, typer.Option(help="running, finished, unfinished or unreadable.")] = None,
+    sort: Annotated[
+        str, typer.Option(help="date, name, method, dataset, state, done, score, knn or size; best first.")
+    ] = "date",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects with all numbers.")] = False,
+) -> None:
     """List runs and sweeps: how far they came, how good, how large."""
+    import json
+
     from rich.console import Console
 
+    from ebclab.inventory.choosing import chosen
     from ebclab.inventory.folders import collection_at
     from ebclab.inventory.listing import inventory
 
     places = collection_at(runs, "runs", "--runs"), collection_at(sweeps, "sweeps", "--sweeps")
     entries = inventory(*places)
-    if not entries:
-        typer.echo(f"no runs in {places[0].address} and no sweeps in {places[1].address}")
-        return
-    typer.echo("\n".join(_fitting_table(entries, Console().width)))
+    if entries:
+        entries = chosen(entries, method=method, dataset=dataset, state=state, sort=sort)
+    if as_json:
+        typer.echo(json.dumps([entry.to_mapping() for entry in entries], indent=1))
+    elif entries:
+        typer.echo("\n".join(_fitting_table(entries, Console().width, time.time())))
+    else:
+        asked = " in this state" if state else ""
+        typer.echo(f"no runs in {places[0].address} and no sweeps in {places[1].address}{asked}")
 
 
-def _fitting_table(entries: list[Entry], width: int) -> list[str]:
-    """Return the lines of a table of the entries: where it is too wide, the least needed columns go, then names fold.
+def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:
+    """Return the lines of a table of the entries: where it is too wide, size and age go, then long cells fold.
 
     Rich's own tables take a thousand times as long, which is seconds for thousands of runs.
     """
-    from rich.cells import cell_len, chop_cells
+    from rich.cells import cell_len
 
-    words = [vars(entry) | {"size": size(entry.num_bytes), "age": age(entry.age)} for entry in entries]
-    columns = {name: [name, *(str(row[name]) for row in words)] for name in _COLUMNS}
-    room = {name: max(map(cell_len, cells)) for name, cells in columns.items()}
-    shown = list(_COLUMNS)
-    for dropped in ("method", "data"), ("age",):
-        if sum(room[name] + _BETWEEN for name in shown) <= width:
-            break
-        shown = [name for name in shown if name not in dropped]
-    room["name"] = min(room["name"], max(width - sum(room[name] + _BETWEEN for name in shown[1:]) - _BETWEEN, 1))
+    rows = [entry.in_words(now) for entry in entries]
+    columns = {name: [name, *(row[name] for row in rows)] for name in _COLUMNS}
+    room = {name: max(map(cell_len, cells)) + _BETWEEN for name, cells in columns.items()}
+    for dropped in _DROPPED:
+        if sum(room.values()) > width:
+            del room[dropped]
+    for folding, least in _FOLDED.items():
+        spare = width - sum(room.values())
+        if spare < 0:
+            room[folding] = max(room[folding] + spare, min(room[folding], least + _BETWEEN))
     lines = []
-    for cells in zip(*(columns[name] for name in shown), strict=True):
-        first, *more = chop_cells(cells[0], room["name"]) if cell_len(cells[0]) > room["name"] else cells[:1]
-        gaps = [
-            " " * (room[name] + _BETWEEN - cell_len(cell))
-            for name, cell in zip(shown, (first, *cells[1:]), strict=True)
+    for cells in zip(*(columns[name] for name in room), strict=True):
+        told = [
+            folded(cell, space - _BETWEEN) if cell_len(cell) > space - _BETWEEN else [cell]
+            for cell, space in zip(cells, room.values(), strict=True)
         ]
-        lines.append("".join(cell + gap for cell, gap in zip((first, *cells[1:]), gaps, strict=True)))
-        lines += more
+        for number in range(max(map(len, told))):
+            parts = [part[number] if number < len(part) else "" for part in told]
+            gaps = [" " * (space - cell_len(part)) for part, space in zip(parts, room.values(), strict=True)]
+            lines.append("".join(part + gap for part, gap in zip(parts, gaps, strict=True)).rstrip())
     return lines
+
+
+@app.command("show")
+def show(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Names in --runs, or folders or addresses.", show_default=False),
+        RESULTS,
+    ],
+    runs: _Runs = None,
+) -> None:
+    """Show runs side by side: settings that differ, scores, speed, machine, events.
+
+    `ebclab report RUN...` draws their curves.
+    """
+    from rich.console import Console
+
+    from ebclab.inventory.naming import places_of
+    from ebclab.reports.runs.facts import open_runs
+    from ebclab.reports.runs.terminal import side_by_side
+
+    records = open_runs(places_of(names, runs or "runs"))
+    typer.echo("\n".join(side_by_side(records, Console().width)).rstrip())
 
 
 @app.command("clean")

@@ -220,6 +220,9 @@ class TrainingConfig:
         "one CUDA graph.",
     )
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
+    loggers: tuple[Literal["mlflow", "wandb", "trackio"], ...] = setting(
+        (), "Who is told what is logged, beside TensorBoard; each needs its library: pip install 'ebclab[mlflow]'."
+    )
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)
     health: Literal["act", "watch", "none"] = setting(

@@ -43,6 +43,10 @@ class RunCollection:
         """Path or address of the folder, as the user writes it."""
         return self.remote.address if self.remote else str(self.path)
 
+    def address_of(self, name: str) -> str:
+        """Return path or address of a run or sweep."""
+        return (self.remote / name).address if self.remote else str(self.path / name)
+
     def files(self, name: str) -> Files:
         """Return the files of a run or sweep."""
         return files_in(self.path / name) if self.there is None else self.there.get(name, Files(0, {}))

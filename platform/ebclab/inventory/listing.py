@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ebclab.errors import UserError
+from ebclab.evaluation.objectives import shown_score
+from ebclab.formatting import age, count, size
 from ebclab.inventory.files import Files, folders_with
 from ebclab.inventory.folders import RunCollection
 from ebclab.inventory.progress import Content, content_of_run
@@ -17,6 +21,7 @@ State = Literal["running", "finished", "unfinished", "unreadable"]
 _DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
 _DATED = ("metrics.jsonl", "trials.jsonl", "result.json", "config.yaml", "sweep.yaml")
 """Files whose newest one tells when something last happened."""
+_Read = Callable[[Path, Files, RunCollection], Content]
 
 
 @dataclass(frozen=True)
@@ -25,24 +30,59 @@ class Entry:
 
     Attributes:
         name: Name of its folder.
-        method: Name of the method.
-        data: Name of the dataset.
-        done: Epochs that a run has trained, or search trials of a sweep that are over, of how many.
-        score: Held-out objective: of a run its newest; of a sweep the winner's mean, or the best trial's value while it
-            has no winner. Empty when nothing was measured.
+        kind: "run" or "sweep".
+        address: Path or address of its folder.
         state: running, finished, unfinished or unreadable.
+        content: What its files say; None when they cannot be read.
         num_bytes: Size of all files.
-        age: Seconds since the last event.
+        changed: When something last happened, in seconds since 1970.
     """
 
     name: str
-    method: str
-    data: str
-    done: str
-    score: str
+    kind: Literal["run", "sweep"]
+    address: str
     state: State
+    content: Content | None
     num_bytes: int
-    age: float
+    changed: float
+
+    @property
+    def value(self) -> float | None:
+        """Held-out objective; None when it was not measured or is not a number."""
+        return None if self.content is None else self.score(self.content.objective)
+
+    def score(self, name: str) -> float | None:
+        """Return a held-out score; None when it was not measured or is not a number."""
+        value = None if self.content is None else self.content.scores.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+    def in_words(self, now: float) -> dict[str, str]:
+        """Return the cells of a table by their headings, at a time in seconds since 1970."""
+        content, value = self.content, self.value
+        row = {"name": self.name, "method": "", "data": "", "done": "", "score": "", "state": self.state}
+        if content is not None:
+            unit = "epoch" if self.kind == "run" else "trial"
+            done = f"{content.done}/{count(content.of, unit)} {content.note}".strip()
+            score = "" if value is None else shown_score(content.objective, value)
+            row |= {"method": content.method, "data": content.data, "done": done, "score": score}
+        return row | {"size": size(self.num_bytes), "age": age(now - self.changed)}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as plain values; what is not known is None."""
+        facts = {
+            "name": self.name,
+            "kind": self.kind,
+            "address": self.address,
+            "state": self.state,
+            "bytes": self.num_bytes,
+            "changed": datetime.fromtimestamp(self.changed, UTC).isoformat(timespec="seconds"),
+        }
+        content = self.content
+        if content is None:
+            return facts
+        told = {"method": content.method, "data": content.data, "done": content.done, "of": content.of}
+        scores = {name: self.score(name) for name in content.scores}
+        return {**facts, **told, "objective": content.objective, "value": self.value, "scores": scores}
 
 
 def run_paths(folder: Path) -> list[Path]:
@@ -57,22 +97,25 @@ def sweep_paths(folder: Path) -> list[Path]:
 
 def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:
     """Return the runs in one folder and the sweeps in another, newest first; damaged ones are listed as unreadable."""
-    entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, content_of_run))
+    entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, "run", content_of_run))
     if there := sweep_paths(sweeps.path):
         from ebclab.inventory.sweep_progress import content_of_sweep  # takes seconds, which a list of runs need not
 
-        entries += sweeps.each(there, lambda path: _entry(sweeps, path, lambda path, *_: content_of_sweep(path)))
-    return sorted(entries, key=lambda entry: entry.age)
+        entries += sweeps.each(
+            there, lambda path: _entry(sweeps, path, "sweep", lambda path, *_: content_of_sweep(path))
+        )
+    return sorted(entries, key=lambda entry: -entry.changed)
 
 
-def _entry(collection: RunCollection, path: Path, read: Callable[[Path, Files, RunCollection], Content]) -> Entry:
+def _entry(collection: RunCollection, path: Path, kind: Literal["run", "sweep"], read: _Read) -> Entry:
     files = collection.files(path.name)
-    now = time.time()
-    age = now - max((files.changed[name] for name in _DATED if name in files.changed), default=now)
+    changed = max((files.changed[name] for name in _DATED if name in files.changed), default=time.time())
+    state: State = "running" if collection.is_running(path.name, files) else "unfinished"
+    content: Content | None = None
     try:
         content = read(path, files, collection)
+        if state != "running" and content.is_finished:
+            state = "finished"
     except _DAMAGE:
-        return Entry(path.name, "", "", "", "", "unreadable", files.num_bytes, age)
-    is_running = collection.is_running(path.name, files)
-    state: State = "running" if is_running else "finished" if content.is_finished else "unfinished"
-    return Entry(path.name, content.method, content.data, content.done, content.score, state, files.num_bytes, age)
+        state = "unreadable"
+    return Entry(path.name, kind, collection.address_of(path.name), state, content, files.num_bytes, changed)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ebclab.evaluation.objectives import shown_score
 from ebclab.inventory.files import Files
 from ebclab.inventory.folders import RunCollection
 from ebclab.inventory.written import settings_at
@@ -18,13 +16,28 @@ _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objectiv
 
 
 class Content(NamedTuple):
-    """What the files of a run or a sweep say; the fields are those of ``Entry``."""
+    """What the files of a run or a sweep say.
+
+    Attributes:
+        method: Name of the method.
+        data: Name of the dataset.
+        done: Epochs that a run has trained, or search trials of a sweep that are over.
+        of: How many it is to have.
+        objective: Name of the score that it is judged by.
+        scores: Held-out scores by name: of a run the newest; of a sweep the winner's mean, or the best trial's value
+            while it has no winner. Empty when nothing was measured.
+        is_finished: It has a result.
+        note: What else is to be said of how far it came.
+    """
 
     method: str
     data: str
-    done: str
-    score: str
+    done: int
+    of: int
+    objective: str
+    scores: Mapping[str, float]
     is_finished: bool
+    note: str = ""
 
 
 class _Progress(NamedTuple):
@@ -56,11 +69,9 @@ def content_of_run(path: Path, files: Files, collection: RunCollection) -> Conte
         if manifest is not None:
             progress = _Progress(manifest["facts"]["epochs_done"], manifest["facts"]["scores"])
         ends = _extended(path / "config.yaml")
-    done = f"{progress.epochs_done}/{epochs} epochs"
-    if ends:
-        done += f" (extended from {', '.join(map(str, ends))})"
-    score = in_words(objective, progress.scores.get(objective))
-    return Content(method, data, done, score, is_finished)
+    note = f"(extended from {', '.join(map(str, ends))})" if ends else ""
+    scores = {name: float(value) for name, value in progress.scores.items()}
+    return Content(str(method), str(data), int(progress.epochs_done), int(epochs), objective, scores, is_finished, note)
 
 
 def _extended(path: Path) -> list[int]:
@@ -70,8 +81,3 @@ def _extended(path: Path) -> list[int]:
     except KeyError:
         return []
     return list(ends)
-
-
-def in_words(objective: str, value: float | None) -> str:
-    """Return a score as text; empty when nothing was measured."""
-    return "" if value is None or math.isnan(value) else shown_score(objective, value)

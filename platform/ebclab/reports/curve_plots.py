@@ -63,7 +63,7 @@ def learning_curves(record: SweepRecord) -> Plot | None:
     return plot("Learning curves", note, figure, height=440)
 
 
-_HOVER = "%{text}<br>%{x} epochs: %{y}<extra></extra>"
+_HOVER = "%{text}<br>epoch %{x}: %{y}<extra></extra>"
 
 
 def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:

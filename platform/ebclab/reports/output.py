@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.config.addresses import is_address
-from ebclab.errors import RunError, UserError
+from ebclab.errors import UserError
 from ebclab.evaluation.comparison import Difference
 from ebclab.reports.page import render
+from ebclab.reports.place import page_place
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.sections import Section, lead, section
 from ebclab.reports.together import require_one_objective
-from ebclab.storage import atomic
-from ebclab.storage.object_store import send
-from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, readings_of_test_set
@@ -59,57 +57,15 @@ def write_report(
     unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in folders))
     records = [read_sweep(each) for each in unique]
     require_one_objective(records)
-    remote, page = _page(to, records)
-    _require_page(page, remote)
+    place = page_place(to, [record.folder for record in records], "sweeps.html")
+    page = place.path
     parts = [section(record, price) for record in records]
     texts = {
         ".csv": _csv(records),
         ".json": json.dumps(finite([_facts(part) for part in parts]), allow_nan=False) + "\n",
         page.suffix: render(parts, page.with_suffix(".csv").name, page.with_suffix(".json").name),
     }
-    for suffix, text in texts.items():
-        try:
-            atomic.write_text(page.with_suffix(suffix), text)
-        except OSError as error:
-            raise RunError(
-                f"{page.with_suffix(suffix)}: cannot be written, got {error.strerror or error}; choose another --to"
-            ) from error
-    if remote is not None:
-        send(remote, *(page.with_suffix(suffix).name for suffix in texts))
-    where = str(page) if remote is None else (remote / page.name).address
-    return where, [note for record in records for note in record.notes]
-
-
-def _page(to: str | Path | None, records: Sequence[SweepRecord]) -> tuple[RemoteFolder | None, Path]:
-    """Return the store folder that the page goes into (None on a disk), and the path of the page on this disk."""
-    if to is None:
-        folder = records[0].folder
-        return (folder.remote, folder.path / "report.html") if len(records) == 1 else (None, Path("sweeps.html"))
-    if not is_address(str(to)):
-        return None, Path(to)
-    base, mark, options = str(to).partition("?")
-    parent, _, name = base.rpartition("/")
-    remote = remote_at(f"{parent}{mark}{options}") if name else None
-    if remote is None:
-        raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
-    remote = remote.of("reader")
-    remote.cache.mkdir(parents=True, exist_ok=True)
-    return remote, remote.cache / name
-
-
-def _require_page(page: Path, remote: RemoteFolder | None) -> None:
-    """Refuse a path to which no page can be written.
-
-    Raises:
-        UserError: What is wrong with the path.
-    """
-    if page.is_dir():
-        raise UserError(f"--to: a folder, got {page}; name a file, such as {page / 'report.html'}")
-    if page.suffix not in (".html", ".htm"):
-        got = page if remote is None else (remote / page.name).address
-        raise UserError(f"--to: not a page, got {got}; name it {page.with_suffix('.html').name}")
-    if not page.absolute().parent.is_dir():
-        raise UserError(f"--to: no such folder, got {page.parent}; make it first")
+    return place.write(texts), [note for record in records for note in record.notes]
 
 
 def _csv(records: Sequence[SweepRecord]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+from ebclab.reports.machine import machine_in_words
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
@@ -100,8 +101,10 @@ class SweepRecord:
     @cached_property
     def machines(self) -> list[str]:
         """The machines that trials ran on, from their run folders; else the machine of the sweep's own process."""
-        names = {_machine(_json(path)): None for path in sorted(self.folder.trials.glob("*/environment.json"))}
-        return [name for name in names if name] or [name for name in [_machine(self.environment)] if name]
+        written = [_json(path) for path in sorted(self.folder.trials.glob("*/environment.json"))]
+        names = dict.fromkeys(machine_in_words(each, "a trial") for each in written)
+        known = [name for name in names if name]
+        return known or [name for name in [machine_in_words(self.environment, "a trial")] if name]
 
     @cached_property
     def split(self) -> tuple[int, int] | None:
@@ -151,13 +154,3 @@ def _json(path: Path) -> dict[str, Any]:
         return read_json_object(path)
     except RunError:
         return {}
-
-
-def _machine(environment: Mapping[str, Any]) -> str:
-    if not environment:
-        return ""
-    device, threads = environment.get("device", "cpu"), environment.get("threads")
-    processor = f"{environment.get('processor') or 'unknown processor'}, {environment.get('cores', '?')} cores"
-    on = "" if device == "cpu" else f"{device}, "
-    own = f", {threads} thread{'' if threads == 1 else 's'} a trial" if threads else ""
-    return f"{on}{processor}, {environment.get('machine', '')}{own}"

@@ -11,9 +11,11 @@ from typing import Any
 from ebclab.config.check import shown
 from ebclab.evaluation.comparison import Difference, difference, few_seeds
 from ebclab.evaluation.objectives import SHARES, shown_interval
+from ebclab.formatting import count
 from ebclab.reports import curve_plots, setting_plots
 from ebclab.reports.comparable import footing, importance
 from ebclab.reports.costs import Cost, cost_of
+from ebclab.reports.machine import versions_in_words
 from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import Plot, ending
 from ebclab.reports.reading import SweepRecord
@@ -122,31 +124,27 @@ def _facts(record: SweepRecord) -> dict[str, str]:
     confirm = "nothing"
     if plan.top:
         also = " and the starting settings" if plan.baseline else ""
-        confirm = f"the best {plan.top}{also}, {plan.seeds} seeds each, {config.training.epochs} epochs"
-    versions = [f"{name} {environment[name]}" for name in _PACKAGES if environment.get(name)]
+        confirm = f"the best {plan.top}{also}, {plan.seeds} seeds each, {count(config.training.epochs, 'epoch')}"
     search = f"search: {plan.search}, scheduler: {plan.rules.scheduler}"
     gpus = f"{record.gpus_per_trial:g} GPU each" if record.gpus_per_trial else "no GPU"
     facts = {
         "Question": (
             f"Which settings of {config.method_name} give the best {record.objective_words} on {config.data.name} in "
-            f"{plan.epochs} epochs, and are they better than those it starts from?"
+            f"{count(plan.epochs, 'epoch')}, and are they better than those it starts from?"
         ),
         "Method": f"{config.method_name}, encoder {config.encoder.name}, optimizer {config.optimizer.name}",
         "Data": config.data.name + (f", {config.data.train_limit:,} images of it" if config.data.train_limit else ""),
         "Objective": f"{record.objective_words}, on held-out training images; higher is better",
-        "Budget": f"{plan.trials} trials of at most {plan.epochs} epochs; {search}",
+        "Budget": f"{plan.trials} trials of at most {count(plan.epochs, 'epoch')}; {search}",
         "Confirmation": confirm,
         "At once": f"{record.start.get('concurrent', '?')} trials, {gpus}",
         "Machine": "; ".join(record.machines) or "not written down",
-        "Versions": ", ".join(versions) or "not written down",
+        "Versions": versions_in_words(environment) or "not written down",
         "Commit": str(environment.get("commit") or "not written down"),
         "Trials": ", ".join(f"{n} {state}" for state, n in Counter(t.state for t in record.search).items()) or "none",
         "Log as of": f"{record.read_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
     return facts
-
-
-_PACKAGES = ("python", "ebclab", "torch", "torchvision", "ray", "numpy", "scikit-learn")
 
 
 def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[str, str]:
@@ -193,7 +191,7 @@ def lead(part: Section) -> str:
             return "No trial has measured anything yet." if record.is_running else "No trial measured anything."
         best = record.order[0]
         value = record.shown(best.objectives[best.epochs_done])
-        done = "" if best.state == "finished" else f" after {best.epochs_done} of {best.epochs} epochs"
+        done = "" if best.state == "finished" else f" after {best.epochs_done} of {count(best.epochs, 'epoch')}"
         luck = "One seed, not confirmed: the best of many is mostly luck."
         return f"Best trial so far: {best.id} with {value}{done}. {luck}"
     winner = part.confirmed[0]

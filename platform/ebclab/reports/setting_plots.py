@@ -9,6 +9,7 @@ from optuna.visualization import plot_contour, plot_parallel_coordinate
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from ebclab.formatting import count
 from ebclab.reports.comparable import LEAST_TRIALS, Footing, as_text, is_inside, labels, study_of
 from ebclab.reports.curve_plots import tick_format
 from ebclab.reports.plots import BLUE, ORANGE, SCALE, Plot, epoch_ticks, plot
@@ -37,10 +38,10 @@ def importance_bars(record: SweepRecord, compared: Footing, shares: Mapping[str,
     )
     figure.update_xaxes(title="share of the explained variance", tickformat=".0%", range=[0, 1.08])
     figure.update_yaxes(automargin=True)
-    count = len(compared.trials)
-    rough = " With so few trials the shares are rough." if count < 10 * len(shares) else ""
+    num_trials, after = len(compared.trials), count(compared.epoch, "epoch")
+    rough = " With so few trials the shares are rough." if num_trials < 10 * len(shares) else ""
     note = (
-        f"fANOVA on {count} trials, all by what they had after {compared.epoch} epochs; over the whole space, each "
+        f"fANOVA on {num_trials} trials, all by what they had after {after}; over the whole space, each "
         f"setting alone, scaled to 100 % in sum.{rough}"
     )
     return plot("What mattered", note, figure, height=130 + 34 * len(order))
@@ -62,7 +63,7 @@ def slices(record: SweepRecord) -> Plot | None:
         figure.add_scatter(
             x=[_shown(parameter, trial.point[name]) for trial in measured],
             y=[trial.objectives[trial.epochs_done] for trial in measured],
-            text=[f"{as_text(trial.id)}, {trial.epochs_done} epochs" for trial in measured],
+            text=[f"{as_text(trial.id)}, {count(trial.epochs_done, 'epoch')}" for trial in measured],
             mode="markers",
             marker={"color": [t.epochs_done for t in measured], "coloraxis": "coloraxis", "size": 8},
             hovertemplate="%{text}<br>%{x}: %{y}<extra></extra>",
@@ -94,8 +95,8 @@ def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float])
         else:
             trace.update(marker={"color": ORANGE, "size": 7, "line": {"color": "#ffffff", "width": 1}})
     note = (
-        f"The two most important settings, {len(compared.trials)} trials after {compared.epoch} epochs (dots); the "
-        "surface between them is interpolated, all other settings vary freely."
+        f"The two most important settings, {len(compared.trials)} trials after {count(compared.epoch, 'epoch')} "
+        "(dots); the surface between them is interpolated, all other settings vary freely."
     )
     return plot("Two settings together", note, figure, height=420)
 
@@ -111,7 +112,9 @@ def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
         else:
             trace.update(marker={"colorscale": SCALE, "reversescale": False, "colorbar": {"thickness": 12}})
     figure.update_annotations(font={"size": 11, "color": None})
-    note = f"{len(compared.trials)} trials after {compared.epoch} epochs, a line each, coloured by the objective."
+    note = (
+        f"{len(compared.trials)} trials after {count(compared.epoch, 'epoch')}, a line each, coloured by the objective."
+    )
     made = plot("All settings together", note, figure, height=420)
     made.figure["layout"]["margin"] = {"l": 40, "r": 24, "t": 40, "b": 60}
     return made
@@ -119,9 +122,9 @@ def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
 
 def why_no_importance(compared: Footing) -> str:
     """Return why there is no importance."""
-    count = len(compared.trials)
-    if count < LEAST_TRIALS:
-        return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {count}."
+    num_trials = len(compared.trials)
+    if num_trials < LEAST_TRIALS:
+        return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {num_trials}."
     return "All comparable trials measured the same: no setting explains any difference."
 
 

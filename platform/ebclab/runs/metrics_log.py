@@ -21,6 +21,9 @@ from ebclab.runs.last_lines import beginning, line_numbers, lines_from_end
 from ebclab.storage import atomic
 from ebclab.storage.reading import LARGEST_LOG, foreign_json_value, lines_left_out
 
+KINDS = ("train", "epoch", "callback", "event")
+"""Kinds of records."""
+
 _MEASUREMENT = re.compile(rb'\{"kind": "(train|epoch)", "step": (\d{1,18}),')
 
 _log = logging.getLogger("ebclab.training")
@@ -29,8 +32,8 @@ _log = logging.getLogger("ebclab.training")
 class MetricsLog:
     """Append-only log of a run.
 
-    Every record has ``kind`` ("train", "epoch" or "event") and ``step``. Records of one kind share their other keys,
-    but for numbers of monitors, which not every epoch has.
+    Every record has ``kind`` ("train", "epoch", "callback" or "event") and ``step``. Records of one kind share their
+    other keys, but for numbers of monitors and callbacks, which not every epoch or step has.
 
     Args:
         path: The file; created on the first record.
@@ -152,7 +155,7 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     kind, step, epoch = value.get("kind"), value.get("step"), value.get("epoch", 0)
-    return value if kind in ("train", "epoch", "event") and type(step) is int and type(epoch) is int else None
+    return value if kind in KINDS and type(step) is int and type(epoch) is int else None
 
 
 def measured(line: bytes) -> tuple[str, int] | None:

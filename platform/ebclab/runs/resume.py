@@ -20,6 +20,7 @@ from energy_contrast.method import Method
 
 MAY_CHANGE: Mapping[str, str] = {
     "data.root": "where the images lie; they must be the same ones, every checkpoint holds their digest",
+    "training.loggers": "nothing: who else is told",
     "resources.device": "rounding",
     "resources.threads": "rounding: sums are taken in another order",
     "resources.deterministic": "rounding",
@@ -253,7 +254,7 @@ def changed_settings(
         may_change: Keys, or sections that end in a dot, that may differ.
         what: "run" or "sweep".
     """
-    old, new = _flat(before), _flat(now)
+    old, new = flat(before), flat(now)
     return [
         f"{key}: {old.get(key, 'absent')} in the {what}, {new.get(key, 'absent')} now"
         for key in sorted(old.keys() | new.keys())
@@ -261,11 +262,12 @@ def changed_settings(
     ]
 
 
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    found: dict[str, Any] = {}
     for key, value in mapping.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+            found[f"{prefix}{key}"] = value
+    return found

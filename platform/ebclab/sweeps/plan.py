@@ -22,7 +22,10 @@ from ebclab.sweeps.trial import Search
 from energy_contrast.method import Method
 
 Tested = Literal["winner", "all"]
-MAY_CHANGE = ("trials", "top", "seeds", "baseline", "config.data.root", "config.resources.", "format")
+MAY_CHANGE = (
+    *("trials", "top", "seeds", "baseline", "format"),
+    *("config.data.root", "config.resources.", "config.training.loggers"),
+)
 """What may differ on resume: a key, or a whole section when the entry ends in a dot."""
 
 

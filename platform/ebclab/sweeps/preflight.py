@@ -15,17 +15,19 @@ from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
+from ebclab.training.loggers.loggers import require_installed
 from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views
 from energy_contrast.method import Method
 from energy_contrast.networks.batch_norm import require_groups
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
-    """Refuse images on which the objective cannot be measured.
+    """Refuse images on which the objective cannot be measured, and loggers that are not installed.
 
     Raises:
-        UserError: Nothing is held out, or labels are missing.
+        UserError: Nothing is held out, labels or a library are missing.
     """
+    require_installed(plan.config.training.loggers)
     objective = plan.config.evaluation.objective
     if len(split.holdout) == 0:
         raise UserError(

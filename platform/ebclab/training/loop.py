@@ -33,11 +33,13 @@ class BatchSource(Protocol):
 
 
 class Observer(Protocol):
-    """The caller's part between steps."""
+    """The caller's part between steps: after each one ``on_epoch`` where it ends an epoch, else ``on_step``."""
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
 
     def on_epoch(self, step: int, epochs_done: int) -> None: ...
+
+    def on_step(self, step: int) -> None: ...
 
     def on_stop(self, step: int) -> None: ...
 
@@ -165,6 +167,8 @@ def train(training: Training, observer: Observer) -> bool:
         if position == 0:
             observer.on_epoch(training.step, epochs_done)
             training.images_per_second.restart()
+        else:
+            observer.on_step(training.step)
         if training.step < training.num_steps and observer.should_stop():
             observer.on_stop(training.step)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,9 @@ from ebclab.runs.resume import claim, extended, find, is_unnamed_record, with_im
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
+from ebclab.training.callbacks import Callback, scheduled
 from ebclab.training.display import Display, choose_display
+from ebclab.training.loggers.loggers import require_installed
 from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
 from ebclab.training.setup import load_images, prepare
@@ -68,6 +71,7 @@ def pretrain(
     images: Images | None = None,
     method: type[Method] | None = None,
     display: Display | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> RunResult:
     """Pretrain an encoder, continue an unfinished run, or return the result of a finished one.
 
@@ -81,12 +85,17 @@ def pretrain(
             recorded as one of ``own:NAME`` with their digest.
         method: Own Method class in place of the one that ``config.method_name`` names.
         display: Shows progress; None means a bar in a terminal and lines elsewhere.
+        callbacks: Own code that runs every so many steps or epochs, see ``Callback``; with workers, on the first one,
+            in a copy. A run that had finished runs none.
 
     Raises:
         UserError: The run cannot be made as asked.
+        CallbackError: A callback failed; the run goes on from its last checkpoint when it is mended.
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    require_installed(config.training.loggers)
+    own_code = scheduled(callbacks)
     methods = methods_of(config, method)
     method_class = methods[config.method_name]
     split = None if images is None else load_images(config, images)
@@ -110,7 +119,7 @@ def pretrain(
         weights = None
     elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
-    spec = RunSpec(run, config, method_class, split, tuple(sys.argv), weights)
+    spec = RunSpec(run, config, method_class, split, tuple(sys.argv), weights, callbacks=own_code)
     train = _train_on_workers if config.resources.workers else _train_here
     return RunResult(run.path, train(spec, display or choose_display()), was_finished=False, address=run.address)
 

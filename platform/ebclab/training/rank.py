@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -28,8 +28,10 @@ from ebclab.runs.summary import BestScore, RunSummary, Throughput
 from ebclab.storage import atomic
 from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
+from ebclab.training.callbacks import Scheduled
 from ebclab.training.display import Display, images_in_words
 from ebclab.training.health.record import HealthRecord
+from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder
 from ebclab.training.restore import continue_or_start, write_start
@@ -51,6 +53,7 @@ class RunSpec:
         command: The command line that the user ran.
         weights: What the encoder of a new run starts from; None means random weights.
         token: The token under which a run folder in a store is held.
+        callbacks: The user's own code, which rank 0 runs.
     """
 
     run: RunFolder
@@ -60,6 +63,7 @@ class RunSpec:
     command: tuple[str, ...]
     weights: InitialWeights | None = None
     token: FencingToken | None = None
+    callbacks: tuple[Scheduled, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,11 +132,14 @@ def lead_rank(
             display=display,
             stop=stop,
             writer=writer,
+            loggers=Loggers(run, spec.config),
             syncer=syncer,
             save_now=spec.run.save_now,
             health=record,
             began=began,
             resumed=resumed,
+            preprocessing=prepared.preprocessing,
+            callbacks=spec.callbacks,
             require_in_place=require_in_place,
         )
         if not spec.config.data.digest:
@@ -143,7 +150,7 @@ def lead_rank(
         rollback = _rollback(spec, prepared, record, recorder)
         display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
-            with stop_on_signals(stop):
+            with stop_on_signals(stop), recorder.loggers:
                 _train(spec, prepared, recorder, rollback)
         finally:
             display.stop()
@@ -235,7 +242,7 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     run, training = spec.run, prepared.training
-    observer = RankObserver(training, recorder)
+    observer = RankObserver(training, recorder, spec.callbacks)
     try:
         complete = rollback.train(observer) if rollback else train(training, observer)
     except DivergedError as error:
@@ -298,10 +305,11 @@ class RankObserver:
     Args:
         training: This rank's training.
         recorder: On rank 0 the run's recorder, else None.
+        callbacks: Callbacks, which rank 0 runs while all ranks wait.
     """
 
-    def __init__(self, training: Training, recorder: Recorder | None) -> None:
-        self._training, self._recorder = training, recorder
+    def __init__(self, training: Training, recorder: Recorder | None, callbacks: Sequence[Scheduled] = ()) -> None:
+        self._training, self._recorder, self._callbacks = training, recorder, callbacks
         self._has_logged = False
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
@@ -320,6 +328,13 @@ class RankObserver:
                 self._recorder.on_epoch(step, epochs_done)
 
         self._training.ranks.together(record)
+
+    def on_step(self, step: int) -> None:
+        """Run the callbacks that are due on rank 0 while the others wait; their time is none of training's rate."""
+        if any(callback.is_due(step, None, ends=False) for callback in self._callbacks):
+            recorder = self._recorder
+            self._training.ranks.together(lambda: recorder.run_callbacks(step) if recorder is not None else None)
+            self._training.images_per_second.restart()
 
     def on_stop(self, step: int) -> None:
         """Save on rank 0 while the others wait."""

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import CallbackError
 from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import FileRequest, Stop
 from ebclab.storage.sync import Syncer
+from ebclab.training.callbacks import RunView, Scheduled
 from ebclab.training.display import Display
 from ebclab.training.health.record import HealthRecord, in_words
+from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
 
 
@@ -39,11 +44,14 @@ class Recorder:
         display: Shows progress to the user.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
+        loggers: The loggers of ``training.loggers``.
         syncer: Uploads what is written when the run lives in an object store.
         save_now: Set when a machine will be taken away and a checkpoint is wanted at once.
         health: The run's health so far; None where nobody watches it.
         began: ``time.monotonic()`` at the start of this launch.
         resumed: The checkpoint from which this launch goes on; None for a new run.
+        preprocessing: What callbacks prepare images by.
+        callbacks: The user's own code, and when it runs.
         require_in_place: Called before something is written; raises when the run folder is no longer there.
         best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first.
         last_metrics: Metrics of the newest log step.
@@ -60,11 +68,14 @@ class Recorder:
     display: Display
     stop: Stop
     writer: SummaryWriter
+    loggers: Loggers
     syncer: Syncer
     save_now: FileRequest
     health: HealthRecord | None
     began: float
     resumed: InitVar[checkpoint.Checkpoint | None]
+    preprocessing: Preprocessing
+    callbacks: Sequence[Scheduled] = ()
     require_in_place: Callable[[], None] = _nothing
     best: dict[str, Any] = field(init=False, default_factory=dict)
     last_metrics: dict[str, float] | None = field(init=False, default=None)
@@ -88,8 +99,7 @@ class Recorder:
         self.require_in_place()
         self.last_metrics = metrics
         self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
-        for name, value in metrics.items():
-            self.writer.add_scalar(f"train/{name}", value, step)
+        self._tell({f"train/{name}": value for name, value in metrics.items()}, step)
         self.syncer.push_soon()
         self.display.update(step, epoch, metrics)
 
@@ -121,6 +131,7 @@ class Recorder:
                 self.run.write_answers(measured.answers)
             if self._record_scores(step, epochs_done, measured):
                 kinds.append("best")
+        self.run_callbacks(step, epochs_done)
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
             kinds.append("kept")
@@ -132,6 +143,43 @@ class Recorder:
         if scored:  # last, when all is on disk: the display of a sweep may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
             self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
+
+    def run_callbacks(self, step: int, epochs_done: int | None = None) -> None:
+        """Let the callbacks measure that are due, and log what they found.
+
+        Args:
+            step: Optimizer steps done.
+            epochs_done: Epochs done where the step ends one, else None.
+
+        Raises:
+            CallbackError: One of them failed.
+        """
+        ends = epochs_done in self.config.training.ends
+        for callback in self.callbacks:
+            if callback.is_due(step, epochs_done, ends=ends):
+                self.require_in_place()
+                self._measure(callback, step)
+
+    def _measure(self, callback: Scheduled, step: int) -> None:
+        method, epoch = self.training.method, step // self.training.data.num_batches
+        view = RunView(
+            step=step,
+            epoch=epoch,
+            metrics=MappingProxyType(dict(self.last_metrics or {})),
+            scores=MappingProxyType(dict(self.last_scores)),
+            encoder=method.encoder,
+            preprocessing=self.preprocessing,
+            device=next(method.parameters()).device,
+            folder=self.run.path,
+        )
+        try:
+            numbers = callback.run(view, method)
+        except CallbackError as error:
+            self.run.metrics.append("event", step, event="failed", reason=str(error))
+            raise
+        if numbers:
+            self.run.metrics.append("callback", step, epoch=epoch, seconds=round(self.seconds, 3), **numbers)
+            self._tell(numbers, step)
 
     def on_stop(self, step: int) -> None:
         """Save the step at which the run stops, unless the epoch's end has just saved it."""
@@ -173,14 +221,19 @@ class Recorder:
         self.last_scores = scores = measured.by_name
         cost = self._note_cost(measured.seconds)
         self.run.metrics.append("epoch", step, epoch=epochs_done, seconds=round(self.seconds, 3), **scores, **cost)
-        for name, value in (scores | cost).items():
-            self.writer.add_scalar(f"holdout/{name.removeprefix('holdout_')}", value, step)
+        self._tell({f"holdout/{name.removeprefix('holdout_')}": value for name, value in (scores | cost).items()}, step)
         self.writer.flush()
         objective = self.config.evaluation.objective
         is_best = objective in scores and scores[objective] > self.best.get("value", -math.inf)
         if is_best:
             self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
         return is_best
+
+    def _tell(self, values: Mapping[str, float], step: int) -> None:
+        """Send numbers to TensorBoard and the other loggers."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+        self.loggers.write(values, step)
 
     def _note_cost(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Add up what monitors took, show it the first time, and return what the log says of it."""

@@ -181,6 +181,9 @@ class _Watching:
         if self._rollback.end_epoch():
             self._inner.on_epoch(step, epochs_done)
 
+    def on_step(self, step: int) -> None:
+        self._inner.on_step(step)
+
     def on_stop(self, step: int) -> None:
         self._inner.on_stop(step)
 

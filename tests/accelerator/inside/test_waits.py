@@ -30,6 +30,9 @@ class Watching:
         self._waits = waits
         self.by_step: list[Counter[str]] = []
 
+    def on_step(self, step: int) -> None:
+        """Nothing."""
+
     def should_stop(self) -> bool:
         self.by_step.append(Counter(self._waits))
         self._waits.clear()

@@ -83,6 +83,10 @@ def listed(tmp_path: Path) -> dict[str, Entry]:
     }
 
 
+def words(entries: dict[str, Entry]) -> dict[str, dict[str, str]]:
+    return {name: entry.in_words(time.time()) for name, entry in entries.items()}
+
+
 def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> None:
     new_run(tmp_path / "runs" / "done", 6, result=True)
     new_run(tmp_path / "runs" / "half", 3)
@@ -90,13 +94,13 @@ def test_runs_tell_how_far_they_came_and_how_good_they_are(tmp_path: Path) -> No
     (tmp_path / "runs" / "notes").mkdir()
     found = listed(tmp_path)
     assert set(found) == {"done", "half", "begun"}
-    told = {name: (entry.done, entry.score, entry.state) for name, entry in found.items()}
+    told = {name: (told["done"], told["score"], told["state"]) for name, told in words(found).items()}
     assert told == {
         "done": ("6/6 epochs", "75.0%", "finished"),
         "half": ("3/6 epochs", "75.0%", "unfinished"),
         "begun": ("0/6 epochs", "", "unfinished"),
     }
-    assert (found["done"].method, found["done"].data) == ("flatclr", "cifar10")
+    assert (words(found)["done"]["method"], words(found)["done"]["data"]) == ("flatclr", "cifar10")
 
 
 def test_a_run_that_is_held_is_running(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_size_is_that_of_all_files_and_age_that_of_the_newest_event(tmp_path: Pa
         os.utime(path, (hour_ago, hour_ago - 10_000 * (path.name == "config.yaml")))
     entry = listed(tmp_path)["half"]
     assert entry.num_bytes == 5000 + (run / "config.yaml").stat().st_size
-    assert entry.age == pytest.approx(3600, abs=60)
+    assert time.time() - entry.changed == pytest.approx(3600, abs=60)
 
 
 def test_sweeps_tell_trials_that_are_over_and_the_winner(tmp_path: Path, sweep_plan: Plans) -> None:
@@ -135,15 +139,16 @@ def test_sweeps_tell_trials_that_are_over_and_the_winner(tmp_path: Path, sweep_p
         log.append("epoch", trial=name, epoch=1 if state == "" else 2, objective=value, seconds=1.0, metrics={})
         if state:
             log.append("ended", trial=name, state=state, reason="", seconds=1.0)
-    entry = listed(tmp_path)["hunt"]
-    assert (entry.method, entry.data, entry.done) == ("simclr", "digits", "3/4 trials")
-    assert (entry.score, entry.state) == ("80.0%", "unfinished")
+    told = words(listed(tmp_path))["hunt"]
+    assert (told["method"], told["data"], told["done"]) == ("simclr", "digits", "3/4 trials")
+    assert (told["score"], told["state"]) == ("80.0%", "unfinished")
     start: dict[str, Any] = {"source": "0001", "settings": {}}
     confirmed = ConfirmedSettings(**start, seeds=(1, 2), values=(0.5, 0.75), seeds_asked=2, mean=0.625)
     write_result(folder, confirmed)
-    assert (listed(tmp_path)["hunt"].score, listed(tmp_path)["hunt"].state) == ("62.5%", "finished")
+    told = words(listed(tmp_path))["hunt"]
+    assert (told["score"], told["state"]) == ("62.5%", "finished")
     write_result(folder, ConfirmedSettings(**start, seeds=(0,), values=(0.5,), seeds_asked=0, mean=0.5))
-    assert listed(tmp_path)["hunt"].score == "50.0%"
+    assert words(listed(tmp_path))["hunt"]["score"] == "50.0%"
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "result.json", "checkpoints/last-0000000010/manifest.json"])
@@ -186,7 +191,7 @@ def test_runs_are_listed_without_torch_and_without_yaml(tmp_path: Path) -> None:
 def test_a_checkpoint_without_a_manifest_is_none(tmp_path: Path) -> None:
     new_run(tmp_path / "runs" / "half", 3)
     (tmp_path / "runs" / "half" / "checkpoints" / "last-0000000020").mkdir()
-    assert listed(tmp_path)["half"].done == "3/6 epochs"
+    assert words(listed(tmp_path))["half"]["done"] == "3/6 epochs"
 
 
 def test_what_changes_between_two_lists_is_seen(tmp_path: Path) -> None:

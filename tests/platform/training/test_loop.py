@@ -67,6 +67,9 @@ class Watcher:
     def on_stop(self, step: int) -> None:
         self.events.append(("stop", step))
 
+    def on_step(self, step: int) -> None:
+        """Nothing."""
+
     def should_stop(self) -> bool:
         return self._step >= self._stop_after
 

@@ -221,18 +221,22 @@ def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pyte
 
 def test_the_public_names_come_from_their_homes() -> None:
     assert set(ebclab.__all__) == {
+        "Callback",
         "ExperimentConfig",
         "ImageSet",
+        "RunView",
         "compose",
         "evaluate",
         "load_encoder",
         "make_plan",
+        "open_run",
         "pretrain",
+        "report",
         "sweep",
     }
     for name in ebclab.__all__:
         assert getattr(ebclab, name) is not None
-    with pytest.raises(AttributeError, match="it has ExperimentConfig"):
+    with pytest.raises(AttributeError, match="it has Callback, ExperimentConfig"):
         _ = ebclab.sweeep
 
 

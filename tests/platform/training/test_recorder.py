@@ -19,6 +19,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.sync import NoSync
 from ebclab.training.display import SilentDisplay
+from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import prepare
 from energy_contrast.catalog import METHODS
@@ -46,11 +47,13 @@ def recorder(
         display=SilentDisplay(),
         stop=StopFlag(),
         writer=WRITER,
+        loggers=Loggers(run, config),
         syncer=NoSync(),
         save_now=run.save_now,
         health=None,
         began=time.monotonic() if began is None else began,
         resumed=resumed,
+        preprocessing=prepared.preprocessing,
     )
 
 

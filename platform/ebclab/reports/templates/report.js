@@ -85,6 +85,17 @@
     filter();
   }
 
+  for (const button of document.querySelectorAll("button[data-run]")) {
+    button.addEventListener("click", () => {
+      const shown = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(shown));
+      for (const { at, figure } of figures) {
+        const traces = figure.data.flatMap((trace, place) => (String(trace.meta) === button.dataset.run ? [place] : []));
+        if (traces.length) Plotly.restyle(at, { visible: shown }, traces);
+      }
+    });
+  }
+
   drawAll(dark.matches).then(() => { document.documentElement.dataset.drawn = String(figures.length); });
   dark.addEventListener("change", () => drawAll(dark.matches));
   window.addEventListener("beforeprint", () => drawAll(false, true));

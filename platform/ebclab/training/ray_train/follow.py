@@ -129,6 +129,8 @@ class RunFollower:
         if record["kind"] == "event":
             self._show_event(record)
             return
+        if record["kind"] == "callback":
+            return
         values = {key: value for key, value in record.items() if isinstance(value, float)}
         self._metrics = {**self._metrics, **values} if record["kind"] == "epoch" else values
         self._display.update(record["step"], record["epoch"], self._metrics)

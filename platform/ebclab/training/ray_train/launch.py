@@ -9,6 +9,7 @@ knows that workers live because it asks them every second.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,9 +29,10 @@ from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
 from ebclab.encoders import has_batch_norm
-from ebclab.errors import EbclabError, TrainingError
+from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.hardware import resolve_device
 from ebclab.runs.summary import RunSummary
+from ebclab.training.callbacks import Scheduled
 from ebclab.training.display import Display
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.rank import RunSpec
@@ -58,6 +60,7 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
         TrainingError: Numbers stopped being finite, workers died too often, or the head of the cluster was lost.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    _require_sendable(spec.callbacks)
     resources = spec.config.resources
     requirements = requirements_of(spec.config, spec.method_class)
     sizes = _sizes(spec, requirements)
@@ -83,6 +86,22 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
     if outcome.summary is None:
         raise raised_elsewhere(outcome.exit_code, outcome.text)
     return outcome.summary
+
+
+def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
+    """Refuse callbacks of which workers cannot have a copy.
+
+    Raises:
+        UserError: One cannot be pickled.
+    """
+    for each in callbacks:
+        try:
+            ray.cloudpickle.dumps(each.callback)  # type: ignore[no-untyped-call]
+        except Exception as error:  # pickle raises what objects raise
+            raise UserError(
+                f"callback {each.name}: workers need a copy of it and it cannot be pickled, got {_first_line(error)}; "
+                "keep open files, locks and connections out of it, or train with resources.workers=0"
+            ) from error
 
 
 def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:

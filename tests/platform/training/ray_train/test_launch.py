@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,31 @@ from energy_contrast.contrastive.simclr import Simclr
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1"]
 
 
-def _refusal(runs: Path, *settings: str, method: str = "simclr") -> str:
+def _refusal(runs: Path, *settings: str, method: str = "simclr", callbacks: Sequence[ebclab.Callback] = ()) -> str:
     config = ebclab.compose(method, overrides=[*TINY, *settings])
     with pytest.raises(UserError) as raised:
-        ebclab.pretrain(config, runs=runs, name="run")
+        ebclab.pretrain(config, runs=runs, name="run", callbacks=callbacks)
     assert raised.value.exit_code == 2
     assert list(runs.iterdir()) == []  # nothing is left behind
     return str(raised.value)
+
+
+class Holding:
+    """A callback that no worker can have a copy of."""
+
+    every_epochs = 1
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def measure(self, run: ebclab.RunView) -> None:
+        """Nothing."""
+
+
+def test_a_callback_that_no_worker_can_have_is_refused(tmp_path: Path) -> None:
+    refusal = _refusal(tmp_path, "resources.workers=1", callbacks=[Holding()])
+    assert refusal.startswith("callback Holding: workers need a copy of it and it cannot be pickled, got TypeError")
+    assert "resources.workers=0" in refusal
 
 
 def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,47 @@
+"""Runs by their names in a folder of runs, or by where they lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ebclab.config.addresses import is_address
+from ebclab.config.names import did_you_mean, is_folder_name
+from ebclab.errors import RunError
+from ebclab.inventory.listing import run_paths
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import remote_at, remote_in
+
+_SETTINGS = "config.yaml"
+
+
+def places_of(names: list[str], runs: str) -> list[str | Path]:
+    """Return where runs lie, each once; a name within ``runs`` wins over a folder of the same name.
+
+    Args:
+        names: Names of runs in ``runs``, folders or addresses.
+        runs: A folder of runs, or its address.
+
+    Raises:
+        RunError: There is no such run, with the nearest name; all mistakes at once.
+    """
+    found = {name: _place(name, runs) for name in names}
+    known = [] if remote_at(runs) else [path.name for path in run_paths(Path(runs))]
+    problems = [
+        f"{name}: no run of this name in {runs}, and no run there; {did_you_mean(name, known)}"
+        for name, place in found.items()
+        if place is None
+    ]
+    if problems:
+        raise RunError("\n".join(problems))
+    return list(dict.fromkeys(place for place in found.values() if place is not None))
+
+
+def _place(name: str, runs: str) -> str | Path | None:
+    if is_address(name):
+        return name
+    if is_folder_name(name):
+        if (remote := remote_in(runs, name)) is not None:
+            return remote.address if _SETTINGS in Store(remote.of("reader")).names() else None
+        if (Path(runs) / name / _SETTINGS).is_file():
+            return Path(runs) / name
+    return Path(name) if (Path(name) / _SETTINGS).is_file() else None

@@ -1,0 +1,88 @@
+"""Where a report goes: a page on a disk or in a store, and the files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebclab.config.addresses import is_address
+from ebclab.errors import RunError, UserError
+from ebclab.storage import atomic
+from ebclab.storage.object_store import send
+from ebclab.storage.remote import RemoteFolder, remote_at
+from ebclab.storage.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class PagePlace:
+    """The place of a page.
+
+    Attributes:
+        path: The page on this disk.
+        remote: The store folder that it is sent to; None where the disk is its place.
+    """
+
+    path: Path
+    remote: RemoteFolder | None
+
+    def write(self, texts: Mapping[str, str]) -> str:
+        """Write the page and the files beside it; return the path or address of the page.
+
+        Args:
+            texts: Contents by the ending of the file's name.
+
+        Raises:
+            RunError: A file cannot be written.
+        """
+        for suffix, text in texts.items():
+            path = self.path.with_suffix(suffix)
+            try:
+                atomic.write_text(path, text)
+            except OSError as error:
+                raise RunError(
+                    f"{path}: cannot be written, got {error.strerror or error}; choose another --to"
+                ) from error
+        if self.remote is None:
+            return str(self.path)
+        send(self.remote, *(self.path.with_suffix(suffix).name for suffix in texts))
+        return (self.remote / self.path.name).address
+
+
+def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: str) -> PagePlace:
+    """Return the place of a page.
+
+    Args:
+        to: File or address of the page; None means report.html in the folder, or ``of_several`` in the current one.
+        folders: What the page is about.
+        of_several: Name of a page about several folders.
+
+    Raises:
+        UserError: No page can be written there.
+    """
+    if to is None and len(folders) == 1:
+        place = PagePlace(folders[0].path / "report.html", folders[0].remote)
+    else:
+        place = _place_at(of_several if to is None else to)
+    page, remote = place.path, place.remote
+    if page.is_dir():
+        raise UserError(f"--to: a folder, got {page}; name a file, such as {page / 'report.html'}")
+    if page.suffix not in (".html", ".htm"):
+        got = page if remote is None else (remote / page.name).address
+        raise UserError(f"--to: not a page, got {got}; name it {page.with_suffix('.html').name}")
+    if not page.absolute().parent.is_dir():
+        raise UserError(f"--to: no such folder, got {page.parent}; make it first")
+    return place
+
+
+def _place_at(to: str | Path) -> PagePlace:
+    if not is_address(str(to)):
+        return PagePlace(Path(to), None)
+    base, mark, options = str(to).partition("?")
+    parent, _, name = base.rpartition("/")
+    remote = remote_at(f"{parent}{mark}{options}") if name else None
+    if remote is None:
+        raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
+    remote = remote.of("reader")
+    remote.cache.mkdir(parents=True, exist_ok=True)
+    return PagePlace(remote.cache / name, remote)

@@ -1,0 +1,77 @@
+"""The page about runs or about sweeps, whichever the folders are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+from ebclab.config.addresses import is_address
+from ebclab.config.names import nearest
+from ebclab.errors import RunError, UserError
+from ebclab.runs.folder import SWEEP_PLAN
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import remote_at
+
+_SETTINGS = "config.yaml"
+_USUAL = ("runs", "sweeps")
+
+
+def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour: float | None = None) -> str:
+    """Write one HTML page about runs or about sweeps, with CSV and JSON beside it; return its path or address.
+
+    Args:
+        places: Folders or addresses, finished or not: all of runs, or all of sweeps.
+        to: File or address of the page. None means report.html in the folder, or runs.html or sweeps.html in the
+            current folder where there are several.
+        price_per_gpu_hour: Price of one GPU-hour, in any currency, for sweeps; None when unknown.
+
+    Raises:
+        UserError: A place is neither a run nor a sweep, there are both or none, or the page cannot be written.
+    """
+    if not places:
+        raise UserError("report: nothing to show, got no folder; name runs or sweeps")
+    unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in places))
+    kinds = {place: _kind(place) for place in unique}
+    if unknown := [place for place, kind in kinds.items() if kind is None]:
+        raise RunError("\n".join(_not_found(str(place)) for place in unknown))
+    if len(set(kinds.values())) > 1:
+        numbers = Counter(kinds.values())
+        raise UserError(
+            f"report: runs and sweeps have pages of their own, got {numbers['run']} and {numbers['sweep']} of them; "
+            "repeat the command for each kind"
+        )
+    if kinds[unique[0]] == "sweep":
+        from ebclab.reports.output import write_report
+
+        return write_report(unique, to, price_per_gpu_hour)[0]
+    if price_per_gpu_hour is not None:
+        raise UserError("--price-per-gpu-hour: of sweeps only, got runs; leave it out")
+    from ebclab.reports.runs.output import write_run_report
+
+    return write_run_report(unique, to)
+
+
+def _kind(place: str | Path) -> Literal["run", "sweep"] | None:
+    remote = remote_at(place)
+    files = Store(remote.of("reader")).names() if remote else {}
+    for kind, file in (("sweep", SWEEP_PLAN), ("run", _SETTINGS)):
+        if file in files if remote else (Path(place) / file).is_file():
+            return kind  # type: ignore[return-value]
+    return None
+
+
+def _not_found(place: str) -> str:
+    """Return the sentence about a folder that holds neither, with the one that may be meant."""
+    path = Path(place)
+    around = [folder for parent in (path.parent, *map(Path, _USUAL)) if parent.is_dir() for folder in parent.iterdir()]
+    known = {str(folder): folder for folder in around if _kind(folder) is not None}
+    by_name = {folder.name: name for name, folder in known.items()}
+    close = nearest(path.name, by_name)
+    inside = [folder for folder in sorted(path.iterdir()) if _kind(folder)] if path.is_dir() else []
+    way_out = "`ebclab runs list` shows what there is"
+    if inside:
+        way_out = f"name one of those in it, such as {inside[0]}"
+    elif close is not None:
+        way_out = f"did you mean {by_name[close]}?"
+    return f"{place}: neither a run nor a sweep; {way_out}"

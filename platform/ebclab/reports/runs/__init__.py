@@ -1,0 +1,4 @@
+"""One page, or one table in a terminal, about one run or several.
+
+Start reading at ``facts.py``: what both show of a run.
+"""

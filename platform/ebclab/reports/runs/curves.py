@@ -1,0 +1,154 @@
+"""Plots of runs: what each logged, by epochs, one plot a number; marks where its health was decided on."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from ebclab.reports.plots import COLOURS, RED, Plot, plot
+from ebclab.reports.runs.facts import event_in_words, score_in_words, shown_number
+from ebclab.runs.record import RunRecord, Table
+
+MOST_POINTS = 800
+"""Largest number of points of a curve; longer ones are thinned evenly, and the page says so."""
+
+_DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # as plotly.js and as style sheets call them
+_FEW_POINTS = 40  # curves of fewer points have marks
+_FEW_EPOCHS = 10  # axes of fewer epochs have a tick at each
+_NO_CURVES = ("step", "epoch", "seconds", "monitor_seconds")
+_LAST = ("learning_rate", "images_per_second")
+_WORDS = {
+    "loss": "loss",
+    "info_nce": "InfoNCE",
+    "ess": "effective sample size (share of K)",
+    "log_k_saturation": "saturation of the log K bound",
+    "learning_rate": "learning rate",
+    "images_per_second": "images a second",
+}
+
+
+class Look(NamedTuple):
+    """How the curves of a run are drawn: seven colours, then the same ones dashed."""
+
+    colour: str
+    dash: str
+
+    @property
+    def border(self) -> str:
+        """The line as style sheets write it."""
+        return f"3px {_DASHES[self.dash]} {self.colour}"
+
+
+def look(number: int) -> Look:
+    """Return how the curves of the run with this number are drawn."""
+    return Look(COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)])
+
+
+def curves(records: Sequence[RunRecord]) -> dict[str, Plot]:
+    """Return a plot for each number that a run logged: loss, held-out scores, diagnostics, callbacks, rates."""
+    logged, held_out = _names(record.metrics for record in records), _names(record.scores for record in records)
+    own = _names(record.callbacks for record in records)
+    first = [name for name in ("loss",) if name in logged]
+    others = [name for name in logged if name not in (*first, *_LAST)]
+    drawn = [(name, "metrics") for name in first] + [(name, "scores") for name in held_out]
+    drawn += [(name, "metrics") for name in others] + [(name, "callbacks") for name in own]
+    drawn += [(name, "metrics") for name in _LAST if name in logged]
+    return {f"{kind}-{number}": _curve(records, name, kind) for number, (name, kind) in enumerate(drawn)}
+
+
+def is_thinned(records: Sequence[RunRecord]) -> bool:
+    """Return whether a run has more points than are drawn."""
+    return any(len(table["step"]) > MOST_POINTS for r in records for table in (r.metrics, r.scores, r.callbacks))
+
+
+def _names(tables: Iterable[Table]) -> list[str]:
+    return [name for name in dict.fromkeys(name for table in tables for name in table) if name not in _NO_CURVES]
+
+
+def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
+    figure, by_epochs = go.Figure(), all(record.steps_per_epoch for record in records)
+    most = 0.0
+    for number, record in enumerate(records):
+        table: Table = getattr(record, kind)
+        if name not in table:
+            continue
+        points = _points(table, name)
+        x = {step: step / (record.steps_per_epoch or 1) if by_epochs else step for step in points}
+        most = max([most, *x.values()])
+        drawn = look(number)
+        run = html.escape(record.name, quote=False)
+        figure.add_scatter(
+            x=list(x.values()),
+            y=[value if value is not None and math.isfinite(value) else None for value in points.values()],
+            text=[f"{run}, step {step:,.0f}" for step in points],
+            mode="lines+markers" if len(points) <= _FEW_POINTS else "lines",
+            line={"color": drawn.colour, "dash": drawn.dash, "width": 2},
+            marker={"size": 5},
+            meta=number,
+            hovertemplate="%{text}<br>%{y}<extra></extra>",
+        )
+        if kind == "metrics" and name not in _LAST:
+            _mark(figure, record, points, x, number)
+    figure.update_xaxes(title="epochs" if by_epochs else "steps", rangemode="tozero")
+    if by_epochs and most <= _FEW_EPOCHS:
+        figure.update_xaxes(dtick=1)
+    is_share = shown_number(name, 1.0).endswith("%")
+    figure.update_yaxes(tickformat=".1%" if is_share else "", nticks=6, **_around_one_value(figure, is_share))
+    made = plot(_title(name, kind), "", figure, height=285)
+    made.figure["layout"]["showlegend"] = False
+    made.figure["layout"]["margin"] = {"l": 56, "r": 12, "t": 28, "b": 44}
+    return made
+
+
+def _around_one_value(figure: go.Figure, is_share: bool) -> dict[str, list[float]]:
+    """Return the range of an axis on which all values are the same: a twentieth to both sides; plotly takes 1."""
+    values = {value for trace in figure.data for value in trace.y if value is not None}
+    if len(values) != 1:
+        return {}
+    (value,) = values
+    spread = abs(value) / 20 or 0.05
+    low, high = value - spread, value + spread
+    return {"range": [max(low, 0.0), min(high, 1.0)] if is_share and 0 < value < 1 else [low, high]}
+
+
+def _title(name: str, kind: str) -> str:
+    if kind == "scores":
+        return score_in_words(name)
+    return _WORDS.get(name, name.replace("_", " ") if kind == "metrics" else name)
+
+
+def _points(table: Table, name: str) -> dict[float, float | None]:
+    """Return the values of a number by steps, at most ``MOST_POINTS`` of them, the last one included."""
+    points = [(step or 0, value) for step, value in zip(table["step"], table[name], strict=True) if value is not None]
+    if len(points) > MOST_POINTS:
+        points = [points[round(place * (len(points) - 1) / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]
+    return dict(points)
+
+
+def _mark(
+    figure: go.Figure,
+    record: RunRecord,
+    points: Mapping[float, float | None],
+    x: Mapping[float, float],
+    number: int,
+) -> None:
+    """Mark where the run's health was decided on: at the last point that was logged by then."""
+    marks = []
+    for event in record.events:
+        before = [step for step in points if step <= event["step"]]
+        if event.get("event") == "health" and before:
+            marks.append((x[before[-1]], points[before[-1]], html.escape(event_in_words(event), quote=False)))
+    if marks:
+        figure.add_scatter(
+            x=[mark[0] for mark in marks],
+            y=[mark[1] for mark in marks],
+            text=[mark[2] for mark in marks],
+            mode="markers",
+            marker={"color": RED, "symbol": "triangle-down", "size": 11},
+            meta=number,
+            hovertemplate="%{text}<extra></extra>",
+        )

@@ -1,0 +1,60 @@
+"""Runs side by side in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.cells import cell_len
+
+from ebclab.formatting import count, folded
+from ebclab.reports.runs.facts import differing, events_in_words, facts, num_apart
+from ebclab.runs.record import RunRecord
+
+_NARROWEST = 18  # cells of a run's column; runs for which less is left stand below the others
+_BETWEEN = 2
+
+
+def side_by_side(records: Sequence[RunRecord], width: int) -> list[str]:
+    """Return the lines of a table with a column for each run: facts, then the settings that differ, then events.
+
+    Args:
+        records: The runs.
+        width: Cells of a line.
+    """
+    told = [facts(record) for record in records]
+    names = dict.fromkeys(name for each in told for name in each)
+    rows = {name: [each.get(name, "") for each in told] for name in names}
+    rows = {"run": [record.name for record in records]} | {name: row for name, row in rows.items() if any(row)}
+    differences = differing(records)
+    label = min(max(map(cell_len, (*rows, *differences))), max(width // 2 - _BETWEEN, 1))
+    at_once = max((width - label) // (_NARROWEST + _BETWEEN), 1)
+    lines: list[str] = []
+    for start in range(0, len(records), at_once):
+        part = slice(start, start + at_once)
+        room = max((width - label) // len(records[part]) - _BETWEEN, 1)
+        lines += _table({name: row[part] for name, row in rows.items()}, label, room)
+        if differences:
+            lines += ["", "settings that differ"]
+            lines += _table({key: row[part] for key, row in differences.items()}, label, room)
+        lines.append("")
+    if apart := num_apart(records):
+        lines += [*folded(f"and {count(apart, 'setting')} that not all of these methods have: config.yaml", width), ""]
+    for record in records:
+        if events := events_in_words(record):
+            lines += [f"events of {record.name}"]
+            lines += [f"  {line}" for event in events for line in folded(event, max(width - 2, 1))]
+            lines.append("")
+    return lines
+
+
+def _table(rows: Mapping[str, Sequence[str]], label: int, room: int) -> list[str]:
+    """Return the lines of a table whose cells are folded; what is not known is a dash."""
+    lines = []
+    for name, row in rows.items():
+        cells = [folded(name, label), *(folded(text or "-", room) for text in row)]
+        widths = [label, *([room] * len(row))]
+        for number in range(max(map(len, cells))):
+            texts = [cell[number] if number < len(cell) else "" for cell in cells]
+            gaps = [" " * (width + _BETWEEN - cell_len(text)) for text, width in zip(texts, widths, strict=True)]
+            lines.append("".join(text + gap for text, gap in zip(texts, gaps, strict=True)).rstrip())
+    return lines

@@ -1,0 +1,174 @@
+"""A run as its folder shows it, finished or not: settings, measurements as tables, events. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from ebclab.config import load_yaml_file, to_mapping
+from ebclab.config.names import other_folder
+from ebclab.errors import ConfigError, RunError
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.resume import flat
+from ebclab.runs.summary import RunSummary, Throughput
+from ebclab.storage.lease import held_by
+from ebclab.storage.lock import is_running
+from ebclab.storage.reading import read_json_object
+from energy_contrast.method import Method
+
+Table = dict[str, list[float | None]]
+"""Columns of equal length by name, the first of them ``step``; None where a row has no such number."""
+
+_NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # the log has them as text
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is known of a run.
+
+    Attributes:
+        name: Name of the run: that of its folder.
+        folder: The run's folder.
+        settings: Its settings by dotted key.
+        state: running, finished, or unfinished when nothing works on it now.
+        summary: What the finished run found; None before.
+        environment: Machine and versions of its first launch; empty when they cannot be read.
+        metrics: One row a log step: ``step``, ``epoch`` (from 0), ``seconds`` of training so far, and what was logged.
+        scores: One row a scored epoch: ``step``, ``epoch`` (epochs done), ``seconds``, and the held-out scores.
+        callbacks: One row a step at which callbacks measured something, with columns CALLBACK/NUMBER.
+        events: Starts, resumes, decisions on its health, warnings and failures, oldest first.
+    """
+
+    name: str
+    folder: RunFolder
+    settings: Mapping[str, Any]
+    state: Literal["running", "finished", "unfinished"]
+    summary: RunSummary | None
+    environment: Mapping[str, Any]
+    metrics: Table
+    scores: Table
+    callbacks: Table
+    events: tuple[Mapping[str, Any], ...]
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that the run is to have."""
+        epochs = self.settings.get("training.epochs")
+        return epochs if isinstance(epochs, int) else 0
+
+    @property
+    def step(self) -> int:
+        """The newest step that was logged; 0 before the first."""
+        return int(max((table["step"][-1] or 0 for table in (self.metrics, self.scores) if table["step"]), default=0))
+
+    @cached_property
+    def steps_per_epoch(self) -> float | None:
+        """Optimizer steps of an epoch; None when no launch has said how many steps there are."""
+        total = next((event["num_steps"] for event in reversed(self.events) if "num_steps" in event), 0)
+        return total / self.epochs if total and self.epochs else None
+
+    @property
+    def epochs_done(self) -> float:
+        """Epochs trained, as far as they were logged; the last one may be a part."""
+        if self.summary is not None:
+            return self.summary.epochs
+        return self.step / self.steps_per_epoch if self.steps_per_epoch else 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Training time over all launches, seconds; None before anything was logged."""
+        if self.summary is not None:
+            return self.summary.seconds
+        known = [table["seconds"][-1] for table in (self.metrics, self.scores) if table.get("seconds")]
+        return max((value for value in known if value is not None), default=None)
+
+    @property
+    def images_per_second(self) -> Throughput | None:
+        """Training speed; of an unfinished run, that of its log without the first interval; None when unknown."""
+        if self.summary is not None:
+            return self.summary.images_per_second
+        rates = [value for value in self.metrics.get("images_per_second", []) if value is not None]
+        rates = rates[1:] or rates
+        if not rates:
+            return None
+        mean = sum(rates) / len(rates)
+        return Throughput(mean, (sum((rate - mean) ** 2 for rate in rates) / len(rates)) ** 0.5)
+
+
+def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None) -> RunRecord:
+    """Read a run, finished or not.
+
+    Args:
+        path: Its folder, or its address in an object store.
+        methods: Own methods by name, whose settings are then completed with today's defaults; those of a method that
+            nobody knows are taken as they are written.
+
+    Raises:
+        RunError: There is no run, or a file of it is damaged.
+        ConfigError: Its settings are no YAML.
+    """
+    run = RunFolder.at(path).of("reader").pull()
+    if not run.config_path.is_file():
+        way_out = other_folder(run.address, run.config_path.name, "`ebclab pretrain` makes runs")
+        raise RunError(f"{run.address}: no run here, config.yaml is missing; {way_out}")
+    is_held = bool(held_by(run.remote)) if run.remote else is_running(run.path)
+    summary = run.read_result()
+    rows: dict[str, dict[int, dict[str, float]]] = {"train": {}, "epoch": {}, "callback": {}}
+    events = []
+    for record in run.metrics.records():
+        if record["kind"] == "event":
+            events.append(record)
+        else:
+            _add(rows[record["kind"]], record)
+    return RunRecord(
+        name=run.path.name,
+        folder=run,
+        settings=flat(_settings(run, methods)),
+        state="running" if is_held else "unfinished" if summary is None else "finished",
+        summary=summary,
+        environment=_environment(run.path / "environment.json"),
+        metrics=_table(rows["train"]),
+        scores=_table(rows["epoch"]),
+        callbacks=_table(rows["callback"]),
+        events=tuple(events),
+    )
+
+
+def _settings(run: RunFolder, methods: Mapping[str, type[Method]] | None) -> Mapping[str, Any]:
+    """Return the settings with today's defaults; as they are written where today's version does not know them."""
+    try:
+        return to_mapping(run.read_config(methods))
+    except ConfigError:
+        return load_yaml_file(run.config_path, run.address_of(run.config_path))
+
+
+def _environment(path: Path) -> Mapping[str, Any]:
+    try:
+        return read_json_object(path)
+    except RunError:
+        return {}
+
+
+def _add(rows: dict[int, dict[str, float]], record: Mapping[str, Any]) -> None:
+    """Add a measurement; one of an earlier step than the last means that the run went back and made those anew."""
+    step = record["step"]
+    if rows and step < next(reversed(rows)):
+        for later in [known for known in rows if known >= step]:
+            del rows[later]
+    values = {name: _number(value) for name, value in record.items() if name not in ("kind", "step")}
+    rows.setdefault(step, {}).update({name: value for name, value in values.items() if value is not None})
+
+
+def _number(value: object) -> float | None:
+    """Return a number of the log; None for anything else."""
+    if isinstance(value, str):
+        return _NOT_FINITE.get(value)
+    return value if isinstance(value, int | float) else None
+
+
+def _table(rows: Mapping[int, Mapping[str, float]]) -> Table:
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    return {"step": list(rows), **{name: [row.get(name) for row in rows.values()] for name in names}}

@@ -1,0 +1,186 @@
+"""The user's own code during training: what it may look at, when it runs, and that it leaves the run as it was."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import CallbackError, UserError
+from ebclab.training.random_state import random_state_kept
+from energy_contrast.method import Method
+
+_TAKEN = ("train", "holdout")  # what the numbers of the run itself begin with in loggers
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What a callback sees of the run at one step.
+
+    Attributes:
+        step: Optimizer steps done.
+        epoch: Whole epochs done.
+        metrics: Training metrics of the newest log step; empty before the first.
+        scores: Newest held-out scores; empty before the first.
+        encoder: The encoder, in eval mode; gradients are off. It maps prepared images to embeddings (B, D). Nothing in
+            it may be changed: work on ``copy.deepcopy(run.encoder)``.
+        preprocessing: Makes uint8 images (B, C, H, W) what the encoder takes.
+        device: Where the encoder is.
+        folder: The run's folder, or this machine's copy of it.
+    """
+
+    step: int
+    epoch: int
+    metrics: Mapping[str, float]
+    scores: Mapping[str, float]
+    encoder: nn.Module
+    preprocessing: Preprocessing
+    device: torch.device
+    folder: Path
+
+
+class Callback(Protocol):
+    """Something that is done during training, every so many steps or epochs.
+
+    An object has one of the attributes ``every_steps`` and ``every_epochs``, a whole number from 1 on. It runs at the
+    multiples, counted from the beginning of the run, and when training ends. An attribute ``name`` is what its numbers
+    are called by in place of the name of its class.
+    """
+
+    def measure(self, run: RunView) -> Mapping[str, float] | None:
+        """Do it; return numbers for the log by their names, or None."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A callback, its name, and when it runs: one of the two numbers is 0."""
+
+    callback: Callback
+    name: str
+    every_steps: int
+    every_epochs: int
+
+    def is_due(self, step: int, epochs_done: int | None, *, ends: bool) -> bool:
+        """Return whether the callback runs after ``step``.
+
+        Args:
+            step: Optimizer steps done.
+            epochs_done: Epochs done where the step ends one, else None.
+            ends: Training ends with this step.
+        """
+        if self.every_steps:
+            return ends or step % self.every_steps == 0
+        return epochs_done is not None and (ends or epochs_done % self.every_epochs == 0)
+
+    def run(self, view: RunView, method: Method) -> dict[str, float]:
+        """Let the callback measure; return its numbers as NAME/NUMBER.
+
+        Args:
+            view: The run at this step.
+            method: What is trained; it is left as it was.
+
+        Raises:
+            CallbackError: The callback raised something, changed the encoder, or returned no numbers.
+        """
+        try:
+            with undisturbed(method, view.device) as changed:
+                found = self.callback.measure(view)
+        except Exception as error:  # whatever it is, the run says whose it is and ends
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise CallbackError(
+                f"callback {self.name} failed at step {view.step}: {type(error).__name__}: {error} "
+                f"({Path(at.filename).name}, line {at.lineno})"
+            ) from error
+        if changed:
+            raise CallbackError(
+                f"callback {self.name} changed what is trained at step {view.step}, got another {changed[0]}; "
+                "let it work on copy.deepcopy(run.encoder)"
+            )
+        return self._numbers(found, view.step)
+
+    def _numbers(self, found: object, step: int) -> dict[str, float]:
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise CallbackError(
+                f"callback {self.name} returned no mapping at step {step}, got {type(found).__name__}; "
+                "return numbers by their names, or None"
+            )
+        numbers = {}
+        for key, value in found.items():
+            try:
+                numbers[f"{self.name}/{key}"] = float(value)
+            except (TypeError, ValueError, RuntimeError):
+                raise CallbackError(
+                    f"callback {self.name} returned no number at step {step}: {key}, got {value!r:.80}; return numbers"
+                ) from None
+        return numbers
+
+
+def scheduled(callbacks: Sequence[Callback]) -> tuple[Scheduled, ...]:
+    """Return callbacks with their names and when they run.
+
+    Raises:
+        UserError: With a line for each mistake.
+    """
+    made, problems = list[Scheduled](), list[str]()
+    for number, callback in enumerate(callbacks):
+        name = getattr(callback, "name", type(callback).__name__)
+        where = f"callbacks[{number}] ({name})"
+        every = {key: getattr(callback, key, None) for key in ("every_steps", "every_epochs")}
+        given = {key: value for key, value in every.items() if value is not None}
+        if not callable(getattr(callback, "measure", None)):
+            problems.append(f"{where}: has no method measure, got {type(callback).__name__}; define measure(self, run)")
+        if not isinstance(name, str) or not name.strip() or "/" in name or name in _TAKEN:
+            problems.append(f"{where}: not a name, got {name!r}; take a word without / that is not train or holdout")
+        if name in [each.name for each in made]:
+            problems.append(f"{where}: two callbacks have this name; give one of them another attribute name")
+        if len(given) != 1:
+            problems.append(f"{where}: needs every_steps or every_epochs, got {'both' if given else 'neither'}")
+        for key, value in given.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                problems.append(f"{where}: {key} must be a whole number from 1 on, got {value!r}")
+        made.append(Scheduled(callback, name, every["every_steps"] or 0, every["every_epochs"] or 0))
+    if problems:
+        raise UserError("\n".join(problems))
+    return tuple(made)
+
+
+@contextmanager
+def undisturbed(method: Method, device: torch.device) -> Iterator[list[str]]:
+    """Let code look at a method whose encoder is in eval mode, without gradients; afterwards the method is as before.
+
+    Modes, ``requires_grad`` and all generators are put back. Yields a list that holds, after the block, the names of
+    tensors that the code has changed.
+
+    Args:
+        method: The method.
+        device: Where it is.
+    """
+    modes = [(module, module.training) for module in method.modules()]
+    learned = [(parameter, parameter.requires_grad) for parameter in method.parameters()]
+    before, changed = _tensors(method), list[str]()
+    try:
+        with random_state_kept(device), torch.no_grad():
+            method.encoder.eval()
+            yield changed
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, is_learned in learned:
+            parameter.requires_grad_(is_learned)
+    after = _tensors(method)
+    changed += [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+
+
+def _tensors(method: Method) -> dict[str, tuple[int, int, int]]:
+    """Return of every weight and buffer which one it is, where it lies, and how often it was written to."""
+    state: dict[str, Tensor] = method.state_dict(keep_vars=True)
+    return {name: (id(value), value.data_ptr(), value._version) for name, value in state.items()}

@@ -1,0 +1,47 @@
+"""Trackio: a database in ``TRACKIO_DIR``, or where its own variables point."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+
+import trackio
+
+from ebclab.training.loggers.run_logger import PROJECT, Ending, LoggedRun
+
+
+class TrackioLogger:
+    """A run in Trackio, which finds runs by their names: a few digits tell runs of one name apart.
+
+    Args:
+        run: The run.
+        identity: Name of the run of an earlier launch; empty makes a new one.
+    """
+
+    def __init__(self, run: LoggedRun, identity: str) -> None:
+        self._name = identity or f"{run.name}-{uuid.uuid4().hex[:8]}"
+        with redirect_stdout(sys.stderr):  # it tells where it logs
+            self._run = trackio.init(
+                PROJECT,
+                name=self._name,
+                group=run.sweep or None,
+                config=dict(run.settings),
+                resume="allow",
+                embed=False,
+            )
+
+    @property
+    def identity(self) -> str:
+        """Name of the run."""
+        return self._name
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Hand the numbers of a step to trackio's own thread."""
+        self._run.log(dict(values), step=step)
+
+    def close(self, ending: Ending) -> None:
+        """Wait until all is written or sent."""
+        with redirect_stdout(sys.stderr):
+            self._run.finish()
