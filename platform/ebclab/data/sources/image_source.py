@@ -74,7 +74,7 @@ class Statistics:
 
 
 class ImageSource(Protocol):
-    """One split of a dataset that lies in files.
+    """One split of a dataset that lies in files; several threads may read it at once.
 
     Attributes:
         name: Dataset name.
