@@ -36,8 +36,9 @@ from ebclab.config import ExperimentConfig, compose
 
 BATCH, CORES, MEAN, STD = 64, 2, [0.5] * 3, [0.25] * 3
 PLACE = "EBCLAB_PHOTOGRAPHS"  # variable by which processes of contestants find the photographs
-SECONDS = 400  # that a contestant has
-SLOW = 256  # images of an epoch of contestants that need 50 ms and more an image
+SECONDS = 600  # that a contestant has
+NEVER = {"processors": [float("inf")]}
+SLOW = 128  # images of an epoch of contestants that need 50 ms and more an image
 
 Epoch = Callable[[], Iterator[int]]  # one epoch; yields the images of each batch
 
@@ -72,6 +73,32 @@ def ours(kind: str, views_on: str, size: int, images: int) -> Epoch:
         epoch = next(epochs)
         for position in range(data.num_batches):
             yield data.batch(epoch, position).views.shape[1]
+
+    return run
+
+
+def alone(kind: str, size: int, images: int) -> Epoch:
+    """Return what a stream's task and its worker do with a block, one after the other in this process, without Ray."""
+    from ebclab.data.preprocessing import Preprocessing
+    from ebclab.data.sources.decode import Reading
+    from ebclab.data.sources.image_source import read_rows
+    from ebclab.data.sources.load import open_source
+    from ebclab.data.views import make_views
+
+    place = Path(os.environ[PLACE])
+    resize = [f"data.resize={side_of(size)}", f"data.decoding={kind}"]
+    name = f"parquet:{place}/{kind}" if kind in ("pixels", "jpeg") else f"folder:{place}/photographs"
+    config = settings(name, size, images, *(resize if kind in ("full", "reduced") else []))
+    source = open_source(name, "train", Reading.of(config.data))
+    index, preprocessing = source.index.at(torch.arange(images)), Preprocessing(size, tuple(MEAN), tuple(STD))
+    epochs = iter(range(1 << 30))
+
+    def run() -> Iterator[int]:
+        epoch, pixels = next(epochs), read_rows(source, index).images
+        for rows in torch.arange(images).split(BATCH):
+            keys = index.keys[rows]
+            views = make_views(pixels[rows], keys, config.views, preprocessing, seed=0, epoch=epoch, num_views=2)
+            yield views.shape[1]
 
     return run
 
@@ -111,8 +138,8 @@ def lightly_views(size: int) -> Callable[[Any], Any]:
     return transform
 
 
-def loader(views: Callable[[Any], Any], images: int) -> Epoch:
-    """Return torchvision's ImageFolder in torch's DataLoader with two processes."""
+def loader(views: Callable[[Any], Any], images: int, processes: int = CORES) -> Epoch:
+    """Return torchvision's ImageFolder in torch's DataLoader."""
     from torchvision.datasets import ImageFolder
 
     folder = ImageFolder(f"{os.environ[PLACE]}/photographs", transform=views)
@@ -122,8 +149,8 @@ def loader(views: Callable[[Any], Any], images: int) -> Epoch:
         batch_size=BATCH,
         shuffle=True,
         drop_last=True,
-        num_workers=CORES,
-        persistent_workers=True,
+        num_workers=processes,
+        persistent_workers=processes > 0,
     )
     return lambda: (views[0].shape[0] for views, _ in batches)
 
@@ -155,17 +182,43 @@ def _ray_views(size: int, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 CONTESTANTS: dict[str, Callable[[int, int], Epoch]] = {
-    "ebclab, folder": partial(ours, "full", "worker"),
-    "ebclab, folder, data.decoding=reduced": partial(ours, "reduced", "worker"),
     "ebclab, prepared, pixels": partial(ours, "pixels", "worker"),
-    "ebclab, prepared, pixels, views in Ray's tasks": partial(ours, "pixels", "pipeline"),
-    "ebclab, prepared, JPEG": partial(ours, "jpeg", "worker"),
     "ImageFolder, DataLoader, lightly's SimCLRTransform": lambda size, images: loader(lightly_views(size), images),
+    "ebclab, folder": partial(ours, "full", "worker"),
     "ImageFolder, DataLoader, torchvision.transforms.v2": lambda size, images: loader(
         partial(twice, torchvision_views(size)), min(images, SLOW)
     ),
     "Ray Data read_images, torchvision.transforms.v2": lambda size, images: ray_read_images(size, min(images, SLOW)),
+    "ebclab, folder, data.decoding=reduced": partial(ours, "reduced", "worker"),
+    "ebclab, prepared, pixels, views in Ray's tasks": partial(ours, "pixels", "pipeline"),
+    "ebclab, prepared, JPEG": partial(ours, "jpeg", "worker"),
 }
+
+
+ALONE: dict[str, Callable[[int, int], Epoch]] = {
+    "ebclab, folder": partial(alone, "full"),
+    "ebclab, folder, data.decoding=reduced": partial(alone, "reduced"),
+    "ebclab, prepared, pixels": partial(alone, "pixels"),
+    "lightly's SimCLRTransform, ImageFolder": lambda size, images: loader(lightly_views(size), images, 0),
+    "torchvision.transforms.v2, ImageFolder": lambda size, images: loader(
+        partial(twice, torchvision_views(size)), BATCH, 0
+    ),
+}
+"""The same work in one process: nothing is started, sent or waited for."""
+
+
+def measure_alone(size: int, images: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return what ``measure`` returns of each that works in one process; they take turns."""
+    torch.set_num_threads(1)
+    epochs = {name: make(size, images) for name, make in ALONE.items()}
+    found: dict[str, dict[str, list[float]]] = {name: {"processors": [], "clock": []} for name in epochs}
+    for number in range(rounds + 1):
+        for name, epoch in epochs.items():
+            start, used, count = time.perf_counter(), time.process_time(), sum(epoch())
+            if number:
+                found[name]["processors"].append(1000 * (time.process_time() - used) / count)
+                found[name]["clock"].append(1000 * (time.perf_counter() - start) / count)
+    return found
 
 
 def processor_seconds() -> float:
@@ -211,17 +264,14 @@ def in_a_process(name: str, numbers: list[str]) -> dict[str, list[float]] | None
     return found
 
 
-def make_sets(place: Path, count: int, size: int, data_root: str | None) -> dict[str, dict[str, list[float]]]:
-    """Make the photographs, and prepared sets of them; return what preparing took an image."""
-    make_photographs(place / "photographs", count, data_root)
-    found = {}
-    for form in ("pixels", "jpeg"):
-        start, used = time.perf_counter(), processor_seconds()
-        resize = ["--resize", str(side_of(size)), "--store", form]
-        assert ebclab(["data", "prepare", f"folder:{place}/photographs", "--to", str(place / form), *resize]) == 0
-        spent = [1000 * (processor_seconds() - used) / count], [1000 * (time.perf_counter() - start) / count]
-        found[f"ebclab data prepare --store {form}, once"] = dict(zip(("processors", "clock"), spent, strict=True))
-    return found
+def prepare(place: Path, form: str, size: int, count: int) -> dict[str, list[float]]:
+    """Make a prepared set of the photographs; return what it took an image."""
+    start, used = time.perf_counter(), processor_seconds()
+    resize = ["--resize", str(side_of(size)), "--store", form]
+    if code := ebclab(["data", "prepare", f"folder:{place}/photographs", "--to", str(place / form), *resize]):
+        sys.exit(code)
+    spent = processor_seconds() - used, time.perf_counter() - start
+    return {name: [1000 * seconds / count] for name, seconds in zip(("processors", "clock"), spent, strict=True)}
 
 
 def table(found: dict[str, dict[str, list[float]] | None]) -> str:
@@ -233,7 +283,7 @@ def table(found: dict[str, dict[str, list[float]] | None]) -> str:
         "peer's | images/s by the clock |",
         "|---|---|---|---|---|---|",
     ]
-    for name, each in found.items():
+    for name, each in sorted(found.items(), key=lambda item: statistics.median((item[1] or NEVER)["processors"])):
         if each is None:
             lines.append(f"| {name} | did not end in time | | | | |")
             continue
@@ -252,6 +302,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000, help="of an epoch")
     parser.add_argument("--size", type=int, default=224, help="of a view, pixels")
     parser.add_argument("--rounds", type=int, default=3, help="epochs that count")
+    parser.add_argument("--alone", action="store_true", help="measure what needs one process alone: a quick look")
+    parser.add_argument("--folder", default="", help="keeps photographs, sets and what was measured, for a second call")
     parser.add_argument("--only", default="", help="measure one contestant in the folder of $EBCLAB_PHOTOGRAPHS")
     arguments = parser.parse_args()
     if arguments.only:
@@ -262,16 +314,30 @@ def main() -> None:
         lightly_views(arguments.size)
     except ImportError as error:
         names = [name for name in names if "lightly" not in name]
+        ALONE.pop("lightly's SimCLRTransform, ImageFolder")
         print(f"left out: lightly ({error})", file=sys.stderr)
-    with tempfile.TemporaryDirectory() as place:
-        os.environ[PLACE] = place
-        found = make_sets(Path(place), arguments.photographs, arguments.size, arguments.data_root)
-        numbers = ["--size", str(arguments.size), "--images", str(arguments.images), "--rounds", str(arguments.rounds)]
-        found |= {name: in_a_process(name, numbers) for name in names}
-    command = f"`python benchmarks/photographs.py --photographs {arguments.photographs} {' '.join(numbers)}`"
-    title = f"Photographs to two views of {arguments.size} pixels, two cores"
+    numbers = ["--size", str(arguments.size), "--images", str(arguments.images), "--rounds", str(arguments.rounds)]
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(arguments.folder or temporary)
+        os.environ[PLACE] = str(place)
+        if not (place / "photographs").exists():
+            make_photographs(place / "photographs", arguments.photographs, arguments.data_root)
+        kept = place / f"measured-{'-'.join(numbers)}.json"
+        found = json.loads(kept.read_text()) if kept.exists() else {}
+        for form in ("pixels",) if arguments.alone else ("pixels", "jpeg"):
+            name = f"ebclab data prepare --store {form}, once"
+            found[name] = found.get(name) or prepare(place, form, arguments.size, arguments.photographs)
+            kept.write_text(json.dumps(found))
+        if arguments.alone:
+            found |= measure_alone(arguments.size, arguments.images, arguments.rounds)
+        for name in [] if arguments.alone else names:
+            if name not in found:
+                found[name] = in_a_process(name, numbers)
+                kept.write_text(json.dumps(found))
+    command = f"`python benchmarks/photographs.py --photographs {arguments.photographs} {' '.join(numbers)}{' --alone' * arguments.alone}`"
+    title = f"Photographs to two views of {arguments.size} pixels, {'one process' if arguments.alone else 'two cores'}"
     packages = ("torch", "torchvision", "pillow", "ray", "lightly", "pyarrow")
-    page = "photographs" if arguments.size == 224 else f"photographs_{arguments.size}"
+    page = f"photographs{'_alone' * arguments.alone}{f'_{arguments.size}' * (arguments.size != 224)}"
     write_page(page, title, command, packages, table(found))
 
 
