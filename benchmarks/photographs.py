@@ -334,8 +334,10 @@ def main() -> None:
             if name not in found:
                 found[name] = in_a_process(name, numbers)
                 kept.write_text(json.dumps(found))
-    command = f"`python benchmarks/photographs.py --photographs {arguments.photographs} {' '.join(numbers)}{' --alone' * arguments.alone}`"
-    title = f"Photographs to two views of {arguments.size} pixels, {'one process' if arguments.alone else 'two cores'}"
+    words = [*numbers, *(["--alone"] if arguments.alone else [])]
+    command = f"`python benchmarks/photographs.py --photographs {arguments.photographs} {' '.join(words)}`"
+    where = "one process" if arguments.alone else "two cores"
+    title = f"Photographs to two views of {arguments.size} pixels, {where}"
     packages = ("torch", "torchvision", "pillow", "ray", "lightly", "pyarrow")
     page = f"photographs{'_alone' * arguments.alone}{f'_{arguments.size}' * (arguments.size != 224)}"
     write_page(page, title, command, packages, table(found))
