@@ -28,9 +28,9 @@ from ebclab.config import ExperimentConfig, compose
 from ebclab.config.view_recipes import USUAL_VIEWS
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.image_set import ImageSet
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.load import load_split
-from ebclab.data.sources.write_parquet import prepare_dataset
 
 RESULTS = Path(__file__).parent / "results" / "delivery.md"
 NOTES = "## Notes"  # this heading and what follows it is kept when the table is written anew

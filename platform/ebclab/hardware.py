@@ -128,6 +128,11 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
+def usable_processors() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def set_threads(count: int, usual: int = 0) -> int:
     """Give torch as many threads as the setting ``resources.threads`` says.
 
@@ -146,6 +151,6 @@ def set_threads(count: int, usual: int = 0) -> int:
             f"resources.threads: more than the {num_cores()} cores of this machine, got {count}; "
             f"use at most {num_cores()}, or 0"
         )
-    threads = count or usual or len(os.sched_getaffinity(0))
+    threads = count or usual or usable_processors()
     torch.set_num_threads(threads)
     return threads

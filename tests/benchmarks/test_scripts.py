@@ -21,9 +21,10 @@ SHARED = {
     "breaking_comparisons",
     "breaking_inputs",
     "breaking_runs",
+    "photographs_set",
 }  # no scripts: parts of them
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in SHARED)
-BY_HAND = {"gpu", "card", "delivery", "sweep_start", "workers", "faults", "breaking"}
+BY_HAND = {"gpu", "card", "delivery", "sweep_start", "workers", "faults", "breaking", "photographs"}
 """Scripts that need a GPU, downloaded data or root; a comment in the Makefile says so."""
 
 

@@ -12,8 +12,8 @@ from pyarrow import fs
 
 import ebclab
 from ebclab.cli import main
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
-from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 from ebclab.training.display import SilentDisplay

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import ebclab
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
-from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import InterruptedRunError
 from ebclab.training.display import SilentDisplay
 

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 import ebclab
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
-from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.training.display import SilentDisplay

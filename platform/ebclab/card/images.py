@@ -175,10 +175,10 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
     if subject.trained is not None:
         found, train, test = images_of_run(subject.trained, name, data_root)
     else:
-        side = subject.preprocessing.read_size
+        side, decoding = subject.preprocessing.read_size, subject.preprocessing.decoding
         if not side and name.startswith(VOC):
             side = subject.preprocessing.image_size  # photographs of all sizes
-        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=side)
+        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=side, decoding=decoding)
         found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
     return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
 

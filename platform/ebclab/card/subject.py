@@ -194,7 +194,7 @@ def _pixels(subject: Subject) -> Subject:
     """Return raw pixels in [0, 1] at the size that the encoder sees."""
     seen = subject.preprocessing
     channels = subject.in_channels
-    plain = Preprocessing(seen.image_size, (0.0,) * channels, (1.0,) * channels, seen.read_size)
+    plain = Preprocessing(seen.image_size, (0.0,) * channels, (1.0,) * channels, seen.read_size, seen.decoding)
     return replace(
         subject,
         label="raw pixels",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+import time
 from typing import Annotated
 
 import typer
@@ -59,27 +61,55 @@ def prepare(
         int, typer.Option(min=0, help="Training images that are kept, chosen by hash; 0 means all.")
     ] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
+    store: Annotated[str, typer.Option(help="How images are stored: pixels, or jpeg.")] = "pixels",
+    quality: Annotated[int, typer.Option(min=1, max=100, help="Of --store jpeg.")] = 90,
+    assignments: Annotated[list[str] | None, options.set_option("Any setting of data, e.g. data.colour=grey.")] = None,
     root: _Root = None,
 ) -> None:
-    """Write a dataset as Parquet shards, which can be streamed from any storage."""
+    """Write a dataset as Parquet shards, which can be streamed from any storage; a killed command goes on."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
-    from ebclab.data.holdout import limit
-    from ebclab.data.sources.decode import Reading
-    from ebclab.data.sources.load import load_split, splits_of
-    from ebclab.data.sources.write_parquet import prepare_dataset
+    from ebclab.data.preparing.choose import split_rows, storage_named
+    from ebclab.data.preparing.write_parquet import prepare_dataset
+    from ebclab.data.sources.load import splits_of
 
+    storage = storage_named(store, quality)
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
-    data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none"])).data
-    splits = {split: load_split(data.name, data.root, split, Reading.of(data)) for split in splits_of(data.name)}
-    if train_limit:
-        splits["train"] = limit(splits["train"], train_limit)
-    prepare_dataset(splits, to, shards=shards, progress=typer.echo)
-    channels, height, width = splits["train"].images.shape[1:]
+    data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
+    splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
+    prepare_dataset(splits, to, shards=shards, storage=storage, progress=typer.echo, seen=PreparationProgress().seen)
+    channels, height, width = splits["train"].source.example.shape
     usual = [f"views.recipe={USUAL_VIEWS[name]}"] if name in USUAL_VIEWS else fitting_views(channels, height, width)
     views = " ".join(f"--set {assignment}" for assignment in usual)
     place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{expanded(to).absolute()}")
-    typer.echo(f"next: ebclab pretrain METHOD --dataset {place} {views}")
+    grey = " --set data.colour=grey" if store == "jpeg" and channels == 1 else ""
+    typer.echo(f"next: ebclab pretrain METHOD --dataset {place} {views}{grey}")
+
+
+class PreparationProgress:
+    """How far a preparation is, its rate and what is left: a line that changes in a terminal, else one a minute."""
+
+    def __init__(self) -> None:
+        self._start = self._shown = time.monotonic()
+        self._first: int | None = None
+        self._every = 0.2 if sys.stderr.isatty() else 60.0
+
+    def seen(self, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` images are written."""
+        from ebclab.formatting import clock
+
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._start, self._shown = done, now, now
+        in_terminal = self._every < 1
+        if now - self._shown < self._every and not (in_terminal and done == total):
+            return
+        self._shown = now
+        rate = (done - self._first) / max(now - self._start, 1e-9)
+        left = f", {clock((total - done) / rate)} left" if rate else ""
+        line = f"{done:,} of {total:,} images ({done / max(total, 1):.0%}), {rate:,.0f} images/s{left}"
+        end = "\n" if done == total or not in_terminal else ""
+        print(f"\r\033[K{line}" if in_terminal else line, end=end, file=sys.stderr, flush=True)
 
 
 @app.command("show")

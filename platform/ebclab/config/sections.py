@@ -39,6 +39,11 @@ class DataConfig:
         unit="pixels",
         minimum=0,
     )
+    decoding: Literal["full", "reduced"] = setting(
+        "full",
+        "full decodes all pixels of a file; reduced decodes JPEG files at the least half, quarter or eighth that "
+        "covers data.resize, which is faster for large photographs and changes pixels slightly.",
+    )
     colour: Literal["rgb", "grey"] = setting("rgb", "Channels that encoded images are read with: three or one.")
     skip_corrupt: bool = setting(False, "Leave out images that cannot be decoded; false stops at the first.")
     image_column: str = setting("image", "Column of a Parquet set that holds the images.")
@@ -64,6 +69,11 @@ class DataConfig:
             problems.append(
                 f"resize: {self.name} is read as it is stored, got {self.resize}; leave it out, and set "
                 "views.image_size to train on another size"
+            )
+        if self.decoding == "reduced" and not self.resize:
+            problems.append(
+                "decoding: reduced needs a size that images are scaled to, got data.resize 0; set it, or leave out "
+                "decoding"
             )
         return problems
 

@@ -44,10 +44,18 @@ class ImageSet:
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return per-channel mean and standard deviation, in [0, 1], of (n, C, H, W) uint8 images."""
+    return statistics_of_counts(level_counts(images))
+
+
+def level_counts(images: Tensor) -> Tensor:
+    """Return how often each byte occurs in each channel of (n, C, H, W) uint8 images, (C, 256) int64."""
+    return torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(dim=1)])
+
+
+def statistics_of_counts(counts: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return what ``channel_statistics`` returns, of the sum of the counts (C, 256) of all images."""
     levels = torch.arange(256, dtype=torch.float64) / 255
-    channels = images.unbind(dim=1)
-    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in channels]).double()
-    share = counts / counts.sum(dim=1, keepdim=True)
+    share = counts.double() / counts.sum(dim=1, keepdim=True)
     mean = share @ levels
     variance = share @ levels.square() - mean.square()
     return tuple(mean.tolist()), tuple(variance.clamp_min(0).sqrt().tolist())

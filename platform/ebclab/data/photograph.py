@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
-_ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
+Decoding = Literal["full", "reduced"]
+"""Whether a JPEG file that is scaled down anyway is decoded with all its pixels, or at the least half, quarter or
+eighth of its sides that still covers the wanted square."""
+
+MOST_PIXELS = 1 << 27
+"""Pixels of an image, as it is decoded, above which it is not: half a gigabyte at the four bytes that Pillow takes."""
 
 DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
-"""What Pillow raises on damaged files, by its formats."""
+"""What Pillow raises on damaged files, by its formats, and what ``read_photograph`` raises."""
+
+_JPEG = b"\xff\xd8\xff"
+_ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
 
-def read_photograph(content: bytes, channels: int, side: int) -> Tensor:
+class TooManyPixelsError(ValueError):
+    """An image has more pixels than are decoded."""
+
+
+class NoBytesError(ValueError):
+    """The pixels of an image cannot be made bytes by a rule that fits all images."""
+
+
+def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding = "full") -> Tensor:
     """Return one encoded image as (C, H, W) uint8.
+
+    Of an animation the first frame is read. Of 16 bits the higher 8 are taken, as Pillow does of colours. What is
+    transparent shows white.
 
     Args:
         content: The file's bytes.
         channels: 3 for colour, 1 for grey.
         side: Side of the square that it is cropped and scaled to, pixels; 0 leaves its size.
+        decoding: How much of a JPEG file is decoded where ``side`` is given.
 
     Raises:
         OSError: The content is no image or is cut off; other damage raises other errors.
-        ValueError: Its pixels have more than 8 bits.
+        TooManyPixelsError: It is larger than ``MOST_PIXELS``; it was not decoded.
+        NoBytesError: Its pixels are floats or integers of 32 bits.
     """
-    with Image.open(io.BytesIO(content)) as picture:
-        if picture.mode[0] in "IF":
-            raise ValueError(f"pixels of mode {picture.mode}, more than 8 bits")
-        upright = ImageOps.exif_transpose(picture).convert("RGB" if channels == 3 else "L")
-    return _pixels(central_square(upright, side) if side else upright)
+    with _opened(content) as picture:
+        if decoding == "reduced" and side:
+            picture.draft(picture.mode, (side, side))  # formats other than JPEG have no draft
+        _require_few_pixels(picture, decoding)
+        ImageOps.exif_transpose(picture, in_place=True)
+        upright = _in_bytes(picture, "RGB" if channels == 3 else "L")
+        return _pixels(central_square(upright, side) if side else upright)
+
+
+def kind_of_damage(error: BaseException) -> str:
+    """Return which of a few kinds an error of ``DAMAGE`` is, for a count of images that were left out."""
+    kinds = {
+        TooManyPixelsError: "too many pixels",
+        NoBytesError: "pixels that are no bytes",
+        UnidentifiedImageError: "of no known format",
+    }
+    return next((kind for type_, kind in kinds.items() if isinstance(error, type_)), "damaged or cut off")
 
 
 def size_in_header(file: BinaryIO) -> tuple[int, int]:
@@ -60,6 +95,40 @@ def central_square(picture: Image.Image, side: int) -> Image.Image:
     left, top = ((length - largest) // 2 for length in picture.size)
     square = picture.crop((left, top, left + largest, top + largest))
     return square.resize((side, side), Image.Resampling.BILINEAR)
+
+
+def _opened(content: bytes) -> Image.Image:
+    """Return an image whose header was read; Pillow's own limit does not know that JPEG files can be reduced."""
+    if content.startswith(_JPEG):
+        return JpegImageFile(io.BytesIO(content))
+    try:
+        return Image.open(io.BytesIO(content))
+    except Image.DecompressionBombError as error:
+        count = re.search(r"\d+", str(error))
+        raise TooManyPixelsError(f"{int(count[0]):,} pixels, {_LIMIT}" if count else _LIMIT) from error
+
+
+_LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
+
+
+def _require_few_pixels(picture: Image.Image, decoding: Decoding) -> None:
+    width, height = picture.size
+    if width * height > MOST_PIXELS:
+        reducible = isinstance(picture, JpegImageFile) and decoding == "full"
+        hint = " (data.decoding=reduced with data.resize reads a JPEG file smaller)" if reducible else ""
+        raise TooManyPixelsError(f"{width} x {height} pixels, {_LIMIT}{hint}")
+
+
+def _in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
+    """Return a picture in ``mode``, by the rules of ``read_photograph``."""
+    if picture.mode.startswith("I;16"):
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    elif picture.mode[0] in "IF":
+        raise NoBytesError(f"pixels of mode {picture.mode}, more than 16 bits")
+    if picture.has_transparency_data:
+        layer = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return picture if picture.mode == mode else picture.convert(mode)
 
 
 def _pixels(picture: Image.Image) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
-from ebclab.data.photograph import DAMAGE, central_squares, read_photograph
+from ebclab.data.photograph import DAMAGE, Decoding, central_squares, read_photograph
 from ebclab.errors import DataError
 from energy_contrast.method import PixelRange
 
@@ -26,12 +26,14 @@ class Preprocessing:
         std: Channel standard deviations divided by, in the image range [0, 1].
         read_size: Side of the squares to which images were cropped and scaled when they were read (``data.resize``),
             pixels: images of another size are, too. 0: they were as they were stored, and are only resized.
+        decoding: How JPEG files were decoded when they were read (``data.decoding``).
     """
 
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     read_size: int = 0
+    decoding: Decoding = "full"
 
     def in_words(self) -> str:
         """Return what happens to the pixels of an image file, for people."""
@@ -39,6 +41,8 @@ class Preprocessing:
         read = f"upright (EXIF) in {channels}"
         if self.read_size:
             side = self.read_size
+            if self.decoding == "reduced":
+                read += f", JPEG decoded at the least 1/2, 1/4 or 1/8 of at least {side} x {side}"
             read += f", then the largest central square, scaled to {side} x {side} bytes (Pillow, bilinear)"
         resized = f"divided by 255, resized to {self.image_size} x {self.image_size} (bilinear, antialiased)"
         if not self.read_size:
@@ -52,7 +56,7 @@ class Preprocessing:
             DataError: It cannot be read.
         """
         try:
-            return read_photograph(Path(path).read_bytes(), len(self.mean), self.read_size)
+            return read_photograph(Path(path).read_bytes(), len(self.mean), self.read_size, self.decoding)
         except DAMAGE as error:
             raise DataError(f"{path}: not a readable image, got {error}; give another file") from error
 

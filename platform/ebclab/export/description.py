@@ -13,6 +13,7 @@ from pydantic import FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt, Ty
 from torch import nn
 
 from ebclab.config.encoder import EncoderConfig
+from ebclab.data.photograph import Decoding
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
@@ -48,6 +49,7 @@ class EncoderDescription:
         torch: Version that held the weights.
         timm: Version of timm that made the network; none for one of our own.
         read_size: Side of the squares to which image files were cropped and scaled first, pixels; 0: they were not.
+        decoding: How much of JPEG files was decoded for that.
         rule: What happens to the pixels of an image file, in words.
     """
 
@@ -63,12 +65,14 @@ class EncoderDescription:
     torch: str
     timm: str | None = None
     read_size: NonNegativeInt = 0
+    decoding: Decoding = "full"
     rule: str = ""
 
     @property
     def preprocessing(self) -> Preprocessing:
         """The preprocessing of images for this encoder."""
-        return Preprocessing(self.input_size, self.normalisation.mean, self.normalisation.std, self.read_size)
+        mean, std = self.normalisation.mean, self.normalisation.std
+        return Preprocessing(self.input_size, mean, std, self.read_size, self.decoding)
 
     def build(self) -> nn.Module:
         """Return a new encoder of this architecture with random weights; the global generator does not move."""
@@ -98,6 +102,7 @@ def describe(
         torch=str(torch.__version__),
         timm=_version("timm") if architecture.timm_name else None,
         read_size=preprocessing.read_size,
+        decoding=preprocessing.decoding,
         rule=preprocessing.in_words(),
     )
 

@@ -83,11 +83,13 @@ def _reading(description: EncoderDescription) -> list[str]:
         return []
     mode, side = ("RGB" if description.in_channels == 3 else "L"), description.read_size
     lines = [
-        "def read(path):  # (C, H, W), 0 to 255",
+        "def read(path):  # (C, H, W), 0 to 255, of an opaque image of 8 bits",
         "    import numpy",
         "    from PIL import Image, ImageOps",
         "",
-        f'    picture = ImageOps.exif_transpose(Image.open(path)).convert("{mode}")',
+        "    picture = Image.open(path)",
+        *([f"    picture.draft(picture.mode, ({side}, {side}))"] if description.decoding == "reduced" else []),
+        f'    picture = ImageOps.exif_transpose(picture).convert("{mode}")',
     ]
     if side:
         lines += [

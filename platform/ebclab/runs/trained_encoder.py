@@ -81,7 +81,7 @@ def load_trained_encoder(
     encoder.load_state_dict(weights)
     return TrainedEncoder(
         encoder=encoder.eval(),
-        preprocessing=Preprocessing(facts.image_size, facts.mean, facts.std, config.data.resize),
+        preprocessing=Preprocessing(facts.image_size, facts.mean, facts.std, config.data.resize, config.data.decoding),
         config=config,
         in_channels=facts.in_channels,
         kind=kind,

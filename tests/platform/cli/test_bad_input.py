@@ -55,6 +55,10 @@ ERROR_PATHS = [
         for name in (".", "a.jpg")
     ),
     (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is read as it is stored"),
+    (
+        ["data", "show", "folder:none", "--view-recipe", "none", "--set", "data.decoding=reduced"],
+        "data.decoding: reduced needs a size that images are scaled to, got data.resize 0",
+    ),
     # more than the machine has
     (["pretrain", "simclr", "--set", "resources.threads=100000"], "cores of this machine, got 100000; use at most "),
     (

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from ebclab.config.addresses import credentials_problem
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
-from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 

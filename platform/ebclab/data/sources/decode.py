@@ -11,7 +11,7 @@ from PIL import UnidentifiedImageError
 from torch import Tensor
 
 from ebclab.config.sections import DataConfig
-from ebclab.data.photograph import DAMAGE, read_photograph
+from ebclab.data.photograph import DAMAGE, Decoding, TooManyPixelsError, kind_of_damage, read_photograph
 from ebclab.errors import DataError
 
 
@@ -25,6 +25,7 @@ class Reading:
         skip_corrupt: Leave images out that cannot be decoded.
         image_column: Column of a Parquet set that holds the images.
         label_column: Column of a Parquet set that holds the labels, if there is one.
+        decoding: How much of JPEG files is decoded where ``resize`` is set.
     """
 
     resize: int = 0
@@ -32,11 +33,13 @@ class Reading:
     skip_corrupt: bool = False
     image_column: str = "image"
     label_column: str = "label"
+    decoding: Decoding = "full"
 
     @classmethod
     def of(cls, data: DataConfig) -> Reading:
         """Return how images are read according to the ``data`` section."""
-        return cls(data.resize, data.colour, data.skip_corrupt, data.image_column, data.label_column)
+        columns = (data.image_column, data.label_column)
+        return cls(data.resize, data.colour, data.skip_corrupt, *columns, data.decoding)
 
 
 class Example(NamedTuple):
@@ -46,18 +49,43 @@ class Example(NamedTuple):
     shape: tuple[int, int, int]  # C, H, W
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """An image that was left out.
+
+    Attributes:
+        name: Its file, and where in it.
+        kind: One of the few words of ``kind_of_damage``.
+        reason: What is wrong with it.
+    """
+
+    name: str
+    kind: str
+    reason: str
+
+    @classmethod
+    def because(cls, name: str, error: BaseException) -> LeftOut:
+        """Return what ``error`` says of the image ``name``."""
+        known = not isinstance(error, UnidentifiedImageError)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return cls(name, kind_of_damage(error), reason if known else "a file of no known format")
+
+    def __str__(self) -> str:
+        return f"{self.name}: not a readable image, got {self.reason}"
+
+
 class Decoded(NamedTuple):
     """Images that were asked for.
 
     Attributes:
         images: (k, C, H, W) uint8, those that could be decoded, in the order asked for.
         good: (n,) bool; which of those asked for they are.
-        complaints: One line for each image left out.
+        left_out: Each image that could not, in the order asked for.
     """
 
     images: Tensor
     good: Tensor
-    complaints: list[str]
+    left_out: list[LeftOut]
 
 
 def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, example: Example) -> Decoded:
@@ -71,14 +99,14 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, exampl
     Raises:
         DataError: An image is damaged and may not be left out, or has another shape.
     """
-    images, good, complaints = [], [], []
+    images, good, left_out = [], [], []
     for name, content in encoded:
         try:
             image = decode_image(content, reading)
         except DAMAGE as error:
             if not reading.skip_corrupt:
                 raise _damaged(name, error) from error
-            complaints.append(_complaint(name, error))
+            left_out.append(LeftOut.because(name, error))
             good.append(False)
             continue
         if tuple(image.shape) != example.shape:
@@ -86,7 +114,7 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, exampl
         images.append(image)
         good.append(True)
     stacked = torch.stack(images) if images else torch.empty(0, *example.shape, dtype=torch.uint8)
-    return Decoded(stacked, torch.tensor(good, dtype=torch.bool), complaints)
+    return Decoded(stacked, torch.tensor(good, dtype=torch.bool), left_out)
 
 
 def first_example(encoded: Iterable[tuple[str, bytes]], reading: Reading, where: str) -> Example:
@@ -109,9 +137,9 @@ def decode_image(content: bytes, reading: Reading) -> Tensor:
 
     Raises:
         OSError: The content is no image or is cut off; other damage raises other errors.
-        ValueError: Its pixels have more than 8 bits.
+        ValueError: Its pixels are too many, or no bytes.
     """
-    return read_photograph(content, 3 if reading.colour == "rgb" else 1, reading.resize)
+    return read_photograph(content, 3 if reading.colour == "rgb" else 1, reading.resize, reading.decoding)
 
 
 def mixed_sizes(one: Example, other: Example) -> DataError:
@@ -129,10 +157,5 @@ def _example(name: str, image: Tensor) -> Example:
 
 
 def _damaged(name: str, error: BaseException) -> DataError:
-    return DataError(f"{_complaint(name, error)}; replace it, or leave such out with data.skip_corrupt=true")
-
-
-def _complaint(name: str, error: BaseException) -> str:
-    known = not isinstance(error, UnidentifiedImageError)
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return f"{name}: not a readable image, got {reason if known else 'a file of no known format'}"
+    way_out = "make it smaller" if isinstance(error, TooManyPixelsError) else "replace it"
+    return DataError(f"{LeftOut.because(name, error)}; {way_out}, or leave such out with data.skip_corrupt=true")

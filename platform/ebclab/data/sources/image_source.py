@@ -5,20 +5,29 @@ Shapes: n rows of the source, k rows that are read, C channels, H x W pixels.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import math
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ebclab.data.hashing import hash_words
-from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.image_set import ImageSet, level_counts, statistics_of_counts
 from ebclab.data.photograph import DAMAGE, size_in_header
-from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images
+from ebclab.data.sources.decode import Decoded, Example, LeftOut, Reading, decode_images
 from ebclab.errors import DataError
+from ebclab.hardware import usable_processors
+from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location
 
 STATISTICS_LIMIT = 4096
@@ -26,6 +35,7 @@ STATISTICS_LIMIT = 4096
 
 _STATISTICS_SALT = 0x7374617473  # names this use of the keys
 _NAMES_SHOWN = 5
+_PART_BYTES = 64 << 20  # of decoded images whose levels are counted at a time
 
 _log = logging.getLogger("ebclab.data")
 
@@ -66,7 +76,7 @@ class Statistics:
 
 
 class ImageSource(Protocol):
-    """One split of a dataset that lies in files.
+    """One split of a dataset that lies in files; several threads may read it at once.
 
     Attributes:
         name: Dataset name.
@@ -125,32 +135,52 @@ class ImageFiles:
             yield f"{self._place.path}/{file}", self._place.read(file)
 
 
-def read_rows(source: ImageSource, index: RowIndex) -> Decoded:
+def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded:
     """Return the images of some rows, in the order of ``index``; each group is read once.
 
     Args:
         source: Where they lie.
         index: The rows, in any order.
+        threads: How many groups are read at a time.
 
     Raises:
         DataError: A file cannot be read or an image cannot be decoded.
     """
     images = torch.empty(len(index), *source.example.shape, dtype=torch.uint8)
     good = torch.zeros(len(index), dtype=torch.bool)
-    complaints = []
+    left_out: dict[int, LeftOut] = {}
     order = torch.argsort(index.groups, stable=True)
-    for rows in torch.split(order, torch.unique(index.groups, return_counts=True)[1].tolist()):
+    parts = torch.split(order, torch.unique(index.groups, return_counts=True)[1].tolist())
+
+    def read(rows: Tensor) -> None:
         part = source.read(int(index.groups[rows[0]]), index.places[rows])
         images[rows[part.good]] = part.images
         good[rows] = part.good
-        complaints += part.complaints
-    return Decoded(images if bool(good.all()) else images[good], good, complaints)
+        left_out.update(zip(rows[~part.good].tolist(), part.left_out, strict=True))
+
+    if threads == 1 or len(parts) < 2:
+        for rows in parts:
+            read(rows)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            _finish(pool, [pool.submit(read, rows) for rows in parts])
+    return Decoded(images if bool(good.all()) else images[good], good, [left_out[row] for row in sorted(left_out)])
+
+
+def _finish(pool: ThreadPoolExecutor, work: list[Future[None]]) -> None:
+    """Wait for all pieces of work; when one fails, those that have not begun never do."""
+    try:
+        for piece in work:
+            piece.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
 
 
 def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
     """Return some rows of ``source`` as a set in memory, without those that cannot be decoded where that is allowed."""
-    decoded = read_rows(source, index)
-    report_skipped(decoded.complaints, len(index))
+    decoded = read_rows(source, index, threads=usable_processors())
+    report_skipped(decoded.left_out, len(index))
     kept = index.at(decoded.good)
     names, mean, std = source.class_names, statistics.mean, statistics.std
     return ImageSet(source.name, decoded.images, kept.labels, kept.keys, names, mean, std, kept.marks)
@@ -161,7 +191,10 @@ def training_statistics(training: ImageSource) -> Statistics:
     if training.statistics is not None:
         return training.statistics
     chosen = training.index.at(statistics_rows(training.index.keys))
-    return Statistics(*channel_statistics(read_rows(training, chosen).images))
+    counts = torch.zeros(training.example.shape[0], 256, dtype=torch.int64)
+    for part in torch.split(torch.arange(len(chosen)), max(1, _PART_BYTES // math.prod(training.example.shape))):
+        counts += level_counts(read_rows(training, chosen.at(part), threads=usable_processors()).images)
+    return Statistics(*statistics_of_counts(counts))
 
 
 def statistics_rows(keys: Tensor) -> Tensor:
@@ -169,15 +202,31 @@ def statistics_rows(keys: Tensor) -> Tensor:
     return torch.argsort(hash_words(_STATISTICS_SALT, keys), stable=True)[:STATISTICS_LIMIT]
 
 
-def report_skipped(complaints: list[str], count: int) -> None:
-    """Log how many of ``count`` images were left out, and the first of them.
+def report_skipped(left_out: list[LeftOut], count: int) -> None:
+    """Log how many of ``count`` images were left out, by kind of damage, and the first; a file names more than those.
 
     Raises:
         DataError: All were left out.
     """
-    if not complaints:
+    if not left_out:
         return
-    shown = "; ".join(complaints[:_NAMES_SHOWN]) + ("; ..." if len(complaints) > _NAMES_SHOWN else "")
-    if len(complaints) == count:
+    shown = "; ".join(map(str, left_out[:_NAMES_SHOWN]))
+    if len(left_out) > _NAMES_SHOWN:
+        shown += f"; all are named in {_list_of(left_out)}"
+    if len(left_out) == count:
         raise DataError(f"data.skip_corrupt: no image is left, got {count} damaged ones: {shown}; replace the files")
-    _log.warning("%d of %d images left out: %s", len(complaints), count, shown)
+    _log.warning("%d of %d images left out (%s): %s", len(left_out), count, by_kind(left_out), shown)
+
+
+def by_kind(left_out: list[LeftOut]) -> str:
+    """Return how many images were left out for each kind of damage, most first, in words."""
+    return ", ".join(f"{times:,} {kind}" for kind, times in Counter(each.kind for each in left_out).most_common())
+
+
+def _list_of(left_out: list[LeftOut]) -> Path:
+    """Write one line of JSON for each image into the folder for temporary files, and return the file's path."""
+    lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in left_out)
+    name = hashlib.sha256(lines.encode()).hexdigest()[:12]  # the same list again takes no second file
+    path = Path(tempfile.gettempdir(), f"ebclab-left-out-{name}.jsonl")
+    atomic.write_text(path, lines)
+    return path

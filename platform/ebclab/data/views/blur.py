@@ -5,6 +5,8 @@ Shapes: n images, C channels, h x w pixels.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -13,11 +15,11 @@ from ebclab.errors import ConfigError
 
 
 def blur(planes: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
-    """Return blurred (C, n, h, w) planes.
+    """Return blurred (C, n, h, w) planes; they may lie where ``planes`` lay.
 
     Args:
         planes: (C, n, h, w) pixels.
-        sigma: (n,) standard deviations, pixels; 0 leaves the image alone.
+        sigma: (n,) standard deviations, pixels; 0 leaves the image alone, and its bits.
         kernel_size: Width of the kernel, pixels, odd.
 
     Raises:
@@ -28,7 +30,17 @@ def blur(planes: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
     if kernel_size > limit:
         problem = f"must be at most {limit} for views of {height}x{width} pixels, got {kernel_size}"
         raise ConfigError([f"views.blur_kernel_size: {problem}; about a tenth of the side is usual"])
-    taps = gaussian_taps(sigma, kernel_size // 2)
+    if not sigma.is_cpu:  # to look would stall a device
+        return _blurred(planes, sigma, kernel_size // 2)
+    chosen = sigma.nonzero().flatten()
+    if len(chosen):
+        planes.index_copy_(1, chosen, _blurred(planes.index_select(1, chosen), sigma[chosen], kernel_size // 2))
+    return planes
+
+
+def _blurred(planes: Tensor, sigma: Tensor, radius: int) -> Tensor:
+    height, width = planes.shape[2:]
+    taps = gaussian_taps(sigma, radius)
     rows = band_matrix(taps, height)
     columns = rows if width == height else band_matrix(taps, width)
     return resample(rows, planes.transpose(0, 1), columns.transpose(1, 2))
@@ -43,14 +55,20 @@ def gaussian_taps(sigma: Tensor, radius: int) -> Tensor:
 
 def band_matrix(taps: Tensor, size: int) -> Tensor:
     """Return (n, size, size) matrices whose row i filters pixel i: pixels -j and 2 (size - 1) - j read pixel j."""
-    distance = torch.arange(taps.shape[1], device=taps.device)[:, None, None]
-    row = torch.arange(size, device=taps.device)[:, None]
-    column = row.T
-    direct = (row - column).abs() == distance  # (taps, size, size)
-    left = (row + column == distance) & (column > 0)  # the border pixel itself is not doubled
-    right = (2 * (size - 1) - row - column == distance) & (column < size - 1)
-    readings = direct.float() + left + right  # how often pixel i reads pixel j through each tap
     matrix = taps.new_zeros(len(taps), size, size)
+    readings = _readings(taps.shape[1], size, taps.device)
     for tap, reading in zip(taps.unbind(1), readings, strict=True):  # no matrix product: its rounding may depend on n
         matrix.addcmul_(tap[:, None, None], reading)
     return matrix
+
+
+@lru_cache(maxsize=4)
+def _readings(taps: int, size: int, device: torch.device) -> Tensor:
+    """Return how often pixel i of a line reads pixel j through each tap, (taps, size, size); nobody may write to it."""
+    distance = torch.arange(taps, device=device)[:, None, None]
+    row = torch.arange(size, device=device)[:, None]
+    column = row.T
+    direct = (row - column).abs() == distance
+    left = (row + column == distance) & (column > 0)  # the border pixel itself is not doubled
+    right = (2 * (size - 1) - row - column == distance) & (column < size - 1)
+    return direct.float() + left + right

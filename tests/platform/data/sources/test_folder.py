@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ebclab.data import photograph
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import read_rows
@@ -96,10 +101,58 @@ def test_any_8_bit_image_is_read_as_colour_or_grey(tmp_path: Path, mode: str) ->
         assert np.array_equal(images[0].permute(1, 2, 0).numpy(), expected)
 
 
-def test_an_image_of_more_than_8_bits_is_refused(tmp_path: Path) -> None:
-    Image.fromarray(np.arange(16, dtype=np.uint16).reshape(4, 4) * 4000).save(tmp_path / "a.png")
-    with pytest.raises(DataError, match=r"a\.png: not a readable image, got pixels of mode I;16"):
+def test_an_image_of_more_than_16_bits_is_refused(tmp_path: Path) -> None:
+    Image.new("F", (4, 4)).save(tmp_path / "a.tiff")
+    with pytest.raises(DataError, match=r"a\.tiff: not a readable image, got pixels of mode F, more than 16 bits"):
         load_split(f"folder:{tmp_path}", None, "train")
+
+
+def test_a_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(photograph, "MOST_PIXELS", 29)
+    save(tmp_path / "a.png", pixels(0))  # 5 x 6
+    with pytest.raises(DataError) as caught:
+        load_split(f"folder:{tmp_path}", None, "train")
+    assert str(caught.value) == (
+        f"{tmp_path}/a.png: not a readable image, got 5 x 6 pixels, more than the 134,217,728 that are decoded; "
+        "make it smaller, or leave such out with data.skip_corrupt=true"
+    )
+
+
+def test_names_in_any_script_make_classes_and_keys(tmp_path: Path) -> None:
+    names = ["猫/三毛.png", "γάτα/ψ.png", "кошка/ё b.png", "قطة/١.png", "🐈/é.png", "e\u0301/%20.png"]
+    for seed, name in enumerate(names):
+        save(tmp_path / name, pixels(seed))
+    train = load_split(f"folder:{tmp_path}", None, "train")
+    assert train.class_names == tuple(sorted(name.split("/")[0] for name in names))
+    assert train.labels.tolist() == [0, 1, 2, 3, 4, 5]  # one image a class
+    hashes = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in sorted(names)]
+    assert train.keys.tolist() == [int.from_bytes(each, "little", signed=True) for each in hashes]
+    assert all(  # by the numbers of the seeds, whatever their order
+        np.array_equal(image.permute(1, 2, 0).numpy(), pixels(names.index(name)))
+        for image, name in zip(train.images, sorted(names), strict=True)
+    )
+
+
+def test_thousands_of_empty_folders_are_no_classes(tmp_path: Path) -> None:
+    for number in range(3000):
+        (tmp_path / f"{number:04}").mkdir()
+    save(tmp_path / "1234/a.png", pixels(0))
+    start = time.process_time()
+    assert load_split(f"folder:{tmp_path}", None, "train").class_names == ("1234",)
+    assert time.process_time() - start < 2
+
+
+def test_many_threads_read_what_one_reads(tmp_path: Path) -> None:
+    folder = damaged(tmp_path)
+    source = FolderSource("x", str(folder), "train", Reading(skip_corrupt=True))
+    rows = source.index.at(torch.tensor([3, 1, 0, 2, 1]))
+    one, many = (read_rows(source, rows, threads) for threads in (1, 4))
+    assert torch.equal(one.images, many.images)
+    assert one.good.tolist() == many.good.tolist() == [True, False, True, False, False]
+    assert one.left_out == many.left_out
+    assert [Path(each.name).name for each in many.left_out] == ["1.png", "2.png", "1.png"]
+    with pytest.raises(DataError, match=r"[12]\.png: not a readable image"):
+        read_rows(strict(source), rows, 4)
 
 
 def test_images_lie_upright(tmp_path: Path) -> None:
@@ -132,6 +185,12 @@ def test_resize_takes_the_largest_central_square(tmp_path: Path) -> None:
     assert bool((images[0] == 200).all())
 
 
+def strict(source: FolderSource) -> FolderSource:
+    """Let a source stop at damaged images."""
+    source.reading = replace(source.reading, skip_corrupt=False)
+    return source
+
+
 def damaged(tmp_path: Path) -> Path:
     for number in range(4):
         save(tmp_path / f"{number}.png", pixels(number, 40, 40))
@@ -152,9 +211,27 @@ def test_damaged_images_are_left_out_only_when_asked(tmp_path: Path, caplog: pyt
     assert torch.equal(train.keys, whole.index.keys[[0, 3]])
     assert np.array_equal(train.images[1].permute(1, 2, 0).numpy(), pixels(3, 40, 40))
     (record,) = caplog.records
-    assert record.getMessage().startswith("2 of 4 images left out: ")
+    assert record.getMessage().startswith("2 of 4 images left out (1 damaged or cut off, 1 of no known format): ")
     assert "1.png: not a readable image" in record.getMessage()
     assert "2.png: not a readable image" in record.getMessage()
+
+
+def test_a_file_names_all_images_that_were_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, images = tmp_path / "temporary", tmp_path / "images"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    save(images / "a.png", pixels(0))
+    for number in range(7):
+        (images / f"b{number}.png").write_bytes(b"nothing")
+    for _ in range(2):  # again: the same file
+        load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+    (file,) = temporary.iterdir()
+    assert f"all are named in {file}" in caplog.text
+    listed = [json.loads(line) for line in file.read_text().splitlines()]
+    reason = {"kind": "of no known format", "reason": "a file of no known format"}
+    assert listed == [{"name": f"{images}/b{number}.png", **reason} for number in range(7)]
 
 
 def test_a_folder_of_damaged_images_alone_is_refused(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from ebclab.cli import main
 from ebclab.config import compose
 from ebclab.data.digests import content_digest
 from ebclab.data.image_arrays import ImageArrays
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, splits_of
 from ebclab.data.sources.voc import read_annotation
-from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.features import require_labels
 from ebclab.training.setup import classes_of

@@ -108,7 +108,7 @@ def _sound_rows(source_ref: Any, source: ImageSource) -> RowIndex:
     """Return the rows whose images can be decoded; the others are reported."""
     _log.info("%s: decoding all %s images once, to leave out damaged ones", source.name, f"{len(source.index):,}")
     decoded = _read(source_ref, source, source.index, keep_images=False)
-    report_skipped(decoded.complaints, len(source.index))
+    report_skipped(decoded.left_out, len(source.index))
     return source.index.at(decoded.good)
 
 
@@ -132,7 +132,7 @@ def _read(source_ref: Any, source: ImageSource, index: RowIndex, *, keep_images:
     return Decoded(
         torch.cat([empty, *(part.images for part in read)]),
         torch.cat([torch.zeros(0, dtype=torch.bool), *(part.good for part in read)]),
-        [complaint for part in read for complaint in part.complaints],
+        [image for part in read for image in part.left_out],
     )
 
 

@@ -19,10 +19,10 @@ from ebclab.config import ExperimentConfig, compose
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.holdout import limit, split_holdout, split_images
 from ebclab.data.image_set import ImageSet
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source
-from ebclab.data.sources.write_parquet import prepare_dataset
 from ebclab.data.views import make_views
 from ebclab.data.views.sharing import words_of_batch
 from ebclab.errors import DataError, UserError

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from ebclab.cli.app import app
 from ebclab.data.image_set import ImageSet
+from ebclab.data.preparing.shards import group_rows, shard_count
+from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
-from ebclab.data.sources.write_parquet import group_rows, prepare_dataset, shard_count
-from ebclab.errors import DataError
+from ebclab.errors import DataError, RunError
 
 
 def image_set(count: int, seed: int) -> ImageSet:
@@ -33,7 +34,7 @@ def splits() -> dict:
 def test_a_prepared_set_holds_the_same_images_labels_keys_names_and_statistics(tmp_path: Path, splits: dict) -> None:
     lines: list[str] = []
     prepare_dataset(splits, tmp_path / "set", progress=lines.append)
-    assert lines == ["train: 2,500 images in 3 files", "test: 30 images in 1 files"]
+    assert lines == ["train: 2,500 images, 2 classes, in 3 files", "test: 30 images, 2 classes, in 1 files"]
     for split, wanted in splits.items():
         found = load_split(f"parquet:{tmp_path}/set", None, split)
         order = found.keys.argsort()
@@ -106,8 +107,8 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, splits: dict, monkey
     def full(*args: object, **settings: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
-    with pytest.raises(DataError, match=r"--to: cannot write .*, got No space left on device"):
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(RunError, match=r"the disk is full, .*; free some space and run the same command again"):
         prepare_dataset(splits, tmp_path / "set")
     assert list(tmp_path.iterdir()) == []
 

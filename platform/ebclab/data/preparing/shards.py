@@ -1,0 +1,143 @@
+"""The shards of a prepared set: how many, how images are stored in them, and how one is written in little memory."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ebclab.data.hashing import hash_words
+from ebclab.data.preparing.split_rows import SplitRows
+from ebclab.data.sources.decode import LeftOut
+from ebclab.data.sources.image_source import RowIndex, read_rows
+from ebclab.data.sources.parquet import INDEX_COLUMN
+
+_GROUP_ROWS = 1024  # a row group is the least that is read at once: small, so that a block mixes several
+_GROUP_BYTES = 8 << 20  # the same for large images
+_SHARD_BYTES = 128 << 20  # object stores read files of this size at full speed
+_FEWEST_SHARDS = 8  # tools that share out whole files feed up to as many readers
+_ORDER_SALT = 0x7368617264  # names this use of the keys
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How images are stored.
+
+    Attributes:
+        form: "pixels" keeps every byte; "jpeg" takes a tenth of the room and has to be decoded again.
+        quality: Of JPEG files, 1 to 100; colours keep their resolution (4:4:4).
+    """
+
+    form: Literal["pixels", "jpeg"] = "pixels"
+    quality: int = 90
+
+    @property
+    def in_words(self) -> str:
+        """What the column of images holds."""
+        return "fixed_shape_tensor<uint8>[C, H, W]" if self.form == "pixels" else f"JPEG of quality {self.quality}"
+
+    @property
+    def compression(self) -> str:
+        """How Parquet compresses the pages."""
+        return "zstd" if self.form == "pixels" else "none"
+
+    def column(self, images: Tensor) -> pa.Array:
+        """Return images (n, C, H, W) uint8 as they are stored."""
+        if self.form == "pixels":
+            return pa.FixedShapeTensorArray.from_numpy_ndarray(images.contiguous().numpy())
+        return pa.array([self._encoded(image) for image in images], pa.binary())
+
+    def _encoded(self, image: Tensor) -> bytes:
+        pixels = image[0] if len(image) == 1 else image.permute(1, 2, 0)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels.contiguous().numpy()).save(buffer, "JPEG", quality=self.quality, subsampling="4:4:4")
+        return buffer.getvalue()
+
+
+def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:
+    """Return in how many files a split is stored.
+
+    Args:
+        images: Images of the split.
+        image_bytes: Bytes of one.
+        asked: The user's choice; 0 leaves it to the sizes.
+    """
+    groups = math.ceil(images / group_rows(image_bytes))
+    return min(asked or max(_FEWEST_SHARDS, math.ceil(images * image_bytes / _SHARD_BYTES)), max(1, groups))
+
+
+def group_rows(image_bytes: int) -> int:
+    """Return the rows of a row group."""
+    return max(1, min(_GROUP_ROWS, _GROUP_BYTES // image_bytes))
+
+
+def rows_of_shards(split: SplitRows, count: int) -> tuple[Tensor, ...]:
+    """Return the rows of each of ``count`` shards, in the order of a hash of their keys."""
+    return torch.argsort(hash_words(_ORDER_SALT, split.index.keys), stable=True).tensor_split(count)
+
+
+def write_shard(
+    path: Path,
+    split: SplitRows,
+    rows: Tensor,
+    storage: Storage,
+    *,
+    threads: int = 1,
+    done: Callable[[int], None] = lambda count: None,
+) -> tuple[int, list[LeftOut]]:
+    """Write some rows of a split as a Parquet file, and sync it.
+
+    A row group at a time is in memory; of a source that is read in groups, a shard.
+
+    Args:
+        path: The file.
+        split: The split.
+        rows: Which of its rows, in this order.
+        storage: How images are stored.
+        threads: How many images are decoded at a time.
+        done: Called with the number of rows of every part that was written; what it raises stops the work.
+
+    Returns:
+        How many images were written, and those that were left out.
+    """
+    in_group = group_rows(split.image_bytes)
+    at_once = max(in_group, _SHARD_BYTES // split.image_bytes) if split.reads_groups else in_group
+    schema = _table(split.index.at(rows[:0]), torch.empty(0, *split.source.example.shape).byte(), storage).schema
+    written, left_out = 0, []
+    with (
+        path.open("wb") as file,
+        pq.ParquetWriter(file, schema, compression=storage.compression, write_page_checksum=True) as writer,
+    ):
+        for part in torch.split(rows, at_once):
+            index = split.index.at(part)
+            decoded = read_rows(split.source, index, threads)
+            writer.write_table(_table(index.at(decoded.good), decoded.images, storage), row_group_size=in_group)
+            written += len(decoded.images)
+            left_out += decoded.left_out
+            done(len(part))
+        writer.close()
+        file.flush()
+        os.fsync(file.fileno())
+    return written, left_out
+
+
+def _table(index: RowIndex, images: Tensor, storage: Storage) -> pa.Table:
+    column = storage.column(images) if len(images) else _no_images(images, storage)
+    return pa.table({"image": column, "label": index.labels.numpy(), INDEX_COLUMN: index.keys.numpy()})
+
+
+def _no_images(images: Tensor, storage: Storage) -> pa.Array:
+    if storage.form == "jpeg":
+        return pa.array([], pa.binary())
+    kind = pa.fixed_shape_tensor(pa.uint8(), images.shape[1:])
+    return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))

@@ -1,0 +1,174 @@
+"""A set that is being prepared: a hidden folder beside the target, from which a killed preparation goes on.
+
+.<name>.unfinished/
+  plan.json     what decides the content of every shard
+  records/      one for each finished shard, written after it
+  written/      what is being written
+  set/          finished shards; becomes the target
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ebclab.data.sources.decode import LeftOut
+from ebclab.errors import DataError
+from ebclab.storage import atomic
+from ebclab.storage.lock import locked
+from ebclab.storage.reading import read_json
+from ebclab.storage.typed_json import typed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What is known of a finished shard.
+
+    Attributes:
+        bytes: Size of its file.
+        sha256: Of its file.
+        images: How many it holds.
+        left_out: Those that it would hold if they could be read.
+    """
+
+    bytes: int
+    sha256: str
+    images: int
+    left_out: tuple[LeftOut, ...]
+
+
+class UnfinishedSet:
+    """The hidden folder in which the set at ``target`` is prepared."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.folder = target.with_name(f".{target.name}.unfinished")
+        self.set = self.folder / "set"
+        self._records = self.folder / "records"
+        self._written = self.folder / "written"
+
+    @contextmanager
+    def claimed(self, plan: dict[str, Any]) -> Iterator[None]:
+        """Hold the folder for this process; one in which no shard was finished is removed at the end.
+
+        Args:
+            plan: What decides the content of every shard.
+
+        Raises:
+            DataError: The target is there already, or the folder holds shards of another plan.
+            RunError: Another process holds it, or it cannot be written.
+        """
+        self._require_free_target()
+        with locked(self.folder, busy="prepares this set", option="--to"):
+            try:
+                self._require_free_target()
+                self._adopt(plan)
+                yield
+            finally:
+                if not self.set.exists() or not self.num_finished:
+                    shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def num_finished(self) -> int:
+        """How many shards are finished."""
+        return sum(1 for _ in self._records.glob("*.json"))
+
+    def kept(self, name: str, make: Callable[[], T], kind: type[T]) -> T:
+        """Return what ``make`` returned when it was first asked for under ``name``, in this process or one before."""
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            atomic.write_json(path, asdict(make()))  # type: ignore[call-overload]
+        return self._read(path, kind)
+
+    def record(self, shard: str) -> ShardRecord | None:
+        """Return what is known of a shard (its path within the set), or None where it is not finished."""
+        path = self._record_of(shard)
+        if not path.exists():
+            return None
+        found = self._read(path, ShardRecord)
+        file = self.set / shard
+        if not file.is_file() or file.stat().st_size != found.bytes:
+            raise DataError(f"{file}: not as it was finished; delete {self.folder} and begin again")
+        return found
+
+    def finish(self, shard: str, write: Callable[[Path], tuple[int, list[LeftOut]]]) -> ShardRecord:
+        """Write a shard aside, move it to its place and record it; return the record."""
+        aside = self._written / shard.replace("/", "-")
+        images, left_out = write(aside)
+        with aside.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        record = ShardRecord(aside.stat().st_size, digest, images, tuple(left_out))
+        place = self.set / shard
+        aside.rename(place)
+        atomic.sync_path(place.parent)
+        atomic.write_json(self._record_of(shard), asdict(record))
+        return record
+
+    def add(self, name: str, text: str) -> None:
+        """Put a file beside the shards."""
+        aside = self._written / name
+        atomic.write_text(aside, text)
+        aside.replace(self.set / name)
+
+    def publish(self) -> None:
+        """Give the set its name; what was needed to go on is removed."""
+        for path in (*self.set.iterdir(), self.set):
+            atomic.sync_path(path)
+        self.set.rename(self.target)
+        atomic.sync_path(self.target.parent)
+
+    def _adopt(self, plan: dict[str, Any]) -> None:
+        """Begin, or go on with shards of the same plan."""
+        path = self.folder / "plan.json"
+        if path.exists():
+            before = read_json(path, way_out=f"delete {self.folder} and begin again", error=DataError)
+            if before != plan:
+                raise DataError(
+                    f"--to: {self.folder} holds a part of another set, got {_difference(before, plan)}; repeat "
+                    "with what it began with, or delete it"
+                )
+        else:
+            atomic.write_json(path, plan)
+        for split in plan["splits"]:
+            atomic.make_folder(self.set / split)
+        atomic.make_folder(self._records)
+        atomic.make_folder(self._written)
+
+    def _require_free_target(self) -> None:
+        if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
+            if not self.set.exists():  # this set is the one that is there, and its last step was not made
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise DataError(f"--to: there is something already, got {self.target}; give a folder that is new or empty")
+
+    def _record_of(self, shard: str) -> Path:
+        return self._records / f"{shard.replace('/', '-')}.json"
+
+    def _read(self, path: Path, kind: type[T]) -> T:
+        way_out = f"delete {self.folder} and begin again"
+        content = read_json(path, way_out=way_out, error=DataError)
+        try:
+            return typed(content, kind)
+        except ValueError as error:
+            raise DataError(f"{path}: damaged, {error}; {way_out}") from error
+
+
+def _difference(before: object, now: dict[str, Any]) -> str:
+    """Return the first setting in which two plans differ, in words."""
+    if not isinstance(before, dict):
+        return "no plan"
+    for key, value in now.items():
+        old = before.get(key)
+        if old != value:
+            if isinstance(old, dict) and isinstance(value, dict):
+                return f"{key}: {_difference(old, value)}"
+            if key in ("files", "index"):
+                return f"other {key} now: files were added, replaced or removed"
+            return f"{key} {old} before and {value} now"
+    return "more settings before"

@@ -1,0 +1,226 @@
+"""Any dataset as a Parquet set that Ray Data, Arrow and others can stream: shards, a description and checksums."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ebclab.config.addresses import expanded, is_address
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preparing.shards import Storage, rows_of_shards, shard_count, write_shard
+from ebclab.data.preparing.split_rows import SplitRows, left_out_lines
+from ebclab.data.preparing.unfinished import ShardRecord, UnfinishedSet
+from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.image_source import Statistics, by_kind
+from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
+from ebclab.errors import DataError
+from ebclab.hardware import usable_processors
+from ebclab.storage.filesystem import Location
+
+FORMAT = 1
+
+LEFT_OUT = "left_out.jsonl"
+"""File of a prepared set that names the images that were left out, where there are any."""
+
+PIXELS = Storage()
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A shard that is to be written: its path within the set, its split and the rows of that."""
+
+    path: str
+    split: Split
+    rows: Tensor
+
+
+def prepare_dataset(
+    splits: Mapping[Split, ImageSet | SplitRows],
+    folder: str | Path,
+    *,
+    shards: int = 0,
+    storage: Storage = PIXELS,
+    progress: Callable[[str], None] = print,
+    seen: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Write a dataset to ``folder`` as Parquet shards; a local folder appears whole or not at all.
+
+    Rows lie in the order of a hash of their keys, so that neighbours in a shard have nothing in common. Each split
+    is a sub-folder of shards with the columns ``image`` (fixed-shape tensor (C, H, W) of unsigned bytes, or a JPEG
+    file), ``label`` and ``index`` (the sample key). As many shards as there are processors are written at a time, a
+    row group of each in memory. A killed preparation goes on with the shards that it had finished, in a hidden
+    folder beside ``folder``, and what comes out is the same, byte for byte.
+
+    Args:
+        splits: The images of each split; "train" must be among them.
+        folder: A folder that does not exist, or is empty; or the address of one in an object store.
+        shards: Files of each split; 0 means one for each 128 MB of images, at least eight, but none below one row
+            group of 1,024 rows or 8 MB.
+        storage: How images are stored.
+        progress: Called with a line about each split, and one about images that were left out.
+        seen: Called with the images that are done and all there are, at the start and as they are written.
+
+    Raises:
+        DataError: The folder is not empty or cannot be written, an image is damaged and may not be left out.
+        RunError: Another process prepares the same folder, or the disk is full.
+    """
+    rows = {name: SplitRows.of(split) if isinstance(split, ImageSet) else split for name, split in splits.items()}
+    if any(split.index.marks is not None for split in rows.values()):
+        raise DataError(
+            f"data prepare: {rows['train'].source.name} has any number of labels an image, and a Parquet set one; read "
+            "it from where it lies"
+        )
+    if not is_address(str(folder)):
+        _Preparation(rows, expanded(str(folder)).absolute(), shards, storage, progress, seen).run()
+        return
+    place = Location(str(folder), "--to")
+    place.require_empty()
+    with tempfile.TemporaryDirectory(prefix="ebclab-") as aside:
+        _Preparation(rows, Path(aside, "set"), shards, storage, progress, seen).run()
+        _upload(Path(aside, "set"), place)
+
+
+class _Preparation:
+    """One preparation; the arguments are those of ``prepare_dataset``."""
+
+    def __init__(
+        self,
+        splits: dict[Split, SplitRows],
+        target: Path,
+        shards: int,
+        storage: Storage,
+        progress: Callable[[str], None],
+        seen: Callable[[int, int], None],
+    ) -> None:
+        self._splits, self._storage, self._progress, self._seen = splits, storage, progress, seen
+        self._unfinished = UnfinishedSet(target)
+        self._counts = {name: shard_count(len(each.index), each.image_bytes, shards) for name, each in splits.items()}
+        self._total, self._done = sum(len(split.index) for split in splits.values()), 0
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+
+    def run(self) -> None:
+        """Write the shards that are not there yet, then everything about them, and give the set its name."""
+        try:
+            self._run()
+        except OSError as error:
+            reason, target = error.strerror or error, self._unfinished.target
+            raise DataError(f"--to: cannot write {target}, got {reason}; give another folder") from error
+
+    def _run(self) -> None:
+        shards = [
+            _Piece(f"{name}/part-{number:05d}-of-{count:05d}.parquet", name, rows)
+            for name, count in self._counts.items()
+            for number, rows in enumerate(rows_of_shards(self._splits[name], count))
+        ]
+        unfinished = self._unfinished
+        with unfinished.claimed(self._plan()):
+            records = {shard.path: record for shard in shards if (record := unfinished.record(shard.path))}
+            self._count(sum(len(shard.rows) for shard in shards if shard.path in records))
+            statistics = unfinished.kept("statistics", self._splits["train"].statistics, Statistics)
+            records |= self._write([shard for shard in shards if shard.path not in records])
+            self._describe(shards, records, statistics)
+            unfinished.publish()
+
+    def _plan(self) -> dict[str, Any]:
+        """Return all that the bytes of the shards depend on, as JSON holds it."""
+        train = self._splits["train"].source
+        reading = asdict(replace(train.reading, skip_corrupt=False))  # sound images are the same with and without
+        plan = {
+            "format": FORMAT,
+            "name": train.name,
+            "shape": train.example.shape,
+            "reading": reading,
+            "storage": asdict(self._storage),
+            "shards": self._counts,
+            "splits": {name: split.facts() for name, split in self._splits.items()},
+            "written with": {name: version(name) for name in ("pillow", "pyarrow")},
+        }
+        return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
+
+    def _write(self, shards: list[_Piece]) -> dict[str, ShardRecord]:
+        """Write shards, several at a time; after an error those that are begun stop after their row group."""
+        processors = usable_processors()
+        threads = max(1, processors // max(1, len(shards)))
+
+        def write(shard: _Piece) -> ShardRecord:
+            split = self._splits[shard.split]
+            return self._unfinished.finish(
+                shard.path,
+                lambda path: write_shard(path, split, shard.rows, self._storage, threads=threads, done=self._count),
+            )
+
+        with ThreadPoolExecutor(processors) as pool:
+            work = {pool.submit(write, shard): shard for shard in shards}
+            try:
+                return {work[piece].path: piece.result() for piece in as_completed(work)}
+            except BaseException:
+                self._stopped.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                if count := self._unfinished.num_finished:
+                    self._progress(f"stopped: {count} finished files are kept, and the same command goes on from them")
+                raise
+
+    def _count(self, images: int) -> None:
+        if self._stopped.is_set():
+            raise InterruptedError("another shard failed")
+        with self._lock:
+            self._done += images
+            self._seen(self._done, self._total)
+
+    def _describe(self, shards: list[_Piece], records: dict[str, ShardRecord], statistics: Statistics) -> None:
+        """Write what is told about the shards beside them, and tell the user."""
+        train = self._splits["train"].source
+        counts = {
+            name: sum(records[shard.path].images for shard in shards if shard.split == name) for name in self._splits
+        }
+        lines = [line for shard in shards for line in left_out_lines(shard.split, list(records[shard.path].left_out))]
+        left_out = [image for shard in shards for image in records[shard.path].left_out]
+        if not counts["train"]:
+            raise DataError(f"data prepare: no image is left, got {by_kind(left_out)}; replace the files")
+        for name, count in counts.items():
+            classes = f"{len(train.class_names)} classes" if train.class_names else "no names of classes"
+            self._progress(f"{name}: {count:,} images, {classes}, in {self._counts[name]} files")
+        if left_out:
+            self._unfinished.add(LEFT_OUT, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+            self._progress(
+                f"left out {len(left_out):,} of {self._total:,} images: {by_kind(left_out)}; "
+                f"{LEFT_OUT} in the set names them"
+            )
+        self._unfinished.add(DESCRIPTION, json.dumps(self._description(counts, statistics), indent=2) + "\n")
+        sums = {path: {"bytes": record.bytes, "sha256": record.sha256} for path, record in sorted(records.items())}
+        self._unfinished.add(CHECKSUMS, json.dumps(sums, indent=2) + "\n")
+
+    def _description(self, counts: dict[Split, int], statistics: Statistics) -> dict[str, Any]:
+        train = self._splits["train"].source
+        return {
+            "format": FORMAT,
+            "name": train.name,
+            "class_names": list(train.class_names),
+            "mean": list(statistics.mean),
+            "std": list(statistics.std),
+            "shape": list(train.example.shape),
+            "num_images": counts,
+            "schema": {"image": self._storage.in_words, "label": "int64", INDEX_COLUMN: "int64"},
+        }
+
+
+def _upload(folder: Path, place: Location) -> None:
+    """Copy a set into an object store, where nothing can be renamed.
+
+    The list of shards goes first: whoever reads a copy that was broken off is told which shard is missing.
+    """
+    for path in sorted((path for path in folder.rglob("*") if path.is_file()), key=_list_first):
+        place.upload(path, path.relative_to(folder).as_posix())
+
+
+def _list_first(path: Path) -> tuple[bool, bool, str]:
+    return path.name != CHECKSUMS, path.suffix == ".parquet", path.as_posix()

@@ -1,0 +1,207 @@
+"""Encoded images become bytes by stated rules, whatever their format, and bombs are never decoded."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from ebclab.data import photograph
+from ebclab.data.photograph import NoBytesError, TooManyPixelsError, central_square, kind_of_damage, read_photograph
+
+
+def encoded(picture: Image.Image, format: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+def colours(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def read(content: bytes, channels: int = 3, side: int = 0) -> np.ndarray:
+    return read_photograph(content, channels, side).permute(1, 2, 0).numpy()
+
+
+@pytest.fixture(scope="module")
+def natural() -> list[bytes]:
+    """Two photographs of 640 x 427 as JPEG files, upright and lying on their side."""
+    pictures = [Image.fromarray(array) for array in load_sample_images().images]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return [encoded(pictures[0], "JPEG", quality=90), encoded(pictures[1], "JPEG", quality=90, exif=exif)]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_reduced_photograph_is_close_to_a_full_one(natural: list[bytes], channels: int) -> None:
+    for content in natural:  # the central square is 427 x 427
+        for side in (32, 48, 64, 96, 150, 213):
+            full, reduced = (
+                read_photograph(content, channels, side, decoding).double() for decoding in ("full", "reduced")
+            )
+            assert reduced.shape == (channels, side, side)
+            assert 0 < (full - reduced).abs().mean() <= 7  # of 255: the bound that docs/data.md states
+            assert (full - reduced).square().mean().sqrt() <= 12
+
+
+def test_where_all_pixels_are_needed_reduced_is_full(natural: list[bytes]) -> None:
+    png = encoded(Image.open(io.BytesIO(natural[0])), "PNG")
+    for content, side in ((natural[0], 214), (natural[1], 427), (natural[0], 500), (natural[1], 0), (png, 32)):
+        assert torch.equal(read_photograph(content, 3, side, "reduced"), read_photograph(content, 3, side, "full"))
+
+
+@pytest.mark.parametrize(("side", "scale"), [(213, 2), (107, 2), (106, 4), (53, 8), (20, 8)])
+def test_the_least_scale_that_covers_the_square_is_decoded(
+    natural: list[bytes], monkeypatch: pytest.MonkeyPatch, side: int, scale: int
+) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def noted(picture: Image.Image, side: int) -> Image.Image:
+        sizes.append(picture.size)
+        return central_square(picture, side)
+
+    monkeypatch.setattr(photograph, "central_square", noted)
+    read_photograph(natural[0], 3, side, "reduced")
+    assert sizes == [(-(-640 // scale), -(-427 // scale))]
+
+
+def png_header(width: int, height: int) -> bytes:
+    """Return a PNG file that says how large it is and holds no pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def jpeg_header(width: int, height: int) -> bytes:
+    """Return a JPEG file that claims another size than it has."""
+    content = encoded(Image.new("RGB", (8, 8)), "JPEG")
+    start = content.index(b"\xff\xc0") + 5  # height and width of the frame
+    return content[:start] + struct.pack(">HH", height, width) + content[start + 4 :]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (png_header(20_000, 20_000), "400,000,000 pixels, more than the 134,217,728 that are decoded"),
+        (png_header(12_000, 12_000), "12000 x 12000 pixels, more than the 134,217,728 that are decoded"),
+        (
+            jpeg_header(20_000, 20_000),
+            "20000 x 20000 pixels, more than the 134,217,728 that are decoded "
+            "(data.decoding=reduced with data.resize reads a JPEG file smaller)",
+        ),
+    ],
+)
+def test_a_bomb_is_refused_by_its_header(content: bytes, message: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(TooManyPixelsError) as caught:
+        read_photograph(content, 3, 64)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert str(caught.value) == message
+    assert peak < 1 << 20  # and no pixels, which Pillow takes from elsewhere, for a file without any is cut off
+    assert kind_of_damage(caught.value) == "too many pixels"
+
+
+def test_a_large_jpeg_file_is_reduced_and_then_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encoded(Image.new("RGB", (640, 480), (200, 30, 40)), "JPEG", quality=95)
+    monkeypatch.setattr(photograph, "MOST_PIXELS", 160 * 120)
+    with pytest.raises(TooManyPixelsError, match="640 x 480 pixels"):
+        read_photograph(content, 3, 100, "full")
+    with pytest.raises(TooManyPixelsError, match="320 x 240 pixels"):
+        read_photograph(content, 3, 200, "reduced")
+    reduced = read_photograph(content, 3, 100, "reduced")  # at a quarter: exactly as many as are allowed
+    assert (reduced.permute(1, 2, 0).int() - torch.tensor([200, 30, 40])).abs().max() <= 3
+
+
+def test_of_16_bits_the_higher_8_are_taken(tmp_path: Path) -> None:
+    grey = np.arange(24, dtype=np.uint16).reshape(4, 6) * 2731
+    for format in ("PNG", "TIFF"):
+        assert np.array_equal(read(encoded(Image.fromarray(grey), format), 1)[..., 0], grey // 256)
+        assert np.array_equal(read(encoded(Image.fromarray(grey), format), 3), np.stack([grey // 256] * 3, -1))
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_wider_pixels_are_refused(mode: str) -> None:
+    with pytest.raises(NoBytesError, match=f"pixels of mode {mode}, more than 16 bits") as caught:
+        read(encoded(Image.new(mode, (3, 3)), "TIFF"))
+    assert kind_of_damage(caught.value) == "pixels that are no bytes"
+
+
+def test_what_is_transparent_shows_white() -> None:
+    layers = colours(5, 7, 4)
+    alpha = layers[..., 3:].astype(float) / 255
+    expected = layers[..., :3] * alpha + 255 * (1 - alpha)
+    assert np.abs(read(encoded(Image.fromarray(layers), "PNG")) - expected).max() <= 1
+    grey = Image.fromarray(layers[..., 1]).convert("LA")
+    grey.putalpha(Image.fromarray(layers[..., 3]))
+    assert np.abs(read(encoded(grey, "PNG"), 1)[..., 0] - expected[..., 1]).max() <= 1
+
+
+@pytest.mark.parametrize("format", ["PNG", "GIF"])
+def test_a_palette_may_have_a_transparent_colour(format: str) -> None:
+    picture = Image.fromarray(np.array([[0, 1], [2, 0]], np.uint8)).convert("P")
+    picture.putpalette([10, 20, 30, 200, 100, 50, 0, 0, 255])
+    found = read(encoded(picture, format, transparency=1))
+    assert found.tolist() == [[[10, 20, 30], [255, 255, 255]], [[0, 0, 255], [10, 20, 30]]]
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG"])
+def test_of_an_animation_the_first_frame_is_read(format: str) -> None:
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
+    lossless = {"lossless": True} if format == "WEBP" else {}
+    content = encoded(frames[0], format, save_all=True, append_images=frames[1:], **lossless)
+    assert getattr(Image.open(io.BytesIO(content)), "n_frames", 1) == 3
+    assert (read(content) == (255, 0, 0)).all()
+
+
+def test_a_jpeg_file_for_print_is_read() -> None:
+    ink = (30, 120, 200, 60)  # cyan, magenta, yellow, black
+    expected = [(255 - each) * (255 - ink[3]) / 255 for each in ink[:3]]
+    found = read(encoded(Image.new("CMYK", (16, 16), ink), "JPEG", quality=95))
+    assert np.abs(found - expected).max() <= 4
+
+
+TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: lambda a: a,
+    2: np.fliplr,
+    3: lambda a: np.rot90(a, 2),
+    4: np.flipud,
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a, 1),
+}
+"""What a reader has to do with the pixels, by the number of the EXIF orientation."""
+
+
+@pytest.mark.parametrize("orientation", TURNS)
+def test_pictures_lie_upright(orientation: int) -> None:
+    array = colours(4, 6, 3)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    found = read(encoded(Image.fromarray(array), "PNG", exif=exif))
+    assert np.array_equal(found, TURNS[orientation](array))
+
+
+def test_a_truncated_file_is_damaged_and_text_is_of_no_format(natural: list[bytes]) -> None:
+    kinds = []
+    for content in (natural[0][:20_000], natural[0][:60], png_header(30, 30), b"no image", b""):
+        with pytest.raises(photograph.DAMAGE) as caught:
+            read(content)
+        kinds.append(kind_of_damage(caught.value))
+    assert kinds == ["damaged or cut off"] * 3 + ["of no known format"] * 2
