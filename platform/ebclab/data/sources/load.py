@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
 
 from ebclab.config.addresses import OWN, expanded, folder_problem
+from ebclab.config.names import no_such_dataset
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
+from ebclab.data.sources.layouts.every_layout import LAYOUTS
+from ebclab.data.sources.layouts.layout import open_layout, splits_of_layout
 from ebclab.data.sources.location import location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
-from ebclab.data.sources.voc import VocSource, voc_splits
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -39,13 +39,14 @@ _log = logging.getLogger("ebclab.data")
 
 
 _AS_STORED = Reading()
+_KINDS: dict[str, type[FolderSource] | type[ParquetSource]] = {"folder": FolderSource, "parquet": ParquetSource}
 
 
 def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS_STORED) -> ImageSet:
     """Return one split of the dataset ``name``, in the order of its files.
 
     Args:
-        name: A key of ``DATASETS``, ``folder:PATH``, ``parquet:PATH`` or ``voc:PATH``.
+        name: A key of ``DATASETS``, or a location such as ``folder:PATH``.
         root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
         split: "train" or "test". The statistics are the training split's in both cases.
         reading: How the images of a folder or Parquet set are read.
@@ -75,7 +76,7 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
     """Return one split of a dataset that is named by its location; the index is read, images are not.
 
     Args:
-        name: ``folder:PATH``, ``parquet:PATH`` or ``voc:PATH``.
+        name: A location such as ``folder:PATH``.
         split: Which part.
         reading: How images are read.
 
@@ -88,12 +89,9 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
             f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
-    kinds: dict[str, Callable[[str, str, Split, Reading], ImageSource]] = {
-        "folder": FolderSource,
-        "parquet": ParquetSource,
-        "voc": VocSource,
-    }
-    return kinds[location.kind](name, location.path, split, reading)
+    if location.kind in LAYOUTS:
+        return open_layout(LAYOUTS[location.kind], name, location.path, split, reading)
+    return _KINDS[location.kind](name, location.path, split, reading)
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
@@ -105,9 +103,9 @@ def splits_of(name: str) -> tuple[Split, ...]:
     location = location_of(name)
     if location is None:
         return ("train", "test")
-    if location.kind == "voc":
-        return voc_splits(location.path)
-    kind = FolderSource if location.kind == "folder" else ParquetSource
+    if location.kind in LAYOUTS:
+        return splits_of_layout(LAYOUTS[location.kind], location.path)
+    kind = _KINDS[location.kind]
     return splits_among(Location(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
 
 
@@ -124,11 +122,7 @@ def dataset_named(name: str) -> Dataset:
             f"data.name: {name} are images that were given from Python and lie in no file; give them again there: "
             "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
         )
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), DATASETS, n=1)
-    hint = (
-        f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH, voc:PATH"
-    )
-    raise DataError(f"data.name: no such dataset, got {name!r}; {hint}")
+    raise DataError(f"data.name: {no_such_dataset(name, DATASETS)}")
 
 
 def data_root(root: str | None) -> Path:

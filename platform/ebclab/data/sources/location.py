@@ -1,10 +1,10 @@
-"""Datasets named by their location, ``folder:``, ``parquet:`` or ``voc:`` and a path, and the splits of their files."""
+"""Datasets named by their location, such as ``folder:`` and a path, and the splits of their files."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple
 
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
@@ -14,9 +14,14 @@ _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "v
 
 
 class DatasetLocation(NamedTuple):
-    """The location of a dataset that is named by it."""
+    """The location of a dataset that is named by it.
 
-    kind: Literal["folder", "parquet", "voc"]
+    Attributes:
+        kind: One of ``LOCATIONS``, without the colon.
+        path: Where it lies.
+    """
+
+    kind: str
     path: str
 
 
@@ -34,7 +39,7 @@ def location_of(name: str) -> DatasetLocation | None:
         return None
     if not colon or not path.strip():
         raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")
-    return DatasetLocation(cast(Literal["folder", "parquet", "voc"], kind), path)
+    return DatasetLocation(kind, path)
 
 
 def short_name(name: str) -> str:
