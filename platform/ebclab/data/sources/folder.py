@@ -8,7 +8,7 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading, first_example
 from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
-from ebclab.data.sources.location import files_of_split, hash_of_path
+from ebclab.data.sources.location import files_of_split, folder_word, hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -31,8 +31,6 @@ class FolderSource(ImageFiles):
         DataError: There is no such folder, it holds no images, or the first of them does not decode.
     """
 
-    suffixes = SUFFIXES
-    by_file_name = False
     statistics: Statistics | None = None
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
@@ -43,8 +41,8 @@ class FolderSource(ImageFiles):
         if not everything:
             endings = ", ".join(SUFFIXES)
             raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
-        chosen = files_of_split(everything, split, name, by_file_name=self.by_file_name)
-        training = files_of_split(everything, "train", name, by_file_name=self.by_file_name)
+        chosen = files_of_split(everything, split, name, folder_word)
+        training = files_of_split(everything, "train", name, folder_word)
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
         self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -14,12 +16,14 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.folder import FolderSource
+from ebclab.data.sources.folder import SUFFIXES, FolderSource
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts.every_layout import LAYOUTS
 from ebclab.data.sources.layouts.layout import open_layout, splits_of_layout
-from ebclab.data.sources.location import location_of, splits_among
+from ebclab.data.sources.location import any_word, first_word, folder_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
+from ebclab.data.sources.shards.arrow import ArrowSource, arrow_splits
+from ebclab.data.sources.shards.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -39,7 +43,23 @@ _log = logging.getLogger("ebclab.data")
 
 
 _AS_STORED = Reading()
-_KINDS: dict[str, type[FolderSource] | type[ParquetSource]] = {"folder": FolderSource, "parquet": ParquetSource}
+
+
+class _Kind(NamedTuple):
+    """How sets of one kind are opened, and which splits one has."""
+
+    open: Callable[[str, str, Split, Reading], ImageSource]
+    splits: Callable[[str], tuple[Split, ...]]
+
+
+_KINDS = {
+    "folder": _Kind(FolderSource, lambda path: splits_among(Location(path).files(SUFFIXES), folder_word)),
+    "parquet": _Kind(
+        ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), first_word)
+    ),
+    "webdataset": _Kind(WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
+    "arrow": _Kind(ArrowSource, arrow_splits),
+}
 
 
 def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS_STORED) -> ImageSet:
@@ -91,7 +111,7 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
         )
     if location.kind in LAYOUTS:
         return open_layout(LAYOUTS[location.kind], name, location.path, split, reading)
-    return _KINDS[location.kind](name, location.path, split, reading)
+    return _KINDS[location.kind].open(name, location.path, split, reading)
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
@@ -105,8 +125,7 @@ def splits_of(name: str) -> tuple[Split, ...]:
         return ("train", "test")
     if location.kind in LAYOUTS:
         return splits_of_layout(LAYOUTS[location.kind], location.path)
-    kind = _KINDS[location.kind]
-    return splits_among(Location(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
+    return _KINDS[location.kind].splits(location.path)
 
 
 def dataset_named(name: str) -> Dataset:
