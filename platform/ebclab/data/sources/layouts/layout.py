@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -128,9 +129,15 @@ def open_layout(layout: Layout, name: str, path: str, split: Split, reading: Rea
         got = " or ".join(layout.test_needs)
         raise DataError(f"data.name: {name} has no test images, got no {got} in {place.path}\n{layout.instructions}")
     source = layout.open(name, path, split, reading)
-    if len(source.index) != (published := layout.num_images[split]):
-        _log.warning("%s: %s %s images are published, got %s", name, f"{published:,}", split, f"{len(source.index):,}")
+    if len(source.index) != layout.num_images[split]:
+        _tell_numbers(name, split, layout.num_images[split], len(source.index))
     return source
+
+
+@cache
+def _tell_numbers(name: str, split: Split, published: int, got: int) -> None:
+    """Log, once a process, that a split has not as many images as were published."""
+    _log.warning("%s: %s %s images are published, got %s", name, f"{published:,}", split, f"{got:,}")
 
 
 def splits_of_layout(layout: Layout, path: str) -> tuple[Split, ...]:
