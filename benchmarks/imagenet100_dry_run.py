@@ -2,9 +2,10 @@
 
     python benchmarks/imagenet100_dry_run.py
 
-A hundred classes of two noisy photographs each lie in the published folders. Every encoder trains twice with the recipe's
-settings but for size: images of 72 pixels, views of 64 in place of 224, which would take a processor hours, few keys, two
-epochs, float32. The second time, a worker is killed within the second epoch. Both runs must end with the same weights.
+A hundred classes of two noisy photographs each lie in the published folders. Every encoder trains twice with the
+recipe's settings but for size: images of 72 pixels, views of 64 in place of 224, which would take a processor hours,
+few keys, two epochs, float32. The second time, a worker is killed within the second epoch. Both runs must end with the
+same weights.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def _sparing(address: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
+    return name.startswith(".") or "/." in name
 
 
 def first_line(error: BaseException) -> str:

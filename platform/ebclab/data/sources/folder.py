@@ -42,7 +42,7 @@ class FolderSource(ImageFiles):
             endings = ", ".join(SUFFIXES)
             raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
         chosen = files_of_split(everything, split, name, folder_word)
-        training = files_of_split(everything, "train", name, folder_word)
+        training = chosen if split == "train" else files_of_split(everything, "train", name, folder_word)
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
         self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))

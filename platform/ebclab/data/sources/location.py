@@ -70,8 +70,8 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
     words = {file: word_of(file) for file in files}
     if split == "train" and "train" not in words.values():
         return {file: file for file in files}
-    if split in splits_among(files, word_of):
-        word = next(word for word in _WORDS[split] if word in words.values())
+    if split in _splits_called(present := set(words.values())):
+        word = next(word for word in _WORDS[split] if word in present)
         return {file: file.partition("/")[2] or file for file in files if words[file] == word}
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
@@ -81,7 +81,10 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
 
 def splits_among(files: list[str], word_of: Callable[[str], str]) -> tuple[Split, ...]:
     """Return which splits ``files`` hold, by the rule of ``files_of_split``."""
-    words = set(map(word_of, files))
+    return _splits_called(set(map(word_of, files)))
+
+
+def _splits_called(words: set[str]) -> tuple[Split, ...]:
     return ("train", "test") if "train" in words and words & set(_WORDS["test"]) else ("train",)
 
 
