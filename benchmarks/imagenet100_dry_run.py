@@ -3,7 +3,7 @@
     python benchmarks/imagenet100_dry_run.py
 
 A hundred classes of two noisy photographs each lie in the published folders. Every encoder trains twice with the
-recipe's settings but for size: images of 72 pixels, views of 64 in place of 224, which would take a processor hours,
+recipe's settings but for size: images of 40 pixels, views of 32 in place of 224, which would take a processor hours,
 few keys, two epochs, float32. The second time, a worker is killed within the second epoch. Both runs must end with the
 same weights.
 """
@@ -33,7 +33,7 @@ from energy_contrast.method import Method, Progress
 
 ENCODERS = ("resnet18", "resnet50", "timm/vit_small_patch16_224")
 SMALL = [
-    *("data.resize=72", "views.image_size=64", "views.blur_kernel_size=7", "training.precision=float32"),
+    *("data.resize=40", "views.image_size=32", "views.blur_kernel_size=3", "training.precision=float32"),
     *("training.batch_size=40", "training.epochs=2", "method.queue_size=80", "evaluation.knn_every=0"),
     *("data.delivery=stream", "resources.workers=2", "resources.threads=1", "optimizer.warmup_epochs=1"),
 ]

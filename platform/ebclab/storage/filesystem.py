@@ -111,7 +111,7 @@ class Location:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
         try:
-            found = sorted((info.path[start:], info.size) for info in infos if info.type == fs.FileType.File)
+            found = sorted((info.path[start:], size) for info in infos if (size := info.size) is not None)  # a file
         except UnicodeDecodeError as error:
             name = error.object[len(self.inside.rstrip("/").encode()) + 1 :]
             raise DataError(

@@ -45,13 +45,14 @@ class FolderSource(ImageFiles):
         training = chosen if split == "train" else files_of_split(everything, "train", name, folder_word)
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
-        self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))
-        self.index = self._make_index(list(chosen.values()))
+        classes = [_class_of(path) for path in chosen.values()]
+        known = classes if split == "train" else map(_class_of, training.values())
+        self.class_names = tuple(sorted(set(known) - {""}))
+        self.index = self._make_index(list(chosen.values()), classes)
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
 
-    def _make_index(self, paths: list[str]) -> RowIndex:
-        """Return the index of images by their paths within the split."""
-        classes = [_class_of(path) for path in paths]
+    def _make_index(self, paths: list[str], classes: list[str]) -> RowIndex:
+        """Return the index of images by their paths within the split and their classes."""
         numbers = {name: number for number, name in enumerate(self.class_names)} | {"": -1}
         if unknown := set(classes) - set(numbers):
             raise DataError(
