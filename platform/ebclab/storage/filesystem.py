@@ -111,13 +111,14 @@ class Location:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
         try:
-            found = sorted((info.path[start:], size) for info in infos if (size := info.size) is not None)  # a file
+            found = {info.path[start:]: size for info in infos if (size := info.size) is not None}  # folders have none
         except UnicodeDecodeError as error:
             name = error.object[len(self.inside.rstrip("/").encode()) + 1 :]
             raise DataError(
                 f"{self.path}: a file's name is no text in UTF-8, got {bytes(name)!r}; rename it, or its folder"
             ) from error
-        return {name: size for name, size in found if name.lower().endswith(suffixes) and not _is_hidden(name)}
+        wanted = sorted(name for name in found if name.lower().endswith(suffixes) and not _is_hidden(name))
+        return {name: found[name] for name in wanted}
 
     def folders(self, below: str = "") -> list[str]:
         """Return the names of the folders that lie right below this place or, where given, a folder ``below`` it.
