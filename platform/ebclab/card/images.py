@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ebclab.card.subject import Subject
-from ebclab.config.addresses import VOC
+from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out
 from ebclab.data.image_set import ImageSet
@@ -176,8 +176,8 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
         found, train, test = images_of_run(subject.trained, name, data_root)
     else:
         side, decoding = subject.preprocessing.read_size, subject.preprocessing.decoding
-        if not side and name.startswith(VOC):
-            side = subject.preprocessing.image_size  # photographs of all sizes
+        if not side and name.startswith(PHOTOGRAPHS):
+            side = subject.preprocessing.image_size
         reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=side, decoding=decoding)
         found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
     return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))

@@ -25,9 +25,9 @@ def list_datasets(root: _Root = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from ebclab.data.sources.layouts.every_layout import LAYOUTS
     from ebclab.data.sources.load import DATASETS, missing_files
     from ebclab.data.sources.load import data_root as resolve_root
-    from ebclab.data.sources.voc import LAYOUT
 
     folder = resolve_root(root)
     table = Table("dataset", "train", "test", "image", "files", title=f"datasets in {folder}", title_justify="left")
@@ -36,9 +36,13 @@ def list_datasets(root: _Root = None) -> None:
         counts = (f"{entry.num_images['train']:,}", f"{entry.num_images['test']:,}")
         here = not missing_files(entry, str(folder), "train") and not missing_files(entry, str(folder), "test")
         table.add_row(name, *counts, f"{height}x{width}x{channels}", "here" if here else f"ebclab data fetch {name}")
+    for layout in LAYOUTS.values():
+        counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
+        table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours, see below")
     Console(highlight=False).print(table)
-    typer.echo("Named by their place, see docs/data.md: folder:PATH, parquet:PATH.")
-    typer.echo(f"voc:PATH, photographs with several labels each, to be brought by you:\n{LAYOUT}")
+    typer.echo("Images of your own, see docs/data.md: folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.")
+    for layout in LAYOUTS.values():
+        typer.echo(f"\n{layout.name}:PATH\n{layout.instructions}")
 
 
 @app.command("fetch")
@@ -51,7 +55,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=Fals
 
 @app.command("prepare")
 def prepare(
-    name: Annotated[str, typer.Argument(help="Dataset, folder:PATH or parquet:PATH.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Dataset, or its place such as folder:PATH.", show_default=False)],
     to: Annotated[str, typer.Option(help="Folder to write, new or empty, also s3://...", show_default=False), RESULTS],
     shards: Annotated[
         int, typer.Option(min=0, help="Files of each split, at most one for every 1,024 images; 0: by size.")

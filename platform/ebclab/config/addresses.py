@@ -19,9 +19,16 @@ _SECRET_OPTION = re.compile(
 
 FOLDER = "folder:"
 PARQUET = "parquet:"
-VOC = "voc:"
-LOCATIONS = (FOLDER, PARQUET, VOC)
-"""How ``data.name`` begins when it names images by their location: an image folder, Parquet files, or PASCAL VOC."""
+WEBDATASET = "webdataset:"
+ARROW = "arrow:"
+PHOTOGRAPHS = ("voc:", "imagenet:", "imagenet100:", "flowers102:", "caltech101:", "sun397:")
+"""How ``data.name`` begins when it names a set as published whose images are photographs of all sizes."""
+
+PUBLISHED = (*PHOTOGRAPHS, "tiny-imagenet:", "stl10:", "stl10-unlabelled:")
+"""How it begins when it names a set in the layout in which it was published."""
+
+LOCATIONS = (FOLDER, PARQUET, WEBDATASET, ARROW, *PUBLISHED)
+"""How it begins when it names images by their location."""
 
 OWN = "own:"
 """How ``data.name`` begins when a run was given images from Python."""

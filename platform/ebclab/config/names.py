@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from ebclab.config.addresses import LOCATIONS
 from ebclab.config.yaml_text import shortened
 from ebclab.errors import UserError
 
@@ -38,6 +39,27 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     close = nearest(name, known)
     question = f"did you mean {close}? " if close else ""
     return f"{question}Known: {', '.join(known) or 'none'}"
+
+
+def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
+    """Return the sentence about a dataset's name that nobody knows, with the nearest right one.
+
+    Args:
+        name: What was written.
+        catalogue: Names of datasets that need no location.
+    """
+    word, colon, path = name.partition(":")
+    plain, kinds = word.lower().replace("_", "-"), [location[:-1] for location in LOCATIONS]
+    close = nearest(plain, kinds if colon else catalogue)
+    if colon and close:
+        hint = f"did you mean {close}:{path or 'PATH'}?"
+    elif plain in kinds:
+        hint = f"it is named by its place, {plain}:PATH"
+    elif close:
+        hint = f"did you mean {close}?"
+    else:
+        hint = f"known are {', '.join([*catalogue, *(f'{kind}:PATH' for kind in kinds)])}"
+    return f"no such dataset, got {name!r}; {hint}"
 
 
 def other_folder(named: str, holds: str, otherwise: str) -> str:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ebclab.config.addresses import LOCATIONS, expanded, folder_problem, is_address
+from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address
 from ebclab.config.check import Problems, check_section, shown, value_problem
 from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, RecordedSettings, settings_of
-from ebclab.config.names import did_you_mean
+from ebclab.config.names import did_you_mean, no_such_dataset
 from ebclab.config.sections import DataConfig, ViewsConfig
 from ebclab.config.timm_names import TIMM
 from ebclab.config.unknown_settings import Known, unknown_setting
@@ -127,6 +127,9 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems)
                 "no usual views for images named by their place, got auto; flatclr-cifar suits colour images below 96 "
                 f"pixels, fashion-mnist grey ones, simclr-imagenet larger ones; name one of {named}",
             )
+            return given
+        if not name and (":" in dataset or f"{dataset}:" in LOCATIONS) and not dataset.startswith(OWN):
+            problems.add("data.name", no_such_dataset(dataset, USUAL_VIEWS))
             return given
         if not name:
             known = did_you_mean(dataset, USUAL_VIEWS)

@@ -16,8 +16,8 @@ class DataConfig:
 
     name: str = setting(
         "digits",
-        "Dataset name (`ebclab data list` prints them), folder:PATH for an image folder, parquet:PATH, or voc:PATH for "
-        "images with several labels in the layout of PASCAL VOC; PATH may be s3://bucket/folder or gs://bucket/folder.",
+        "Dataset name (`ebclab data list` prints them), such as imagenet100:PATH, or folder:PATH for an image folder, "
+        "parquet:PATH, webdataset:PATH, arrow:PATH; but of arrow:, PATH may be s3://bucket/folder or gs://bucket/folder.",
     )
     root: str | None = setting(None, "Folder that holds datasets; none means $EBCLAB_DATA, then ~/.cache/ebclab.")
     holdout_rate: float = setting(

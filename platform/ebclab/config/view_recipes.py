@@ -76,7 +76,8 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
         {**IDENTITY, **CROP, **FLIP, **WEAK_JITTER, **GRAYSCALE},
     ),
     "byol-imagenet": ViewRecipe(
-        "BYOL (Grill et al., 2020) on ImageNet: second views are blurred more seldom, and solarised at times.",
+        "BYOL (Grill et al., 2020, appendix B, table 6) on ImageNet: second views are blurred more seldom, and "
+        "solarised at times. There, crops are resized bicubically; here, as everywhere, bilinearly and antialiased.",
         {**IDENTITY, **CROP, **FLIP, **GRAYSCALE, **BLUR, **BYOL, "image_size": 224, "blur_kernel_size": 23},
     ),
     "byol-cifar": ViewRecipe(
@@ -84,12 +85,28 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
         {**IDENTITY, **CROP, **FLIP, **GRAYSCALE, **BLUR, **BYOL, "blur_kernel_size": 3},
     ),
     "simclr-imagenet": ViewRecipe(
-        "SimCLR (Chen et al., 2020) on ImageNet as in FlatCLR's code: 224 pixels, a blur kernel of a tenth of that.",
+        "SimCLR (Chen et al., 2020, appendix A) on ImageNet, strength 1: 224 pixels, a blur kernel of a tenth of that.",
         {
             **IDENTITY,
             **CROP,
             **FLIP,
             **STRONG_JITTER,
+            **GRAYSCALE,
+            **BLUR,
+            "image_size": 224,
+            "blur_rate": 0.5,
+            "blur_kernel_size": 23,
+        },
+    ),
+    "moco-imagenet": ViewRecipe(
+        "MoCo v2 (Chen et al., 2020, section 3, `--aug-plus` of the authors' code) and SimSiam (appendix A) on "
+        "ImageNet: larger crops and weaker colours than SimCLR's. There, Pillow blurs; 23 pixels hold 5.5 sigma.",
+        {
+            **IDENTITY,
+            **CROP,
+            "crop_scale_min": 0.2,
+            **FLIP,
+            **WEAK_JITTER,
             **GRAYSCALE,
             **BLUR,
             "image_size": 224,

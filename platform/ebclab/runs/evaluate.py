@@ -11,7 +11,7 @@ from typing import Any, get_args
 from torch import nn
 
 from ebclab.config import did_you_mean
-from ebclab.config.addresses import VOC
+from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.data.digests import STREAMED, index_digest, stream_digest
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
@@ -182,8 +182,8 @@ def images_of_run(trained: TrainedEncoder, dataset: str | None, root: str | None
     """
     data = trained.config.data
     name, reading = dataset or data.name, Reading.of(data)
-    if name.startswith(VOC) and not reading.resize:
-        reading = replace(reading, resize=trained.preprocessing.image_size)  # photographs of all sizes
+    if name.startswith(PHOTOGRAPHS) and not reading.resize:
+        reading = replace(reading, resize=trained.preprocessing.image_size)
     train, test = _load(name, root or data.root, reading)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:

@@ -87,35 +87,61 @@ class Location:
         """
         return list(self.sizes(suffixes))
 
-    def sizes(self, suffixes: tuple[str, ...]) -> dict[str, int]:
+    def sizes(self, suffixes: tuple[str, ...], below: str = "") -> dict[str, int]:
         """Return the sizes in bytes of all files below this place with one of ``suffixes``, by relative path, sorted.
 
         Hidden files and folders are left out. A place that is itself such a file gives the empty path.
+
+        Args:
+            suffixes: Endings of the files' names.
+            below: A folder below this place, where these alone are wanted that lie in it.
 
         Raises:
             DataError: There is no such place, it cannot be read, or the name of a file in it is no text.
         """
         try:
-            info = self.filesystem.get_file_info(self.inside)
+            info = self.filesystem.get_file_info(self.inner_path(below))
             if info.type == fs.FileType.NotFound:
-                kind = "folder" if self.is_local else "bucket or folder"
-                raise DataError(
-                    f"{self._setting}: no such {kind}, got {self.path}; give the folder that holds the files"
-                )
+                kind, path = "folder" if self.is_local else "bucket or folder", f"{self.path}/{below}".rstrip("/")
+                raise DataError(f"{self._setting}: no such {kind}, got {path}; give the folder that holds the files")
             if info.type == fs.FileType.File:
-                return {"": info.size} if info.path.lower().endswith(suffixes) else {}
-            below = self.filesystem.get_file_info(fs.FileSelector(self.inside, recursive=True))
+                return {below: info.size} if info.path.lower().endswith(suffixes) else {}
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.inner_path(below), recursive=True))
         except OSError as error:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
         try:
-            found = sorted((info.path[start:], info.size) for info in below if info.type == fs.FileType.File)
+            found = {info.path[start:]: size for info in infos if (size := info.size) is not None}  # folders have none
         except UnicodeDecodeError as error:
             name = error.object[len(self.inside.rstrip("/").encode()) + 1 :]
             raise DataError(
                 f"{self.path}: a file's name is no text in UTF-8, got {bytes(name)!r}; rename it, or its folder"
             ) from error
-        return {name: size for name, size in found if name.lower().endswith(suffixes) and not _is_hidden(name)}
+        wanted = sorted(name for name in found if name.lower().endswith(suffixes) and not _is_hidden(name))
+        return {name: found[name] for name in wanted}
+
+    def folders(self, below: str = "") -> list[str]:
+        """Return the names of the folders that lie right below this place or, where given, a folder ``below`` it.
+
+        Raises:
+            DataError: It cannot be read; where there is none, the list is empty.
+        """
+        try:
+            inside = fs.FileSelector(self.inner_path(below), allow_not_found=True)
+            return sorted(i.base_name for i in self.filesystem.get_file_info(inside) if i.type == fs.FileType.Directory)
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._unreadable(error, below) from error
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file or folder ``name`` below this place.
+
+        Raises:
+            DataError: The place cannot be read.
+        """
+        try:
+            return bool(self.filesystem.get_file_info(self.inner_path(name)).type != fs.FileType.NotFound)
+        except OSError as error:
+            raise self._unreadable(error, name) from error
 
     def inner_path(self, name: str) -> str:
         """Return the path of the file ``name`` below this place, as its file system wants it."""
@@ -204,7 +230,7 @@ def _sparing(address: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
+    return name.startswith(".") or "/." in name
 
 
 def first_line(error: BaseException) -> str:

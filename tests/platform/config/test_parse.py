@@ -108,7 +108,8 @@ def test_all_mistakes_are_reported_at_once(problems_of):
     ) == [
         "encoder: not a section, got 'resnet18'; write encoder: {name: ...}",
         "views.recipe: no such view recipe, got 'cifar'; did you mean moco-cifar? Known: none, digits, fashion-mnist, "
-        "ebclr-mnist, ebclr-cifar, flatclr-cifar, moco-cifar, byol-imagenet, byol-cifar, simclr-imagenet",
+        "ebclr-mnist, ebclr-cifar, flatclr-cifar, moco-cifar, byol-imagenet, byol-cifar, simclr-imagenet, "
+        "moco-imagenet",
         "lr: no such setting; did you mean optimizer.learning_rate?",
         "method.tau: no such setting; did you mean method.temperature (tau in the paper)?",
         "method.head: no such choice, got 'cnn'; Known: linear, mlp",

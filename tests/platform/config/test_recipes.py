@@ -5,7 +5,8 @@ import pytest
 from ebclab.config import compose, list_recipes, load_recipe, load_yaml_file, recipe_text, to_yaml
 from ebclab.config import recipes as recipes_module
 from ebclab.config.experiment import SECTIONS
-from ebclab.errors import ConfigError
+from ebclab.data.sources.location import location_of
+from ebclab.errors import ConfigError, DataError
 from ebclab.methods_by_name import catalogue
 
 RECIPES = list_recipes()
@@ -214,3 +215,29 @@ def test_a_methods_section_that_is_a_value_is_refused(methods, methods_section, 
     with pytest.raises(ConfigError) as caught:
         compose("plain", config={"methods": methods_section}, methods=methods)
     assert caught.value.problems == [line]
+
+
+def test_the_imagenet_100_recipe_has_solo_learns_settings_of_moco():
+    """scripts/pretrain/imagenet-100/mocov2plus.yaml of solo-learn; its batch is that of one of two GPUs."""
+    config = compose("moco", "imagenet100-resnet18", overrides=["data.name=imagenet100:/data/imagenet"])
+    method, optimizer, views = config.method, config.optimizer, config.views
+    assert (config.encoder.name, config.encoder.stem) == ("resnet18", "imagenet")
+    assert (config.training.batch_size, config.training.epochs) == (2 * 128, 400)
+    assert (optimizer.name, optimizer.learning_rate, optimizer.scaling) == ("sgd", 0.3, "linear")
+    assert (optimizer.weight_decay, optimizer.schedule, optimizer.warmup_epochs) == (1e-4, "cosine", 10)
+    assert (method.queue_size, method.temperature, method.momentum, method.symmetric) == (65536, 0.2, 0.99, True)
+    assert (method.projection_hidden_size, method.projection_size, method.projection_num_layers) == (2048, 256, 2)
+    assert (views.crop_scale_min, views.brightness, views.hue, views.blur_rate, views.image_size) == (
+        0.08,
+        0.4,
+        0.1,
+        0.5,
+        224,
+    )
+    assert config.data.resize > views.image_size
+    assert compose("byol", "imagenet100-resnet18").views.second_solarise_rate == 0.2
+
+
+def test_a_recipe_of_images_that_are_yours_wants_their_place():
+    with pytest.raises(DataError, match=r"imagenet100 needs a path, got 'imagenet100:'; write imagenet100:PATH"):
+        location_of(compose("moco", "imagenet100-resnet18").data.name)

@@ -8,7 +8,7 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading, first_example
 from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
-from ebclab.data.sources.location import files_of_split, hash_of_path, splits_among
+from ebclab.data.sources.location import files_of_split, folder_word, hash_of_path, splits_among
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -35,8 +35,6 @@ class FolderSource(ImageFiles):
         DataError: There is no such folder, it holds no images, or the first of them does not decode.
     """
 
-    suffixes = SUFFIXES
-    by_file_name = False
     statistics: Statistics | None = None
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
@@ -47,18 +45,19 @@ class FolderSource(ImageFiles):
         if not everything:
             endings = ", ".join(SUFFIXES)
             raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
-        chosen = files_of_split(everything, split, name, by_file_name=self.by_file_name)
-        training = files_of_split(everything, "train", name, by_file_name=self.by_file_name)
+        chosen = files_of_split(everything, split, name, folder_word)
+        training = chosen if split == "train" else files_of_split(everything, "train", name, folder_word)
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
+        classes = [_class_of(path) for path in chosen.values()]
+        known = classes if split == "train" else map(_class_of, training.values())
+        self.class_names = tuple(sorted(set(known) - {""}))
         self.parts_below = _parts_below(list(training.values()))
-        self.class_names = tuple(sorted({_class_of(path) for path in training.values()} - {""}))
-        self.index = self._make_index(list(chosen.values()))
+        self.index = self._make_index(list(chosen.values()), classes)
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
 
-    def _make_index(self, paths: list[str]) -> RowIndex:
-        """Return the index of images by their paths within the split."""
-        classes = [_class_of(path) for path in paths]
+    def _make_index(self, paths: list[str], classes: list[str]) -> RowIndex:
+        """Return the index of images by their paths within the split and their classes."""
         numbers = {name: number for number, name in enumerate(self.class_names)} | {"": -1}
         if unknown := set(classes) - set(numbers):
             raise DataError(
@@ -79,9 +78,7 @@ def _parts_below(paths: list[str]) -> str:
     inside: dict[str, list[str]] = {}
     for path in paths:
         inside.setdefault(_class_of(path), []).append(path.partition("/")[2])
-    return next(
-        (name for name, rest in inside.items() if name and "test" in splits_among(rest, by_file_name=False)), ""
-    )
+    return next((name for name, rest in inside.items() if name and "test" in splits_among(rest, folder_word)), "")
 
 
 def _class_of(path: str) -> str:

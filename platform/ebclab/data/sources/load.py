@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
 from ebclab.config.addresses import OWN, expanded, folder_problem
+from ebclab.config.names import no_such_dataset
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.folder import FolderSource
+from ebclab.data.sources.folder import SUFFIXES, FolderSource
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
-from ebclab.data.sources.location import location_of, splits_among
+from ebclab.data.sources.layouts.every_layout import LAYOUTS
+from ebclab.data.sources.layouts.layout import open_layout, splits_of_layout
+from ebclab.data.sources.location import any_word, first_word, folder_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
-from ebclab.data.sources.voc import VocSource, voc_splits
+from ebclab.data.sources.shards.arrow import ArrowSource, arrow_splits
+from ebclab.data.sources.shards.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -41,11 +45,28 @@ _log = logging.getLogger("ebclab.data")
 _AS_STORED = Reading()
 
 
+class _Kind(NamedTuple):
+    """How sets of one kind are opened, and which splits one has."""
+
+    open: Callable[[str, str, Split, Reading], ImageSource]
+    splits: Callable[[str], tuple[Split, ...]]
+
+
+_KINDS = {
+    "folder": _Kind(FolderSource, lambda path: splits_among(Location(path).files(SUFFIXES), folder_word)),
+    "parquet": _Kind(
+        ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), first_word)
+    ),
+    "webdataset": _Kind(WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
+    "arrow": _Kind(ArrowSource, arrow_splits),
+}
+
+
 def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS_STORED) -> ImageSet:
     """Return one split of the dataset ``name``, in the order of its files.
 
     Args:
-        name: A key of ``DATASETS``, ``folder:PATH``, ``parquet:PATH`` or ``voc:PATH``.
+        name: A key of ``DATASETS``, or a location such as ``folder:PATH``.
         root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
         split: "train" or "test". The statistics are the training split's in both cases.
         reading: How the images of a folder or Parquet set are read.
@@ -75,7 +96,7 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
     """Return one split of a dataset that is named by its location; the index is read, images are not.
 
     Args:
-        name: ``folder:PATH``, ``parquet:PATH`` or ``voc:PATH``.
+        name: A location such as ``folder:PATH``.
         split: Which part.
         reading: How images are read.
 
@@ -88,12 +109,9 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
             f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
-    kinds: dict[str, Callable[[str, str, Split, Reading], ImageSource]] = {
-        "folder": FolderSource,
-        "parquet": ParquetSource,
-        "voc": VocSource,
-    }
-    return kinds[location.kind](name, location.path, split, reading)
+    if location.kind in LAYOUTS:
+        return open_layout(LAYOUTS[location.kind], name, location.path, split, reading)
+    return _KINDS[location.kind].open(name, location.path, split, reading)
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
@@ -105,10 +123,9 @@ def splits_of(name: str) -> tuple[Split, ...]:
     location = location_of(name)
     if location is None:
         return ("train", "test")
-    if location.kind == "voc":
-        return voc_splits(location.path)
-    kind = FolderSource if location.kind == "folder" else ParquetSource
-    return splits_among(Location(location.path).files(kind.suffixes), by_file_name=kind.by_file_name)
+    if location.kind in LAYOUTS:
+        return splits_of_layout(LAYOUTS[location.kind], location.path)
+    return _KINDS[location.kind].splits(location.path)
 
 
 def dataset_named(name: str) -> Dataset:
@@ -124,11 +141,7 @@ def dataset_named(name: str) -> Dataset:
             f"data.name: {name} are images that were given from Python and lie in no file; give them again there: "
             "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
         )
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), DATASETS, n=1)
-    hint = (
-        f"did you mean {near[0]}?" if near else f"known are {', '.join(DATASETS)}, folder:PATH, parquet:PATH, voc:PATH"
-    )
-    raise DataError(f"data.name: no such dataset, got {name!r}; {hint}")
+    raise DataError(f"data.name: {no_such_dataset(name, DATASETS)}")
 
 
 def data_root(root: str | None) -> Path:

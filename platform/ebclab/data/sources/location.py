@@ -1,10 +1,11 @@
-"""Datasets named by their location, ``folder:``, ``parquet:`` or ``voc:`` and a path, and the splits of their files."""
+"""Datasets named by their location, such as ``folder:`` and a path, and the splits of their files."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Literal, NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
@@ -14,9 +15,14 @@ _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "v
 
 
 class DatasetLocation(NamedTuple):
-    """The location of a dataset that is named by it."""
+    """The location of a dataset that is named by it.
 
-    kind: Literal["folder", "parquet", "voc"]
+    Attributes:
+        kind: One of ``LOCATIONS``, without the colon.
+        path: Where it lies.
+    """
+
+    kind: str
     path: str
 
 
@@ -34,7 +40,7 @@ def location_of(name: str) -> DatasetLocation | None:
         return None
     if not colon or not path.strip():
         raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")
-    return DatasetLocation(cast(Literal["folder", "parquet", "voc"], kind), path)
+    return DatasetLocation(kind, path)
 
 
 def short_name(name: str) -> str:
@@ -46,27 +52,26 @@ def short_name(name: str) -> str:
     return f"{location.kind}-{re.split('[/:]+', path.rstrip('/'))[-1]}"
 
 
-def files_of_split(files: list[str], split: Split, name: str, *, by_file_name: bool) -> dict[str, str]:
+def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[[str], str]) -> dict[str, str]:
     """Return those of ``files`` that belong to a split, each with its path within the split.
 
-    A split is a sub-folder called train, test, val, valid or validation or, where ``by_file_name``, the first word of
-    the files' names. Where nothing is called train, all is the training split and there is no test split. Of several
-    test splits the first in the order above is taken.
+    A split is called train, test, val, valid or validation. Where nothing is called train, all is the training split
+    and there is no test split. Of several test splits the first in the order above is taken.
 
     Args:
         files: Paths relative to the dataset's location.
         split: Which part.
         name: Dataset name, for the message.
-        by_file_name: Whether the names of files tell, too.
+        word_of: Returns the word of a file that may name its split, such as ``folder_word``.
 
     Raises:
         DataError: There is no test split.
     """
-    if split == "train" and not _has_parts(files, by_file_name):
+    words = {file: word_of(file) for file in files}
+    if split == "train" and "train" not in words.values():
         return {file: file for file in files}
-    if split in splits_among(files, by_file_name=by_file_name):
-        words = {file: _first_word(file, by_file_name) for file in files}
-        word = next(word for word in _WORDS[split] if word in words.values())
+    if split in _splits_called(present := set(words.values())):
+        word = next(word for word in _WORDS[split] if word in present)
         return {file: file.partition("/")[2] or file for file in files if words[file] == word}
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
@@ -74,9 +79,12 @@ def files_of_split(files: list[str], split: Split, name: str, *, by_file_name: b
     )
 
 
-def splits_among(files: list[str], *, by_file_name: bool) -> tuple[Split, ...]:
+def splits_among(files: list[str], word_of: Callable[[str], str]) -> tuple[Split, ...]:
     """Return which splits ``files`` hold, by the rule of ``files_of_split``."""
-    words = {_first_word(file, by_file_name) for file in files}
+    return _splits_called(set(map(word_of, files)))
+
+
+def _splits_called(words: set[str]) -> tuple[Split, ...]:
     return ("train", "test") if "train" in words and words & set(_WORDS["test"]) else ("train",)
 
 
@@ -85,12 +93,18 @@ def hash_of_path(path: str) -> int:
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _has_parts(files: list[str], by_file_name: bool) -> bool:
-    return any(_first_word(file, by_file_name) == "train" for file in files)
-
-
-def _first_word(file: str, by_file_name: bool) -> str:
+def folder_word(file: str) -> str:
+    """Return the first folder of a path; empty where it has none."""
     folder, slash, _ = file.partition("/")
-    if slash:
-        return folder.lower()
-    return re.split(r"[-_.]", file, maxsplit=1)[0].lower() if by_file_name else ""
+    return folder.lower() if slash else ""
+
+
+def first_word(file: str) -> str:
+    """Return the first folder of a path or, where it has none, the first word of the file's name."""
+    return folder_word(file) or re.split(r"[-_.]", file, maxsplit=1)[0].lower()
+
+
+def any_word(file: str) -> str:
+    """Return the first folder of a path or, where it has none, that word of the file's name which names a split."""
+    known = {word for words in _WORDS.values() for word in words}
+    return folder_word(file) or next((word for word in re.split(r"[-_.]", file.lower()) if word in known), "")

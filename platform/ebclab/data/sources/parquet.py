@@ -23,7 +23,7 @@ from ebclab.data.photograph import DAMAGE, size_in_header
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
 from ebclab.data.sources.image_source import RowIndex, Statistics
-from ebclab.data.sources.location import files_of_split, hash_of_path
+from ebclab.data.sources.location import files_of_split, first_word, hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import LARGEST, foreign_json_value
@@ -90,7 +90,6 @@ class ParquetSource:
     """
 
     suffixes = (".parquet",)
-    by_file_name = True
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
@@ -100,7 +99,7 @@ class ParquetSource:
             raise DataError(f"data.name: no Parquet files in {self._place.path}, got no file that ends in .parquet")
         sums = self._require_all_shards()
         self.class_names, self.statistics = self._describe()
-        paths = files_of_split(list(sizes), split, name, by_file_name=self.by_file_name)
+        paths = files_of_split(list(sizes), split, name, first_word)
         self.files_digest = digest_of_files(
             {inside: sums.get(file) or str(sizes[file]) for file, inside in paths.items()}
         )

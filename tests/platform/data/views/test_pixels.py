@@ -9,6 +9,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.config.view_recipes import VIEW_RECIPES
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import colour
 from ebclab.data.views.parameters import BRIGHTNESS, CONTRAST, HUE, SATURATION, ViewParameters, draw_parameters
@@ -29,6 +30,7 @@ EVERYTHING = ViewsConfig(
     blur_kernel_size=5,
 )
 SHAPES = [(3, 32, 32, 32), (1, 28, 28, 28), (1, 8, 8, 8), (3, 17, 23, 11), (3, 40, 31, 45)]  # C, H, W, size
+KEYS_OF_EVERY_OPERATION = torch.arange(4)  # among their two views each operation of ImageNet's recipes occurs
 ADJUST = {
     BRIGHTNESS: (tv.adjust_brightness, "brightness"),
     CONTRAST: (tv.adjust_contrast, "contrast"),
@@ -112,6 +114,31 @@ def test_all_operations_together_agree_with_torchvision(channels, height, width,
     images = some_images(40, channels, height, width)
     parameters = draw_parameters(torch.arange(40), EVERYTHING, height, width, seed=0, epoch=0, views=range(2))
     assert_like_torchvision(images, parameters, size, EVERYTHING)
+
+
+@pytest.mark.parametrize("recipe", ["simclr-imagenet", "moco-imagenet", "byol-imagenet"])
+def test_views_of_imagenets_recipes_agree_with_torchvision_at_their_size(recipe):
+    """Crop, flip, colours, grey and blur within the tolerance, and then solarising to the bit."""
+    settings = dict(VIEW_RECIPES[recipe].settings)
+    config = ViewsConfig(**settings)
+    smooth = torch.nn.functional.interpolate(torch.rand(4, 3, 12, 16), (240, 320), mode="bilinear")
+    images = (smooth * 255).to(torch.uint8)
+    keys = KEYS_OF_EVERY_OPERATION
+    drawn = draw_parameters(keys, config, 240, 320, seed=0, epoch=0, views=range(2))
+    for name, rate in {
+        "flip": 1,
+        "grayscale": 1,
+        "blur_sigma": 1,
+        "solarise": config.second_solarise_rate or 0,
+    }.items():
+        assert bool((getattr(drawn, name) > 0).any()) == (rate > 0)
+    before = drawn._replace(solarise=torch.zeros_like(drawn.solarise))
+    assert_like_torchvision(images, before, 224, config)
+    plain_views, views = (apply_parameters(images, each, config, untouched(3, 224)) for each in (before, drawn))
+    for view, row in itertools.product(range(2), range(4)):
+        bits = plain_views[view, row]
+        expected = tv.solarize(bits, 128 / 255) if drawn.solarise[view, row] else bits
+        assert torch.equal(views[view, row], expected)
 
 
 @pytest.mark.parametrize("size", [8, 12, 20, 33, 50])

@@ -65,8 +65,20 @@ def _blocks(plan_ref: Any, first_epoch: int, numbers: dict[str, np.ndarray]) -> 
     torch.set_num_threads(1)  # tasks share the machine with each other and with the workers
     # Ray Data tells a task the number of its execution nowhere else; the worker checks the epoch of every batch.
     epoch = first_epoch + DataContext.get_current()._execution_idx
-    plan: StreamPlan = ray.get(plan_ref)
+    plan = _plan_of(plan_ref)
     return pa.concat_tables([_block(plan, epoch, int(number)) for number in numbers["id"]])
+
+
+_KEPT: dict[str, StreamPlan] = {}
+"""The plan of this process's last task, by its object in Ray's store: with a million images it takes 0.4 s to read."""
+
+
+def _plan_of(plan_ref: Any) -> StreamPlan:
+    name = plan_ref.hex()
+    if name not in _KEPT:
+        _KEPT.clear()
+        _KEPT[name] = ray.get(plan_ref)
+    return _KEPT[name]
 
 
 def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -68,6 +68,11 @@ class StreamPlan:
         sizes: Tensor = torch.unique_consecutive(self.train.groups, return_counts=True)[1]
         return sizes
 
+    @cached_property
+    def _first_rows(self) -> Tensor:
+        """The first row of each group, (G,) int64."""
+        return self.group_sizes.cumsum(0) - self.group_sizes
+
     @property
     def groups_per_block(self) -> int:
         """How many groups are read, mixed and delivered together."""
@@ -95,14 +100,18 @@ class StreamPlan:
             number: Number of the block within the epoch, in [0, num_blocks).
         """
         seed = self.settings.seed
-        groups = torch.arange(len(self.group_sizes))
-        order = torch.argsort(hash_words(_GROUP_SALT, seed, epoch, groups), stable=True)
+        order = _order_of_groups(seed, epoch, len(self.group_sizes))
         chosen = order[number * self.groups_per_block : (number + 1) * self.groups_per_block]
-        sizes = self.group_sizes[chosen]
-        first = (self.group_sizes.cumsum(0) - self.group_sizes)[chosen]
+        sizes, first = self.group_sizes[chosen], self._first_rows[chosen]
         within = torch.arange(int(sizes.sum())) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
         rows = torch.repeat_interleave(first, sizes) + within
         return rows[torch.argsort(hash_words(_ROW_SALT, seed, epoch, self.train.keys[rows]), stable=True)]
+
+
+@lru_cache(maxsize=2)
+def _order_of_groups(seed: int, epoch: int, count: int) -> Tensor:
+    """Return the order (count,) of the groups in an epoch; a process that makes many of its blocks sorts it once."""
+    return torch.argsort(hash_words(_GROUP_SALT, seed, epoch, torch.arange(count)), stable=True)
 
 
 def usual_rows_per_block(num_rows: int, image_bytes: int) -> int:

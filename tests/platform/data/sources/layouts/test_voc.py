@@ -9,14 +9,13 @@ import pytest
 import torch
 from made_up_voc import TEST, write_voc
 
-from ebclab.cli import main
 from ebclab.config import compose
 from ebclab.data.digests import content_digest
 from ebclab.data.image_arrays import ImageArrays
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.layouts.voc import read_annotation
 from ebclab.data.sources.load import load_split, splits_of
-from ebclab.data.sources.voc import read_annotation
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.features import require_labels
 from ebclab.training.setup import classes_of
@@ -142,10 +141,3 @@ def test_whatever_needs_one_label_an_image_refuses_such_a_set(tmp_path: Path) ->
     config = compose("supervised", overrides=[f"data.name={name}", "views.recipe=none", "data.resize=8"])
     with pytest.raises(ConfigError, match="supervised learns from labels, got 8 of 8 training images without"):
         classes_of(config, METHODS["supervised"], train.labels, train.class_names)
-
-
-def test_data_list_says_what_to_put_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["data", "list", "--data-root", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    for text in ("voc:PATH", "VOCtest_06-Nov-2007.tar", "JPEGImages/000001.jpg", "ImageSets/Main/trainval.txt"):
-        assert text in shown

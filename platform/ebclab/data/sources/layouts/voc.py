@@ -22,16 +22,10 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading, first_example
 from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
+from ebclab.data.sources.layouts.layout import Layout
 from ebclab.data.sources.location import hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
-
-LAYOUT = """\
-Unpack VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar into one folder; PATH is VOCdevkit/VOC2007 in it, with
-  JPEGImages/000001.jpg ...
-  Annotations/000001.xml ...
-  ImageSets/Main/trainval.txt, test.txt, aeroplane_trainval.txt, aeroplane_test.txt ..."""
-"""What to put where, for people."""
 
 _LISTS: dict[Split, str] = {"train": "trainval", "test": "test"}
 _MAIN = "ImageSets/Main"
@@ -83,10 +77,6 @@ class VocSource(ImageFiles):
 
     def _names_of(self, split: Split) -> list[str]:
         file = f"{_MAIN}/{_LISTS[split]}.txt"
-        if file not in self._sizes:
-            raise DataError(
-                f"data.name: {self.name} has no {split} images, got no {file} in {self._place.path}\n{LAYOUT}"
-            )
         names = [fields[0] for fields in self._lines(file, 1)]
         if not names:
             raise DataError(f"{self._place.path}/{file}: the names of images are needed, got an empty list")
@@ -142,16 +132,6 @@ class VocSource(ImageFiles):
         return found
 
 
-def voc_splits(path: str) -> tuple[Split, ...]:
-    """Return which splits a set of PASCAL VOC at ``path`` has.
-
-    Raises:
-        DataError: There is no such place.
-    """
-    files = Location(path).files((".txt",))
-    return ("train", "test") if f"{_MAIN}/{_LISTS['test']}.txt" in files else ("train",)
-
-
 def read_annotation(content: bytes) -> dict[str, int]:
     """Return the classes of the objects of an image: 1, or -1 where all objects of a class are difficult.
 
@@ -198,3 +178,18 @@ def read_annotation(content: bytes) -> dict[str, int]:
     except expat.ExpatError as error:
         raise ValueError(f"no XML ({error})") from error
     return found
+
+
+VOC = Layout(
+    name="voc",
+    image="photographs",
+    num_images={"train": 5_011, "test": 4_952},
+    needs=(f"{_MAIN}/{_LISTS['train']}.txt",),
+    test_needs=(f"{_MAIN}/{_LISTS['test']}.txt",),
+    instructions="""\
+Unpack VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar into one folder; PATH is VOCdevkit/VOC2007 in it, with
+  JPEGImages/000001.jpg ...
+  Annotations/000001.xml ...
+  ImageSets/Main/trainval.txt, test.txt, aeroplane_trainval.txt, aeroplane_test.txt ...""",
+    open=VocSource,
+)

@@ -1,0 +1,272 @@
+"""What ``save_to_disk`` of Hugging Face's datasets writes, read with pyarrow alone.
+
+PATH/dataset_dict.json                    {"splits": ["train", "test"]}
+PATH/train/state.json                     names the files
+PATH/train/dataset_info.json              names the classes
+PATH/train/data-00000-of-00002.arrow      Arrow in the stream format, an image as a struct of its bytes and its path
+
+Where a single split was saved, PATH is its folder. Files are mapped into memory, so that a record batch is found
+without reading those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute
+import torch
+from torch import Tensor
+
+from ebclab.config.addresses import is_address, without_credentials
+from ebclab.data.digests import digest_of_files
+from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
+from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import Location, first_line
+from ebclab.storage.reading import LARGEST, foreign_json_value
+from ebclab.storage.typed_json import typed
+
+T = TypeVar("T")
+
+_SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+_TEST_SPLITS = ("test", "val", "valid", "validation")
+_DAMAGE = (OSError, pa.ArrowException, ValueError)
+
+
+@dataclass(frozen=True)
+class _SavedSplits:
+    """The content of dataset_dict.json."""
+
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _DataFile:
+    """An entry of state.json."""
+
+    filename: str
+
+
+@dataclass(frozen=True)
+class _SavedFiles:
+    """The content of state.json; fields begin with an underscore there."""
+
+    data_files: tuple[_DataFile, ...]
+    indices_data_files: tuple[_DataFile, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Info:
+    """What dataset_info.json tells of the columns."""
+
+    features: dict[str, Any] = field(default_factory=dict)
+
+
+class ArrowSource:
+    """One split of a dataset as ``save_to_disk`` wrote it; satisfies ``ImageSource``, with one record batch a group.
+
+    The key of an image is its row.
+
+    Args:
+        name: Dataset name.
+        path: The folder that was written to, on a disk.
+        split: Which part; "test" is the first of test, val, valid and validation.
+        reading: How images are read; names the columns.
+
+    Raises:
+        DataError: There is no such set, a file is damaged or missing, a column is missing or of the wrong kind.
+    """
+
+    statistics: Statistics | None = None
+
+    def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
+        self.name, self.reading = name, reading
+        self._place = _place(path)
+        folder = _folder_of(self._place, split, name)
+        self._files = [f"{folder}{file}" for file in _data_files(self._place, folder)]
+        self.class_names = _class_names(self._place, folder, reading.label_column)
+        self.files_digest = digest_of_files({file: str(self._place.size(file)) for file in self._files})
+        labels: list[Tensor] = []
+        self._batches: list[tuple[str, int]] = []
+        for file in self._files:
+            for number, batch in enumerate(self._read(file)):
+                self._require_image_column(file, batch.schema)
+                labels.append(self._labels(file, batch))
+                self._batches.append((file, number))
+        counts = torch.tensor([len(each) for each in labels], dtype=torch.int64)
+        if int(counts.sum()) == 0:
+            raise DataError(f"data.name: {name} holds no rows, got {len(self._files)} files in {self._place.path}")
+        rows = torch.arange(int(counts.sum()))
+        groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        self.index = RowIndex(rows, torch.cat(labels), groups, rows - (counts.cumsum(0) - counts)[groups])
+        first = int(groups[0])
+        self.example = first_example(self._encoded(first, range(int(counts[first]))), reading, self._place.path)
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        """Return rows ``places`` of record batch ``group``.
+
+        Raises:
+            DataError: They cannot be read or decoded.
+        """
+        return decode_images(self._encoded(group, places.tolist()), self.reading, self.example)
+
+    def _encoded(self, group: int, places: range | list[int]) -> Iterator[tuple[str, bytes]]:
+        file, number = self._batches[group]
+        where = f"{self._place.path}/{file}"
+        try:
+            batch = next(batch for at, batch in enumerate(self._read(file)) if at == number)
+            column = batch.column(self.reading.image_column)
+            column.validate(full=True)
+            is_struct = pa.types.is_struct(column.type)
+            values = (pyarrow.compute.struct_field(column, "bytes") if is_struct else column).take(pa.array(places))
+        except StopIteration:
+            raise DataError(f"{where}: has {number} record batches and had more; the file has changed") from None
+        except _DAMAGE as error:
+            raise _damaged(where, error) from error
+        for place, content in zip(places, values, strict=True):
+            if not content.is_valid:
+                raise DataError(
+                    f"{where}, row {place} of record batch {number}: its image lies in another file; save the set "
+                    "again with the images in it, as the library's newer releases do"
+                )
+            yield f"{where}, row {place} of record batch {number}", content.as_py()
+
+    def _read(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of a file, which are views of the mapped file."""
+        where = f"{self._place.path}/{file}"
+        try:
+            with pa.memory_map(self._place.inner_path(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
+                yield from stream
+        except FileNotFoundError as error:
+            raise DataError(f"{where}: there is no such file, and {_STATE} names it; copy the set again") from error
+        except _DAMAGE as error:
+            raise _damaged(where, error) from error
+
+    def _labels(self, file: str, batch: pa.RecordBatch) -> Tensor:
+        """Return the labels (n,) of a record batch; -1 where there are none."""
+        name = self.reading.label_column
+        if name not in batch.schema.names:
+            return torch.full((batch.num_rows,), -1)
+        column = batch.column(name)
+        if not pa.types.is_integer(column.type):
+            raise DataError(
+                f"data.label_column: column {name} of {self._place.path}/{file} must hold whole numbers, got "
+                f"{column.type}; name another one, or none of them"
+            )
+        try:
+            column.validate(full=True)
+            values: Tensor = torch.from_numpy(
+                column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).copy()
+            )
+        except _DAMAGE as error:
+            raise _damaged(f"{self._place.path}/{file}", error) from error
+        return values
+
+    def _require_image_column(self, file: str, schema: pa.Schema) -> None:
+        name = self.reading.image_column
+        if name not in schema.names or not _holds_images(schema.field(name).type):
+            held = [each.name for each in schema if _holds_images(each.type)]
+            hint = f"set data.image_column={held[0]}" if held else "no column holds any; save encoded images"
+            got = schema.field(name).type if name in schema.names else f"columns {', '.join(schema.names)}"
+            where = f"column {name} of {self._place.path}/{file}"
+            raise DataError(f"data.image_column: {where} must hold encoded images, got {got}; {hint}")
+
+
+def arrow_splits(path: str) -> tuple[Split, ...]:
+    """Return which splits ``save_to_disk`` wrote at ``path``.
+
+    Raises:
+        DataError: There is no such set.
+    """
+    place = _place(path)
+    if not place.has(_SPLITS):
+        return ("train",)
+    return ("train", "test") if set(_typed(place, _SPLITS, _SavedSplits).splits) & set(_TEST_SPLITS) else ("train",)
+
+
+def _place(path: str) -> Location:
+    if is_address(path):
+        raise DataError(
+            f"data.name: arrow: is read from a disk, got {without_credentials(path)}; copy it there, or run "
+            "`ebclab data prepare` where it lies and read by parquet: what that wrote"
+        )
+    return Location(path)
+
+
+def _folder_of(place: Location, split: Split, name: str) -> str:
+    """Return the folder of a split, with a slash after it; empty where PATH is that folder."""
+    if place.has(_SPLITS):
+        splits = _typed(place, _SPLITS, _SavedSplits).splits
+        wanted = ("train",) if split == "train" else _TEST_SPLITS
+        found = next((word for word in wanted if word in splits), None)
+        if found is None:
+            raise DataError(
+                f"data.name: {name} has no {split} images, got splits {', '.join(splits)}; name one {wanted[0]}"
+            )
+        return f"{found}/"
+    if not place.has(_STATE):
+        near = next((folder for folder in place.folders() if place.has(f"{folder}/{_STATE}")), None)
+        hint = f"did you mean arrow:{place.path}/{near}?" if near else "give the folder that save_to_disk wrote to"
+        raise DataError(f"data.name: no saved dataset in {place.path}, got neither {_SPLITS} nor {_STATE}; {hint}")
+    if split == "test":
+        raise DataError(
+            f"data.name: {name} has no test images, got a single split; save a DatasetDict with train and test"
+        )
+    return ""
+
+
+def _data_files(place: Location, folder: str) -> list[str]:
+    """Return the names of the files of a split."""
+    state = _typed(place, f"{folder}{_STATE}", _SavedFiles)
+    if state.indices_data_files:
+        raise DataError(
+            f"{place.path}/{folder}{_STATE}: its rows are chosen by a list of numbers, which is not read; save the set "
+            "again after flatten_indices()"
+        )
+    names = [file.filename for file in state.data_files]
+    if odd := [name for name in names if "/" in name or "\\" in name or name in ("", ".", "..")]:
+        raise DataError(
+            f"{place.path}/{folder}{_STATE}: names of files in its own folder are needed, got {odd[0]!r:.80}"
+        )
+    if not names:
+        raise DataError(f"{place.path}/{folder}{_STATE}: names no files; save the set again")
+    return names
+
+
+def _class_names(place: Location, folder: str, label_column: str) -> tuple[str, ...]:
+    """Return the names that the label's feature has, by label; empty where it has none."""
+    if not place.has(f"{folder}{_INFO}"):
+        return ()
+    feature = _typed(place, f"{folder}{_INFO}", _Info).features.get(label_column)
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _typed(place: Location, file: str, kind: type[T]) -> T:
+    """Return the content of a JSON file of the set as ``kind``.
+
+    Raises:
+        DataError: It cannot be read, is too large, or holds something else.
+    """
+    try:
+        if (place.size(file) or 0) > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} bytes")
+        value = foreign_json_value(place.read(file))
+        plain = {key.lstrip("_"): each for key, each in value.items()} if isinstance(value, dict) else value
+        return typed(plain, kind)
+    except ValueError as error:
+        raise DataError(f"{place.path}/{file}: damaged, {error}; copy the set again") from error
+
+
+def _holds_images(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.get_field_index("bytes") >= 0 and _holds_images(kind.field("bytes").type)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _damaged(where: str, error: Exception) -> DataError:
+    return DataError(f"{where}: not a readable Arrow stream, got {first_line(error)}; replace it with a good copy")

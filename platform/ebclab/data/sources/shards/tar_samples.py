@@ -1,0 +1,141 @@
+"""The samples of a tar as WebDataset writes it: files of one name in a row, each with an ending of its own.
+
+    000017.jpg  000017.cls  000018.jpg  000018.json ...
+
+The ending of a file is everything after the first dot of its name. Nothing is unpacked: what is kept of an image is
+where its bytes lie.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Iterator
+from itertools import groupby
+from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
+from typing import IO, NamedTuple, Self
+
+from ebclab.storage.reading import foreign_json_value
+
+IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp")
+"""Endings of files that are taken for the image of a sample."""
+
+_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)")
+_OF_THE_SET = re.compile(r"__[^/]*__(/|$)")  # such as __index__/..., which belong to no sample
+_LARGEST_LABEL = 1 << 20  # bytes of a file .cls or .json
+_LARGEST_INTEGER = 1 << 63
+
+
+class Sample(NamedTuple):
+    """One sample.
+
+    Attributes:
+        name: What WebDataset calls ``__key__``.
+        offset: Where the image's bytes begin in the tar.
+        size: How many they are.
+        label: Its class; -1 where none is told.
+    """
+
+    name: str
+    offset: int
+    size: int
+    label: int
+
+
+class _Header(tarfile.TarInfo):
+    """A member whose header must be whole: where tarfile would take a damaged one for the end, this is an error."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except EOFHeaderError:
+            raise  # a block of zeros, with which a tar ends
+        except HeaderError as error:
+            raise ReadError(f"cut off or damaged at byte {tarfile.offset:,} ({error})") from error
+
+
+class _Member(NamedTuple):
+    sample: str
+    ending: str
+    offset: int
+    size: int
+    content: bytes  # of endings that hold labels; else empty
+
+
+def read_samples(
+    file: IO[bytes], image_ending: str, label_field: str, *, can_seek: bool
+) -> tuple[list[Sample], list[str]]:
+    """Return the samples of a tar, and the names of members that were left out.
+
+    Left out are links, devices and other members that are no plain files, and names that lead out of the tar.
+
+    Args:
+        file: The open tar.
+        image_ending: Ending of the file with the image; empty: the one of ``IMAGE_ENDINGS`` that a sample has.
+        label_field: Key of the label in a sample's .json, where it has no .cls.
+        can_seek: Read headers and labels alone; otherwise the tar is read from its beginning to its end.
+
+    Raises:
+        ValueError: A sample has no image, several, a file twice or a label that is none.
+        tarfile.TarError: It is no tar, or is cut off.
+    """
+    left_out: list[str] = []
+    members = _members(file, left_out, can_seek=can_seek)
+    samples = [
+        _sample(name, list(group), image_ending, label_field) for name, group in groupby(members, lambda m: m.sample)
+    ]
+    return samples, left_out
+
+
+def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterator[_Member]:
+    with tarfile.open(fileobj=file, mode="r:" if can_seek else "r|", tarinfo=_Header) as tar:
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # it would keep them all
+            if member.isdir() or _OF_THE_SET.match(member.name):
+                continue
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse() or _leads_out(member.name):
+                left_out.append(member.name)
+                continue
+            if not (match := _NAME.fullmatch(member.name)):
+                continue  # without an ending it belongs to no sample
+            ending, content = match[2].lower(), b""
+            if ending in ("cls", "json"):
+                if member.size > _LARGEST_LABEL:
+                    raise ValueError(f"{member.name} holds {member.size:,} bytes, at most {_LARGEST_LABEL:,} are read")
+                opened = tar.extractfile(member)
+                content = opened.read() if opened else b""
+            yield _Member(match[1], ending, member.offset_data, member.size, content)
+
+
+def _leads_out(name: str) -> bool:
+    return name.startswith("/") or ".." in name.split("/")
+
+
+def _sample(name: str, members: list[_Member], image_ending: str, label_field: str) -> Sample:
+    files = {member.ending: member for member in members}
+    if len(files) < len(members):
+        raise ValueError(f"sample {name} has two files of one ending")
+    images = [ending for ending in files if (ending == image_ending if image_ending else ending in IMAGE_ENDINGS)]
+    if not images:
+        wanted = f".{image_ending}" if image_ending else ", ".join(f".{ending}" for ending in IMAGE_ENDINGS)
+        raise ValueError(f"sample {name} has no image {wanted}, only .{', .'.join(files)}")
+    if len(images) > 1:
+        raise ValueError(f"sample {name} has several images, .{', .'.join(images)}; name one by data.image_column")
+    image = files[images[0]]
+    return Sample(name, image.offset, image.size, _label(name, files, label_field))
+
+
+def _label(name: str, files: dict[str, _Member], label_field: str) -> int:
+    """Return the number in .cls, else that of a field of .json, else -1."""
+    if "cls" in files:
+        text = files["cls"].content.decode(errors="replace").strip()
+        label: object = int(text) if re.fullmatch(r"-?\d{1,19}", text) else text
+    elif "json" in files:
+        told = foreign_json_value(files["json"].content)
+        label = told.get(label_field, -1) if isinstance(told, dict) else -1
+    else:
+        label = -1
+    if not isinstance(label, int) or isinstance(label, bool) or not -_LARGEST_INTEGER <= label < _LARGEST_INTEGER:
+        raise ValueError(f"sample {name} needs a number for a label, not {label!r:.80}")
+    return label

@@ -1,0 +1,119 @@
+"""Plans of streams, without Ray: each source gives every image once an epoch, and a large index is sorted once."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from made_up_layouts import picture, write_imagenet, write_stl10
+from torch import Tensor
+
+from ebclab.config import compose
+from ebclab.data.delivery.ray_data import pipeline, plan
+from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import RowIndex, read_rows
+from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
+from ebclab.data.sources.load import load_split, open_source
+
+VIEWS = compose("simclr", overrides=["views.recipe=none"]).views
+
+
+def plan_of(source: Any, index: RowIndex, rows_per_block: int) -> StreamPlan:
+    settings = ViewSettings(VIEWS, Preprocessing(8, (0.0,), (1.0,)), 0, 4)
+    return StreamPlan(source, index, settings, rows_per_block)
+
+
+def imagenet100(root: Path) -> str:
+    return f"imagenet100:{write_imagenet(root, list(classes_of_imagenet100()), per_class=1)}"
+
+
+def stl10(root: Path) -> str:
+    write_stl10(root)
+    return f"stl10-unlabelled:{root}"
+
+
+def webdataset(root: Path) -> str:
+    for shard in range(2):
+        with tarfile.open(root / f"train-{shard}.tar", "w") as tar:
+            for number in range(5):
+                member, content = tarfile.TarInfo(f"{number}.jpg"), picture(5 * shard + number)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    return f"webdataset:{root}"
+
+
+def arrow(root: Path) -> str:
+    table = pa.table({"image": [picture(number) for number in range(10)]})
+    with pa.OSFile(str(root / "a.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    (root / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    return f"arrow:{root}"
+
+
+@pytest.mark.parametrize("write", [imagenet100, stl10, webdataset, arrow])
+def test_a_stream_of_any_source_gives_the_images_of_resident_delivery_once_an_epoch(
+    tmp_path: Path, write: Callable[[Path], str]
+) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    name = write(folder)
+    reading = Reading() if name.startswith("stl10") else Reading(resize=8)
+    resident = load_split(name, None, "train", reading)
+    planned = pickle.loads(pickle.dumps(plan_of(source := open_source(name, "train", reading), source.index, 4)))
+    orders = []
+    for epoch in range(2):
+        blocks = [planned.block_rows(epoch, number) for number in range(planned.num_blocks)]
+        rows = torch.cat(blocks)
+        assert rows.sort().values.tolist() == list(range(len(resident)))
+        orders.append(rows.tolist())
+    assert orders[0] != orders[1]
+    for block in blocks[:3]:
+        part = planned.train.at(block)
+        assert torch.equal(read_rows(planned.source, part).images, resident.images[block])
+        assert torch.equal(part.keys, resident.keys[block])
+
+
+def test_blocks_of_an_epoch_sort_its_groups_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+    real = plan.hash_words
+
+    def counting(*words: Tensor | int) -> Tensor:
+        found = real(*words)
+        hashed.append(found.numel())
+        return found
+
+    monkeypatch.setattr(plan, "hash_words", counting)
+    rows = torch.arange(10_007)
+    planned = plan_of(None, RowIndex(rows, rows, rows, torch.zeros_like(rows)), 100)
+    for number in range(planned.num_blocks):
+        planned.block_rows(3, number)
+    assert hashed.count(10_007) == 1
+    assert sum(hashed) == 2 * 10_007  # and each row once within its block
+
+
+def test_a_process_reads_the_plan_once_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    class Reference:
+        def __init__(self, name: str) -> None:
+            self.hex = lambda: name
+
+    def get(reference: Reference) -> str:
+        read.append(reference.hex())
+        return f"plan {reference.hex()}"
+
+    monkeypatch.setattr(pipeline, "ray", SimpleNamespace(get=get))
+    monkeypatch.setattr(pipeline, "_KEPT", {})
+    told = [pipeline._plan_of(Reference(name)) for name in ("a", "a", "b", "b", "a")]
+    assert told == ["plan a", "plan a", "plan b", "plan b", "plan a"]
+    assert read == ["a", "b", "a"]  # never more than one is kept

@@ -1,0 +1,283 @@
+"""Sets in the layouts in which they were published: which image has which label, and what a wrong folder is told."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from made_up_layouts import (
+    SHADES_A_CLASS,
+    picture,
+    put,
+    write_caltech,
+    write_flowers,
+    write_imagenet,
+    write_stl10,
+    write_sun,
+    write_tiny_imagenet,
+)
+from scipy.io import savemat
+from torch import Tensor
+
+from ebclab.cli import main
+from ebclab.config import compose
+from ebclab.config.addresses import LOCATIONS, PUBLISHED
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import read_rows
+from ebclab.data.sources.layouts.caltech101 import TRAINING_IMAGES
+from ebclab.data.sources.layouts.every_layout import LAYOUTS
+from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
+from ebclab.data.sources.load import load_split, open_source, splits_of
+from ebclab.errors import ConfigError, DataError
+
+SMALL = Reading(resize=8)
+SEVERAL = [f"n{number:08d}" for number in range(3, 3003, 3)]  # a thousand made-up classes
+
+
+def reds(images: ImageSet) -> Tensor:
+    """Return the class that the colour of each image tells."""
+    return (images.images[:, 0].float().mean(dim=(1, 2)) / SHADES_A_CLASS).round().long()
+
+
+def test_every_layout_is_a_word_that_settings_know() -> None:
+    assert {f"{name}:" for name in LAYOUTS} == set(PUBLISHED)
+    assert set(PUBLISHED) < set(LOCATIONS)
+
+
+def test_tiny_imagenet_numbers_classes_as_wnids_txt_and_reads_the_labels_of_validation_images(tmp_path: Path) -> None:
+    name = f"tiny-imagenet:{write_tiny_imagenet(tmp_path)}"
+    train, test = (load_split(name, None, split, SMALL) for split in ("train", "test"))
+    assert train.class_names == ("n02124075", "n01443537")
+    assert torch.equal(reds(train), train.labels)
+    assert train.labels.bincount().tolist() == [4, 4]
+    assert test.labels.tolist() == [1, 0, 1]
+    assert torch.equal(reds(test), test.labels)
+    assert splits_of(name) == ("train", "test")
+
+
+def test_imagenet_reads_validation_images_in_folders_and_flat_alike(tmp_path: Path) -> None:
+    folders = write_imagenet(tmp_path / "folders", SEVERAL, per_class=1)
+    flat = write_imagenet(tmp_path / "flat", SEVERAL, per_class=1, flat=True)
+    sorted_test, flat_test = (open_source(f"imagenet:{root}", "test", SMALL) for root in (folders, flat))
+    assert sorted_test.class_names == flat_test.class_names == tuple(SEVERAL)
+    for source in (sorted_test, flat_test):
+        some = source.index.at(torch.arange(0, 1000, 37))
+        red = read_rows(source, some).images[:, 0].float().mean(dim=(1, 2)) / SHADES_A_CLASS
+        assert torch.equal(red.round().long(), some.labels % 10)
+        assert source.index.keys[source.index.labels.argsort()].tolist() == sorted_test.index.keys.tolist()
+    assert flat_test.index.labels.tolist() == list(range(999, -1, -1))  # their numbers count from the last class
+    kaggle = tmp_path / "kaggle/ILSVRC/Data/CLS-LOC"
+    kaggle.parent.mkdir(parents=True)
+    flat.rename(kaggle)
+    (kaggle / "LOC_val_solution.csv").rename(tmp_path / "kaggle/LOC_val_solution.csv")
+    unpacked = open_source(f"imagenet:{tmp_path / 'kaggle'}", "test", SMALL)
+    assert torch.equal(unpacked.index.keys, flat_test.index.keys)
+    train = open_source(f"imagenet:{tmp_path / 'kaggle'}", "train", SMALL)
+    assert train.index.labels.tolist() == list(range(1000))
+
+
+def test_imagenet_100_takes_its_hundred_classes_from_the_folder_of_imagenet(tmp_path: Path) -> None:
+    hundred = classes_of_imagenet100()
+    assert len(hundred) == 100
+    assert list(hundred) == sorted(set(hundred))
+    assert {"n02869837", "n01749939", "n02488291"} < set(hundred)  # the first three of the authors' file
+    for flat in (False, True):
+        root = write_imagenet(tmp_path / str(flat), sorted({*hundred, *SEVERAL[:20]}), per_class=2, flat=flat)
+        train, test = (open_source(f"imagenet100:{root}", split, SMALL) for split in ("train", "test"))
+        assert train.class_names == test.class_names == hundred
+        assert train.index.labels.tolist() == [label for label in range(100) for _ in range(2)]
+        assert sorted(test.index.labels.tolist()) == list(range(100))
+    other = write_imagenet(tmp_path / "whole", sorted({*hundred, *SEVERAL[:900]}), per_class=2)
+    keys = set(open_source(f"imagenet:{other}", "train", SMALL).index.keys.tolist())
+    assert set(train.index.keys.tolist()) < keys
+
+
+def test_stl10_turns_columns_into_rows_and_labels_count_from_zero(tmp_path: Path) -> None:
+    pixels = {part: torch.from_numpy(array) for part, array in write_stl10(tmp_path).items()}
+    train, test = (load_split(f"stl10:{tmp_path}", None, split) for split in ("train", "test"))
+    assert torch.equal(train.images, pixels["train"])
+    assert torch.equal(test.images, pixels["test"])
+    assert train.labels.tolist() == [0, 9, 2, 1]
+    assert test.labels.tolist() == [9, 0, 4]
+    without = load_split(f"stl10-unlabelled:{tmp_path}", None, "train")
+    assert torch.equal(without.images, torch.cat([pixels["unlabeled"], pixels["train"]]))
+    assert without.labels.tolist() == [-1] * 9
+    assert torch.equal(without.keys[5:], train.keys)
+    assert load_split(f"stl10-unlabelled:{tmp_path}", None, "test").labels.tolist() == [9, 0, 4]
+
+
+def test_flowers_train_on_the_published_training_and_validation_parts(tmp_path: Path) -> None:
+    name = f"flowers102:{write_flowers(tmp_path)}"
+    train, test = (load_split(name, None, split, SMALL) for split in ("train", "test"))
+    assert train.labels.tolist() == [0, 2, 5]
+    assert test.labels.tolist() == [1, 3, 4, 6]
+    assert torch.equal(reds(train), train.labels + 1)
+    assert torch.equal(reds(test), test.labels + 1)
+
+
+def test_caltech_trains_on_thirty_images_of_each_class_and_tests_on_the_others(tmp_path: Path) -> None:
+    root = write_caltech(tmp_path)
+    train, test = (open_source(f"caltech101:{root}", split, SMALL).index for split in ("train", "test"))
+    assert train.labels.bincount().tolist() == [TRAINING_IMAGES] * 3 + [1] * 99
+    assert test.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert not set(train.keys.tolist()) & set(test.keys.tolist())
+    (root / "101_ObjectCategories/class_050/image_0001.jpg").unlink()
+    assert set(open_source(f"caltech101:{root}", "train", SMALL).index.keys.tolist()) < set(train.keys.tolist())
+
+
+def test_sun_reads_the_first_published_split(tmp_path: Path) -> None:
+    name = f"sun397:{write_sun(tmp_path)}"
+    train, test = (load_split(name, None, split, SMALL) for split in ("train", "test"))
+    assert train.class_names == ("a/abbey", "a/apse/indoor", "z/zoo")
+    for part in (train, test):
+        assert part.labels.tolist() == [2, 1, 0]
+        assert torch.equal(reds(part), part.labels)
+    assert not set(train.keys.tolist()) & set(test.keys.tolist())
+
+
+def _write_some(kind: str, root: Path) -> Path:
+    if kind.startswith("imagenet"):
+        wnids = list(classes_of_imagenet100()) if kind == "imagenet100" else SEVERAL
+        return write_imagenet(root, wnids, per_class=1, flat=True)
+    if kind.startswith("stl10"):
+        write_stl10(root)
+        return root
+    writers = {
+        "tiny-imagenet": write_tiny_imagenet,
+        "flowers102": write_flowers,
+        "caltech101": write_caltech,
+        "sun397": write_sun,
+    }
+    root.mkdir(parents=True, exist_ok=True)
+    return writers[kind](root)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "change", "sentence"),
+    [
+        ("tiny-imagenet", "wnids.txt", None, "tiny-imagenet does not lie in .*, got no wnids.txt\nUnpack http"),
+        ("tiny-imagenet", "wnids.txt", b"cats\n", "wnids.txt: each line must be a class such as n02124075, got 'cats'"),
+        ("tiny-imagenet", "wnids.txt", b"", "wnids.txt: a list is needed, got an empty file"),
+        ("tiny-imagenet", "wnids.txt", b"n02124075\n", "must be of one of 1 classes, got 'n01443537'"),
+        ("tiny-imagenet", "val/val_annotations.txt", None, "has no test images, got no val/val_annotations.txt"),
+        (
+            "tiny-imagenet",
+            "val/val_annotations.txt",
+            b"../x.JPEG\tn02124075\n",
+            "each line must be an image and its class",
+        ),
+        ("tiny-imagenet", "val/images/val_1.JPEG", None, "lacks 1 images, got no val/images/val_1.JPEG"),
+        ("tiny-imagenet", "val/images/val_0.JPEG", b"no image", "val_0.JPEG: not a readable image"),
+        ("imagenet", "LOC_val_solution.csv", None, "lie in no class folders, and there is no LOC_val_solution.csv"),
+        ("imagenet", "LOC_val_solution.csv", b"a\nx,cat 1\n", "line 2 must be an image and a class, got 'x,cat 1'"),
+        ("imagenet", "train/readme/a.JPEG", b"x", "its folders must be classes such as n01440764, got readme"),
+        ("imagenet", "train/n09999999/a.JPEG", b"x", "ImageNet has 1,000 classes, got folders of 1,001"),
+        ("imagenet100", "LOC_val_solution.csv", b"a\nx,n02869837 1\n", "lacks 1 images, got no val/x.JPEG"),
+        ("stl10", "test_X.bin", None, "has no test images, got no test_X.bin"),
+        (
+            "stl10",
+            "test_X.bin",
+            b"x" * 27649,
+            "test_X.bin: not a file of STL-10, got 27,649 bytes, expected a multiple of",
+        ),
+        (
+            "stl10",
+            "test_y.bin",
+            None,
+            "test_y.bin: not a file of STL-10, got none, expected a label for each of 3 images",
+        ),
+        ("stl10", "test_y.bin", b"\x00\x01\x0b", "labels from 0 to 11, expected 1 to 10"),
+        ("stl10-unlabelled", "unlabeled_X.bin", None, "stl10-unlabelled does not lie in .*, got no unlabeled_X.bin"),
+        ("flowers102", "setid.mat", b"no matlab", "setid.mat: must hold numbers called tstid, got"),
+        ("flowers102", "imagelabels.mat", None, "imagelabels.mat: at most 65,536 bytes are needed, got none"),
+        ("flowers102", "imagelabels.mat", b"x" * 65537, "imagelabels.mat: at most 65,536 bytes are needed, got 65,537"),
+        ("flowers102", "jpg/image_00004.jpg", None, "lacks 1 images, got no jpg/image_00004.jpg"),
+        ("caltech101", "101_ObjectCategories/another/a.jpg", b"x", "101 classes and BACKGROUND_Google, got 103"),
+        (
+            "sun397",
+            "Partitions/Testing_01.txt",
+            b"/a/../../x.jpg\n",
+            "must be the path of an image, got 'a/../../x.jpg'",
+        ),
+        ("sun397", "Partitions/Testing_01.txt", b"/a/none/x.jpg\n", "lacks 1 images, got no a/none/x.jpg"),
+        ("sun397", "Partitions/ClassName.txt", b"/a/abbey\n", "must be of one of 1 classes, got 'a/apse/indoor'"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_sentence(
+    tmp_path: Path, kind: str, file: str, change: bytes | None, sentence: str
+) -> None:
+    root = _write_some(kind, tmp_path / "set")
+    (root / file).unlink() if change is None else put(root / file, change)
+    with pytest.raises(DataError, match=sentence):
+        load_split(f"{kind}:{root}", None, "test", SMALL if "stl10" not in kind else Reading())
+
+
+def test_labels_of_flowers_that_are_no_classes_are_refused(tmp_path: Path) -> None:
+    root = write_flowers(tmp_path)
+    savemat(root / "imagelabels.mat", {"labels": [[1, 103]]})
+    with pytest.raises(DataError, match="labels must be from 1 to 102, got 103"):
+        open_source(f"flowers102:{root}", "train", SMALL)
+    savemat(root / "imagelabels.mat", {"labels": [[1, 2]]})
+    with pytest.raises(DataError, match=r"setid.mat: images must be from 1 to 2, got 3"):
+        open_source(f"flowers102:{root}", "train", SMALL)
+
+
+def test_a_folder_above_or_below_is_told_the_right_one(tmp_path: Path) -> None:
+    root = write_tiny_imagenet(tmp_path / "tiny-imagenet-200")
+    for wrong in (tmp_path, root / "train"):
+        with pytest.raises(DataError, match=rf"got no wnids.txt; did you mean tiny-imagenet:{root}\?\nUnpack"):
+            open_source(f"tiny-imagenet:{wrong}", "train", SMALL)
+    with pytest.raises(DataError, match=r"no such folder, got .*/nowhere\nUnpack"):
+        open_source(f"tiny-imagenet:{tmp_path}/nowhere", "train", SMALL)
+
+
+def test_two_images_of_one_name_are_refused(tmp_path: Path) -> None:
+    root = write_tiny_imagenet(tmp_path)
+    put(root / "train/n02124075/images/n01443537_1.JPEG", picture(0))
+    with pytest.raises(DataError, match=r"has two train images called n01443537_1.JPEG"):
+        open_source(f"tiny-imagenet:{root}", "train", SMALL)
+
+
+def test_images_of_bytes_refuse_another_size(tmp_path: Path) -> None:
+    write_stl10(tmp_path)
+    with pytest.raises(DataError, match=r"data.resize: the images of stl10:.* keep their size, got 8"):
+        open_source(f"stl10:{tmp_path}", "train", SMALL)
+
+
+def test_other_than_the_published_number_of_images_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ebclab.data"):
+        open_source(f"sun397:{write_sun(tmp_path)}", "train", SMALL)
+    assert "19,850 train images are published, got 3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("tiny_imagenet:/data/tiny", r"did you mean tiny-imagenet:/data/tiny\?"),
+        ("imagnet100:/data/i", r"did you mean imagenet100:/data/i\?"),
+        ("ImageNet", "it is named by its place, imagenet:PATH"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_told_the_right_one(name: str, hint: str) -> None:
+    with pytest.raises(DataError, match=f"data.name: no such dataset, got '{name}'; {hint}"):
+        load_split(name, None, "train")
+    if ":" in name:
+        with pytest.raises(ConfigError, match=f"data.name: no such dataset, got '{name}'; {hint}"):
+            compose("simclr", overrides=[f"data.name={name}"])
+
+
+def test_data_list_says_what_to_put_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["data", "list", "--data-root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "imagenet100:PATH",
+        "126,689",
+        "LOC_val_solution.csv",
+        "stl10_binary.tar.gz",
+        "voc:PATH",
+        "JPEGImages",
+    ):
+        assert text in shown

@@ -1,0 +1,146 @@
+"""What ``save_to_disk`` of Hugging Face's datasets writes, made up here with the files that release 5.2.0 writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import read_rows
+from ebclab.data.sources.load import load_split, open_source, splits_of
+from ebclab.errors import DataError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (9, 5, 5, 3), dtype=np.uint8)
+LABELS = [2, 0, None, 1, 1, 0, 2, 2, 0]
+IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+def encoded(number: int) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    Image.fromarray(PIXELS[number]).save(buffer, "PNG")
+    return {"bytes": buffer.getvalue(), "path": None}
+
+
+def write_split(folder: Path, rows: list[int], files: int = 1, *, image: str = "image") -> None:
+    """Write rows in record batches of two, as one split."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05d}-of-{files:05d}.arrow" for number in range(files)]
+    for number, name in enumerate(names):
+        part = np.array_split(np.array(rows), files)[number].tolist()
+        labels = pa.array([LABELS[row] for row in part], pa.int64())
+        table = pa.table({"text": ["x"] * len(part), image: pa.array(map(encoded, part), IMAGE), "label": labels})
+        with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    state = {"_data_files": [{"filename": name} for name in names], "_fingerprint": "70db", "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+    features = {image: {"_type": "Image"}, "label": {"names": ["cat", "dog", "emu"], "_type": "ClassLabel"}}
+    (folder / "dataset_info.json").write_text(json.dumps({"citation": "", "features": features}))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A saved DatasetDict: seven training images in three files, two for validation."""
+    write_split(tmp_path / "train", list(range(7)), files=3)
+    write_split(tmp_path / "validation", [7, 8])
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+    return tmp_path
+
+
+def test_splits_have_their_pixels_labels_and_class_names(saved: Path) -> None:
+    train, test = (load_split(f"arrow:{saved}", None, split) for split in ("train", "test"))
+    pixels = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
+    assert torch.equal(train.images, pixels[:7])
+    assert torch.equal(test.images, pixels[7:])
+    assert train.labels.tolist() == [2, 0, -1, 1, 1, 0, 2]
+    assert test.labels.tolist() == [2, 0]
+    assert train.class_names == ("cat", "dog", "emu")
+    assert train.keys.tolist() == list(range(7))
+    assert splits_of(f"arrow:{saved}") == ("train", "test")
+    source = pickle.loads(pickle.dumps(open_source(f"arrow:{saved}", "train", Reading())))
+    order = torch.tensor([6, 3, 0, 1, 5, 2, 4])
+    assert torch.equal(read_rows(source, source.index.at(order)).images, pixels[order])
+    assert source.index.groups.unique_consecutive(return_counts=True)[1].tolist() == [2, 1, 2, 2]  # record batches
+
+
+def test_a_single_split_is_read_by_its_folder(saved: Path) -> None:
+    assert load_split(f"arrow:{saved}/validation", None, "train").labels.tolist() == [2, 0]
+    assert splits_of(f"arrow:{saved}/validation") == ("train",)
+    with pytest.raises(DataError, match="has no test images, got a single split; save a DatasetDict"):
+        open_source(f"arrow:{saved}/validation", "test", Reading())
+
+
+def test_other_columns_are_named_by_settings(tmp_path: Path) -> None:
+    write_split(tmp_path / "set", [0, 1], image="img")
+    with pytest.raises(DataError, match=r"column image of .* got columns text, img, label; set data.image_column=img"):
+        open_source(f"arrow:{tmp_path}/set", "train", Reading())
+    read = load_split(f"arrow:{tmp_path}/set", None, "train", Reading(image_column="img", label_column="none"))
+    assert read.labels.tolist() == [-1, -1]
+    assert read.class_names == ()
+    with pytest.raises(DataError, match=r"column text of .* must hold whole numbers, got string"):
+        open_source(f"arrow:{tmp_path}/set", "train", Reading(image_column="img", label_column="text"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("dataset_dict.json", None, r"got neither dataset_dict.json nor state.json; did you mean arrow:.*/train\?"),
+        ("dataset_dict.json", '{"splits": ["all"]}', "has no train images, got splits all; name one train"),
+        ("dataset_dict.json", '{"splits": 3}', "dataset_dict.json: damaged, splits: Input should be a valid tuple"),
+        ("train/state.json", None, "train/state.json: cannot be read"),
+        ("train/state.json", '{"_data_files": []}', "state.json: names no files"),
+        (
+            "train/state.json",
+            '{"_data_files": [{"filename": "../x.arrow"}]}',
+            "own folder are needed, got '../x.arrow'",
+        ),
+        (
+            "train/state.json",
+            '{"_data_files": [{"filename": "a"}], "_indices_data_files": [{"filename": "b"}]}',
+            r"rows are chosen by a list of numbers, which is not read; .* flatten_indices\(\)",
+        ),
+        ("train/data-00001-of-00003.arrow", None, "there is no such file, and state.json names it"),
+        ("train/data-00001-of-00003.arrow", "", "data-00001-of-00003.arrow: not a readable Arrow stream"),
+        ("train/data-00001-of-00003.arrow", "x" * 400, "data-00001-of-00003.arrow: not a readable Arrow stream"),
+    ],
+)
+def test_what_is_no_saved_set_is_one_sentence(saved: Path, file: str, content: str | None, sentence: str) -> None:
+    (saved / file).unlink() if content is None else (saved / file).write_text(content)
+    with pytest.raises(DataError, match=sentence):
+        open_source(f"arrow:{saved}", "train", Reading())
+
+
+def test_a_file_that_is_cut_off_or_changed_is_named(saved: Path) -> None:
+    path = saved / "train/data-00000-of-00003.arrow"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"data-00000-of-00003.arrow: not a readable Arrow stream"):
+        open_source(f"arrow:{saved}", "train", Reading())
+    path.write_bytes(whole)
+    source = open_source(f"arrow:{saved}", "train", Reading())
+    path.write_bytes((saved / "train/data-00001-of-00003.arrow").read_bytes())
+    with pytest.raises(DataError, match="has 1 record batches and had more; the file has changed"):
+        source.read(1, torch.tensor([0]))
+
+
+def test_an_image_outside_the_set_is_refused(tmp_path: Path) -> None:
+    write_split(tmp_path / "set", [0])
+    table = pa.table({"image": pa.array([{"bytes": None, "path": "/etc/passwd"}], IMAGE)})
+    (file,) = (tmp_path / "set").glob("*.arrow")
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(DataError, match="row 0 of record batch 0: its image lies in another file"):
+        open_source(f"arrow:{tmp_path}/set", "train", Reading())
+
+
+def test_a_store_is_refused_without_asking_it() -> None:
+    with pytest.raises(DataError, match=r"arrow: is read from a disk, got s3://bucket/set; copy it"):
+        open_source("arrow:s3://bucket/set", "train", Reading())
