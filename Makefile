@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
 QUICK_BENCHMARKS := views simclr_step startup precision
-LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost
+LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
 # Run by hand: gpu (a GPU); card, delivery, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# for tests that wait more than they work, until a machine is found to be dead

@@ -22,6 +22,7 @@ CODES = {
     "ConfigError": WRONG_INPUT,
     "DataError": WRONG_INPUT,
     "RunError": WRONG_INPUT,
+    "CallbackError": WRONG_INPUT,
     "StoreError": WRONG_INPUT,
     "LostLeaseError": WRONG_INPUT,
     "UnsavedError": WRONG_INPUT,

@@ -30,16 +30,19 @@ def list_datasets(root: _Root = None) -> None:
     from ebclab.data.sources.load import data_root as resolve_root
 
     folder = resolve_root(root)
-    table = Table("dataset", "train", "test", "image", "files", title=f"datasets in {folder}", title_justify="left")
+    table = Table(title=f"datasets in {folder}", title_justify="left")
+    for heading in ("dataset", "train", "test", "image", "files"):
+        table.add_column(heading, no_wrap=True)
     for name, entry in DATASETS.items():
         channels, height, width = entry.shape
         counts = (f"{entry.num_images['train']:,}", f"{entry.num_images['test']:,}")
         here = not missing_files(entry, str(folder), "train") and not missing_files(entry, str(folder), "test")
-        table.add_row(name, *counts, f"{height}x{width}x{channels}", "here" if here else f"ebclab data fetch {name}")
+        table.add_row(name, *counts, f"{height}x{width}x{channels}", "here" if here else "fetch")
     for layout in LAYOUTS.values():
         counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
-        table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours, see below")
+        table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours")
     Console(highlight=False).print(table)
+    typer.echo("fetch: `ebclab data fetch DATASET`; yours: what to unpack where stands below.")
     typer.echo("Images of your own, see docs/data.md: folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.")
     for layout in LAYOUTS.values():
         typer.echo(f"\n{layout.name}:PATH\n{layout.instructions}")

@@ -30,7 +30,7 @@ class Bright(nn.Module, Classifier):
 def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(
     make: Any, subject: Subject, measured: MeasuredSet, dataset: str
 ) -> None:
-    trained: Any = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name=dataset)))
+    trained: Any = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name=dataset), method=None))
     measuring = make(subject=replace(subject, trained=trained))
     measuring.__dict__["method"] = Bright()
     numbers = {number.name: number for number in measure(measuring).numbers}

@@ -56,7 +56,7 @@ ERROR_PATHS = [
     ),
     (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is read as it is stored"),
     (
-        ["data", "show", "folder:none", "--view-recipe", "none", "--set", "data.decoding=reduced"],
+        ["data", "show", "digits", "--set", "data.decoding=reduced"],
         "data.decoding: reduced needs a size that images are scaled to, got data.resize 0",
     ),
     # more than the machine has

@@ -77,8 +77,8 @@ def test_a_long_name_stays_whole_in_a_narrow_terminal(ebclab: Ebclab, finished: 
     name = "flatclr-fashion-mnist-seed0"
     finished.rename(finished.with_name(name))
     heads, row = ebclab("runs", "list").out.splitlines()
-    assert heads.split() == ["name", "done", "score", "state", "size", "age"]
-    assert row.split()[:3] == [name, "2/2", "epochs"]
+    assert heads.split()[:6] == ["name", "method", "data", "done", "score", "state"]
+    assert row.split()[:5] == [name, "flatclr", "digits", "2/2", "epochs"]
 
 
 def test_an_empty_place_says_so_and_a_wrong_one_is_refused(ebclab: Ebclab) -> None:
