@@ -31,6 +31,8 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.training.display import SilentDisplay
+from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.method import Progress
 
 pytestmark = [
     pytest.mark.cluster,
@@ -226,9 +228,18 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
     space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e-4, 1e-1]}}}, "test")
     config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.name=adam", "optimizer.learning_rate=0.003"])
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=3, top=0)
+    trial, dead = tmp_path / "disturbed" / "trials" / "0001", tmp_path / "dead"
+
+    class Waiting(Simclr):
+        """Waits for the death of its machine: a trial takes a second, and would have ended before."""
+
+        def after_step(self, progress: Progress) -> None:
+            while progress.step == 30 and trial.exists() and not dead.exists():
+                time.sleep(0.01)
 
     def sweep(name: str) -> dict[str, Any]:
-        ebclab.sweep(plan, sweeps=tmp_path, name=name, limits=Limits(concurrent=1), display=SilentSweepDisplay())
+        alone: dict[str, Any] = {"limits": Limits(concurrent=1), "display": SilentSweepDisplay()}
+        ebclab.sweep(plan, sweeps=tmp_path, name=name, method=Waiting, **alone)
         trials = SweepLog(tmp_path / name / "trials.jsonl").trials
         return {each: (t.state, {e: p.objective for e, p in t.curve.items()}) for each, t in trials.items()}
 
@@ -237,9 +248,9 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
 
     def die() -> None:
         machines.kill(only)
+        dead.touch()
         machines.add()
 
-    trial = tmp_path / "disturbed" / "trials" / "0001"
     fault = Fault(trial, 24, die)
     assert fault.during(lambda: sweep("disturbed")) == wanted
     _finish(fault, record_property, "a node killed during a sweep; another one comes", "the same curves and states")
