@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from delivery import Epoch, in_epochs
 from page import write_page
 from photographs_set import make_photographs
 
@@ -39,8 +40,6 @@ PLACE = "EBCLAB_PHOTOGRAPHS"  # variable by which processes of contestants find 
 SECONDS = 600  # that a contestant has
 NEVER = {"processors": [float("inf")]}
 SLOW = 128  # images of an epoch of contestants that need 50 ms and more an image
-
-Epoch = Callable[[], Iterator[int]]  # one epoch; yields the images of each batch
 
 
 def settings(name: str, size: int, images: int, *more: str) -> ExperimentConfig:
@@ -67,14 +66,7 @@ def ours(kind: str, views_on: str, size: int, images: int) -> Epoch:
     plan = plan_stream(config, num_views=2).plan
     (shard,) = build_dataset(plan, first_epoch=0).streaming_split(1, equal=True)
     data = StreamedData(shard, plan.settings, num_images=len(plan.train), batch_size=BATCH)
-    epochs = iter(range(1 << 30))
-
-    def run() -> Iterator[int]:
-        epoch = next(epochs)
-        for position in range(data.num_batches):
-            yield data.batch(epoch, position).views.shape[1]
-
-    return run
+    return in_epochs(data)
 
 
 def alone(kind: str, size: int, images: int) -> Epoch:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.constants import constant
 from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE, Decoding, central_squares, read_photograph
 from ebclab.errors import DataError
@@ -48,6 +49,11 @@ class Preprocessing:
         if not self.read_size:
             resized += " without a crop, so that an image of another shape is squeezed"
         return f"{read}; {resized}; minus the mean, divided by the standard deviation, by channel"
+
+    def columns(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation, (C, 1) each, sent to a device once; nobody may write to them."""
+        mean, std = (constant(tuple(values), torch.float32, device)[:, None] for values in (self.mean, self.std))
+        return mean, std
 
     def read(self, path: str | Path) -> Tensor:
         """Return an image file as the images of the run were read, (C, H, W) uint8.

@@ -13,13 +13,18 @@ from typing import Any
 import torch
 
 from ebclab.config.addresses import without_credentials
+from ebclab.errors import RunError
 from ebclab.hardware import device_name
+from ebclab.storage.reading import read_json_object
 
 SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
 
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
-_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "ranks")
+_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "ranks", "large_views")
+ONE_BY_ONE = {"large_views": "one by one"}
+"""What a launch writes down that makes the views of large images one by one, on a CPU."""
+_UNSAID = {"large_views": "in batches"}  # what a launch does that writes nothing of it
 
 
 def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
@@ -46,6 +51,14 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
     }
 
 
+def read_environment(path: Path) -> dict[str, Any]:
+    """Return what a launch wrote down of itself; empty when there is no such file, or it is not complete."""
+    try:
+        return read_json_object(path)
+    except RunError:
+        return {}
+
+
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return one line for each fact that differs and can change the bits of a result.
 
@@ -53,6 +66,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         before: The environment of the last launch.
         now: The environment of this launch.
     """
+    before, now = (_UNSAID | before if before else {}), _UNSAID | now
     return [
         f"{key}: {before[key]} before, {now.get(key)} now"
         for key in _MATTERS_FOR_BITS

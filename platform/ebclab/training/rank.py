@@ -12,13 +12,14 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import Split
+from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.formatting import size
 from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint
-from ebclab.runs.environment import describe_environment
+from ebclab.runs.environment import ONE_BY_ONE, describe_environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.in_place import in_place
 from ebclab.runs.initial_weights import InitialWeights
@@ -146,7 +147,8 @@ def lead_rank(
             record_images(spec.run, spec.config, prepared.digest)
         ranks, threads = training.ranks.world_size, assignment.threads
         environment = describe_environment(assignment.device, threads, ranks, spec.command)
-        write_start(recorder, resumed, environment | _how_steps_are_made(prepared, display))
+        environment |= _how_steps_are_made(prepared, display) | _how_views_are_made(spec, assignment, prepared)
+        write_start(recorder, resumed, environment)
         rollback = _rollback(spec, prepared, record, recorder)
         display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
@@ -169,6 +171,13 @@ def _how_steps_are_made(prepared: Prepared, display: Display) -> dict[str, str]:
         return {"steps": "one graph"}
     display.note(f"training.compile=graph: {training.not_captured}; steps are made as they are")
     return {"steps": f"as they are: {training.not_captured}"}
+
+
+def _how_views_are_made(spec: RunSpec, assignment: DeviceAssignment, prepared: Prepared) -> dict[str, str]:
+    """Return what the run records where a CPU makes its views one by one; else nothing."""
+    height, width = prepared.bank.images.shape[-2:]
+    on_cpu = assignment.device.type == "cpu" or spec.config.data.views_on == "pipeline"
+    return ONE_BY_ONE if on_cpu and are_large(height, width, prepared.preprocessing.image_size) else {}
 
 
 def _images_in_words(prepared: Prepared, batch_size: int) -> str:

@@ -26,16 +26,21 @@ def blur(planes: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
         ConfigError: The kernel reaches over a whole image.
     """
     height, width = planes.shape[2:]
-    limit = 2 * min(height, width) - 1
-    if kernel_size > limit:
-        problem = f"must be at most {limit} for views of {height}x{width} pixels, got {kernel_size}"
-        raise ConfigError([f"views.blur_kernel_size: {problem}; about a tenth of the side is usual"])
+    require_fitting_kernel(kernel_size, height, width)
     if not sigma.is_cpu:  # to look would stall a device
         return _blurred(planes, sigma, kernel_size // 2)
     chosen = sigma.nonzero().flatten()
     if len(chosen):
         planes.index_copy_(1, chosen, _blurred(planes.index_select(1, chosen), sigma[chosen], kernel_size // 2))
     return planes
+
+
+def require_fitting_kernel(kernel_size: int, height: int, width: int) -> None:
+    """Refuse a kernel, pixels, that reaches over a whole image of ``height`` x ``width`` pixels (ConfigError)."""
+    limit = 2 * min(height, width) - 1
+    if kernel_size > limit:
+        problem = f"must be at most {limit} for views of {height}x{width} pixels, got {kernel_size}"
+        raise ConfigError([f"views.blur_kernel_size: {problem}; about a tenth of the side is usual"])
 
 
 def _blurred(planes: Tensor, sigma: Tensor, radius: int) -> Tensor:

@@ -114,7 +114,7 @@ def drop_colour(planes: Tensor, chosen: Tensor) -> None:
     if chosen.is_cpu and not chosen.any():  # on a device, looking would stall it
         return
     keep = (~chosen).float()[:, None]
-    torch.addcmul(_gray_of(planes).mul_(1 - keep), planes, keep, out=planes)
+    torch.addcmul(gray_of(planes).mul_(1 - keep), planes, keep, out=planes)
 
 
 def solarise(planes: Tensor, chosen: Tensor) -> Tensor:
@@ -147,14 +147,14 @@ def _blend_in_turn(planes: Tensor, plan: JitterPlan, turns: list[slice], *, firs
 
 def _blend(planes: Tensor, keep: Tensor, gray: Tensor, mean: Tensor) -> None:
     """Set planes to clamp(keep * planes + gray * their gray + mean * their mean gray, 0, 1), in place."""
-    target = _gray_of(planes)
+    target = gray_of(planes)
     level = target.mean(1, keepdim=True).mul_(mean)
     target.mul_(gray).add_(level)
     torch.addcmul(target, planes, keep, out=planes).clamp_(0, 1)
 
 
-def _gray_of(planes: Tensor) -> Tensor:
-    """Return a fresh (n, P) luminance of RGB planes, or the mean of other planes."""
+def gray_of(planes: Tensor) -> Tensor:
+    """Return a fresh luminance (...) of RGB planes (3, ...), or the mean of other planes (C, ...)."""
     if planes.shape[0] != 3:
         return planes.mean(0)
     red, green, blue = planes.unbind()

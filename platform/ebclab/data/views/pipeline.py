@@ -1,7 +1,8 @@
 """From stored images to views: draw all parameters, then apply them chunk by chunk.
 
 A job is one view of one image. Jobs are sorted by the place of their hue shift and by grayscale, so that a chunk needs
-few of the colour operations; a chunk is small enough to stay in a core's cache through all of them.
+few of the colour operations; a chunk is small enough to stay in a core's cache through all of them. Large images have a
+way of their own on a CPU (`large.py`).
 
 Shapes: V views, B images, J = V * B jobs, n jobs of a chunk, C channels, H x W source pixels, size x size view pixels.
 """
@@ -15,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
-from ebclab.data.constants import constant
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views.blur import blur
 from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter, solarise
 from ebclab.data.views.geometry import ResizeLine, plan_line, resample
+from ebclab.data.views.large import are_large, make_large_views
 from ebclab.data.views.noise import standard_normal
 from ebclab.data.views.parameters import ViewParameters, draw_parameters
 
@@ -104,7 +105,7 @@ def apply_parameters(
         config: Final view settings; says which operations take part, the blur's kernel size and the noise.
         preprocessing: Size of the views and their normalisation.
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
-        chunk_size: Views made at a time; 0 means as many as suit the device.
+        chunk_size: Views made at a time; 0 means as many as suit the device. Large images know no chunks.
 
     Raises:
         ConfigError: The blur kernel reaches over a whole view.
@@ -114,6 +115,10 @@ def apply_parameters(
     size = preprocessing.image_size
     layout = (size * size, channels) if channels_last else (channels, size * size)
     result = torch.empty(num_views * num_images, *layout, device=images.device)
+    if images.is_cpu and are_large(height, width, size):
+        planes = result.transpose(1, 2) if channels_last else result
+        make_large_views(images, parameters, config, preprocessing, planes)
+        return planes.view(num_views, num_images, channels, size, size)
     budget = _CHUNK_NUMBERS_CPU if images.is_cpu else _CHUNK_NUMBERS_DEVICE
     chunk_size = chunk_size or max(1, budget // (channels * max(height * width, size * size)))
     for jobs in _plan(images, parameters, size).chunks(chunk_size):
@@ -163,8 +168,5 @@ def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing
     if config.noise_std > 0:
         noise = standard_normal(jobs.noise_word, planes[:, 0].numel())
         planes.add_(noise.view_as(planes.transpose(0, 1)).transpose(0, 1), alpha=config.noise_std)
-    mean, std = (
-        constant(tuple(values), planes.dtype, planes.device)[:, None, None]
-        for values in (preprocessing.mean, preprocessing.std)
-    )
-    return planes.sub_(mean).mul_(1 / std)
+    mean, std = preprocessing.columns(planes.device)
+    return planes.sub_(mean[:, None]).mul_(1 / std[:, None])

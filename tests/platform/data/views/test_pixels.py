@@ -30,6 +30,7 @@ EVERYTHING = ViewsConfig(
     blur_kernel_size=5,
 )
 SHAPES = [(3, 32, 32, 32), (1, 28, 28, 28), (1, 8, 8, 8), (3, 17, 23, 11), (3, 40, 31, 45)]  # C, H, W, size
+LARGE_SHAPES = [(3, 100, 130, 101), (3, 60, 70, 128), (1, 96, 96, 64), (3, 200, 150, 40)]  # one by one on a CPU
 KEYS_OF_EVERY_OPERATION = torch.arange(4)  # among their two views each operation of ImageNet's recipes occurs
 ADJUST = {
     BRIGHTNESS: (tv.adjust_brightness, "brightness"),
@@ -67,9 +68,11 @@ def untouched(channels: int, size: int) -> Preprocessing:
     return Preprocessing(size, (0.0,) * channels, (1.0,) * channels)
 
 
-def by_torchvision(image: Tensor, p: ViewParameters, size: int, kernel_size: int) -> Tensor:
+def by_torchvision(
+    image: Tensor, p: ViewParameters, size: int, kernel_size: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """One view of one uint8 image; fields of ``p`` hold one value."""
-    pixels = tv.to_dtype(image, torch.float32, scale=True)
+    pixels = tv.to_dtype(image, dtype, scale=True)
     box = [int(p.top), int(p.left), int(p.height), int(p.width)]
     pixels = tv.resized_crop(pixels, *box, [size, size], antialias=True)
     pixels = tv.horizontal_flip(pixels) if p.flip else pixels
@@ -114,6 +117,36 @@ def test_all_operations_together_agree_with_torchvision(channels, height, width,
     images = some_images(40, channels, height, width)
     parameters = draw_parameters(torch.arange(40), EVERYTHING, height, width, seed=0, epoch=0, views=range(2))
     assert_like_torchvision(images, parameters, size, EVERYTHING)
+
+
+@pytest.mark.parametrize(("channels", "height", "width", "size"), LARGE_SHAPES)
+def test_views_of_large_images_agree_with_torchvision(channels, height, width, size):
+    """In float64 there: its float32 weights of such crops are wrong by more than the tolerance."""
+    images = some_images(6, channels, height, width)
+    config = replace(EVERYTHING, blur_kernel_size=11)
+    parameters = draw_parameters(torch.arange(6), config, height, width, seed=0, epoch=0, views=range(2))
+    assert parameters.grayscale.any()
+    assert (parameters.blur_sigma > 1).any()
+    views = apply_parameters(images, parameters, config, untouched(channels, size))
+    for view, row in itertools.product(range(2), range(6)):
+        one = ViewParameters._make(field[view, row] for field in parameters)
+        expected = by_torchvision(images[row], one, size, 11, torch.float64).float()
+        torch.testing.assert_close(views[view, row], expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("size", [33, 96, 224])
+def test_crops_of_any_size_from_a_large_image_are_the_antialiased_interpolation_of_the_box(size):
+    images = some_images(6, 3, 300, 1100)[5:].expand(8, -1, -1, -1)
+    boxes = [(0, 0, 300, 1100), (299, 1099, 1, 1), (0, 7, 1, 1000), (0, 3, 2, 7), (100, 100, 96, 97), (5, 6, 224, 32)]
+    boxes += [(7, 9, 225, 223), (20, 800, 280, 300)]
+    parameters = plain(8, 300)._replace(
+        **dict(zip(("top", "left", "height", "width"), torch.tensor(boxes).T[:, None], strict=True))
+    )
+    views = apply_parameters(images, parameters, ViewsConfig(), untouched(3, size))[0]
+    for image, (top, left, height, width), view in zip(images, boxes, views, strict=True):
+        box = image[None, :, top : top + height, left : left + width].double() / 255
+        expected = torch.nn.functional.interpolate(box, (size, size), mode="bilinear", antialias=True)[0]
+        torch.testing.assert_close(view.double(), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("recipe", ["simclr-imagenet", "moco-imagenet", "byol-imagenet"])
@@ -216,8 +249,9 @@ def test_blur_agrees_with_torchvision(kernel_size):
 
 def test_a_kernel_that_reaches_over_the_whole_view_is_refused():
     config = replace(EVERYTHING, blur_kernel_size=17)
-    with pytest.raises(ConfigError, match=r"views\.blur_kernel_size: .* at most 15 .* got 17"):
-        apply_parameters(some_images(6, 3, 8, 8), plain(6, 8), config, untouched(3, 8))
+    for side in (8, 96):  # made in batches, and one by one
+        with pytest.raises(ConfigError, match=r"views\.blur_kernel_size: .* at most 15 .* got 17"):
+            apply_parameters(some_images(6, 3, side, side), plain(6, side), config, untouched(3, 8))
 
 
 def test_normalisation_comes_last_and_agrees_with_torchvision():

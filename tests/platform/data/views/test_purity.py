@@ -63,6 +63,25 @@ def test_views_are_bit_identical_in_any_batch_order_and_chunk(config, channels, 
         assert torch.equal(apply_parameters(images, parameters, config, preprocessing, chunk_size=chunk_size), views)
 
 
+@pytest.mark.parametrize(
+    ("channels", "height", "width", "size"), [(3, 110, 97, 101), (1, 96, 96, 96), (3, 60, 80, 224)]
+)
+def test_views_of_large_images_are_the_same_alone_in_any_order_and_layout(channels, height, width, size):
+    images, keys = (some[18:23] for some in some_images(channels, height, width))  # the first two are white
+    preprocessing = preprocessing_to(size, channels)
+    words = {"seed": 3, "epoch": 2}
+    views = make_views(images, keys, CONFIGS["all"], preprocessing, **words)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    assert torch.equal(make_views(images[order], keys[order], CONFIGS["all"], preprocessing, **words), views[:, order])
+    for row in range(5):
+        alone = make_views(images[row : row + 1], keys[row : row + 1], CONFIGS["all"], preprocessing, **words)
+        assert torch.equal(alone[:, 0], views[:, row])
+    interleaved = make_views(images, keys, CONFIGS["all"], preprocessing, **words, channels_last=True)
+    assert torch.equal(interleaved, views)
+    assert views.is_contiguous()
+    assert interleaved.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
 def test_later_views_can_be_made_on_their_own():
     images, keys = some_images(3, 16, 16)
     preprocessing = preprocessing_to(16, 3)

@@ -1,0 +1,21 @@
+"""What a resumed run is told of its last launch."""
+
+from ebclab.runs.environment import ONE_BY_ONE, differences
+
+FACTS = {"torch": "2.14.1", "threads": 1}
+
+
+def test_a_run_is_told_when_its_large_views_are_made_in_another_way():
+    assert differences(FACTS, FACTS | ONE_BY_ONE) == ["large_views: in batches before, one by one now"]
+    assert differences(FACTS | ONE_BY_ONE, FACTS) == ["large_views: one by one before, in batches now"]
+
+
+def test_a_run_whose_views_are_made_as_before_is_told_nothing_of_them():
+    assert differences(FACTS, FACTS) == []
+    assert differences(FACTS | ONE_BY_ONE, FACTS | ONE_BY_ONE) == []
+    assert differences({}, FACTS | ONE_BY_ONE) == []  # the last launch wrote nothing down
+
+
+def test_what_changes_bits_is_told_and_what_does_not_is_not():
+    now = FACTS | {"torch": "2.15.0", "command": ["ebclab"]}
+    assert differences(FACTS | {"command": []}, now) == ["torch: 2.14.1 before, 2.15.0 now"]
