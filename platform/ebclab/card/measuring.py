@@ -18,7 +18,7 @@ from ebclab.config.experiment import RecordedSettings
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import ChosenPenalty, LinearHead, choose_penalty, fit_head
+from ebclab.evaluation.linear_head import LinearClassifier, best_classifier
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
 from ebclab.training.trained_method import load_trained_method, method_from
@@ -79,18 +79,6 @@ class GroupInfo:
         words: dict[Need, str] = {"labels": "labels", "outside": "--ood", "other dataset": "a second --dataset"}
         needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
         return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
-
-
-class LinearClassifier(NamedTuple):
-    """A linear classifier on features of training images, and how its penalty was found.
-
-    Attributes:
-        head: Fitted on the training images that are not held out.
-        chosen: The penalty and what each of those tried had right of the held-out images.
-    """
-
-    head: LinearHead
-    chosen: ChosenPenalty
 
 
 class Measuring:
@@ -170,9 +158,7 @@ class Measuring:
             )
         x, held_x = self.part_features
         y, classes = fitted.labels, self.measured.num_classes
-        held = (held_x, held_out.labels)
-        chosen = choose_penalty(LBFGS, (x, y), held, classes, self.on_progress)
-        return LinearClassifier(fit_head(LBFGS, x, y, classes, chosen.l2), chosen)
+        return best_classifier(LBFGS, (x, y), (held_x, held_out.labels), classes, self.on_progress)
 
     @cached_property
     def held_out_logits(self) -> Tensor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import secrets
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import plotly.graph_objects as go
 
@@ -15,7 +13,7 @@ from ebclab.card.catalog import GROUPS
 from ebclab.card.measuring import GroupInfo
 from ebclab.card.results import Findings, Picture
 from ebclab.card.side_by_side import EncoderColumn, NumberRow, SideBySide
-from ebclab.reports.html import page_script, page_style, plotly_script, templates
+from ebclab.reports.html import page_frame, templates
 from ebclab.reports.plots import COLOURS, Plot, plot
 
 _SHOWN = 4  # numbers of a group in the plot at the top
@@ -48,11 +46,7 @@ def render_page(compared: SideBySide) -> str:
         verdict=wording.verdict,
         direction=wording.direction,
         data_url=_data_url,
-        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-        nonce=secrets.token_urlsafe(16),
-        style=page_style(),
-        script=page_script(),
-        plotly=plotly_script() if drawn else "",
+        **page_frame(drawn=bool(drawn)),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded, is_address
-from ebclab.config.timm_names import TIMM
+from ebclab.config.timm_names import TIMM, weights_problem
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
@@ -159,6 +159,8 @@ def _of_export(where: str) -> Subject:
 
 def _of_timm(where: str) -> Subject:
     name = where.removeprefix(TIMM)
+    if problem := weights_problem(name):
+        raise UserError(problem)
     try:
         encoder, size, mean, std = pretrained_encoder(name)
     except ValueError as error:

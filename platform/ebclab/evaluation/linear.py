@@ -6,7 +6,7 @@ Shapes: n training rows, D features, K classes, S seeds, B rows of a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol, look_up
+from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 
 def linear_answers(
@@ -42,7 +43,7 @@ def linear_answers(
         seeds: Each draws its own initial weights and its own order of rows. A seed's result does not depend on the
             other seeds, up to rounding: all are trained side by side.
         l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 beside the mean cross-entropy.
-        on_progress: Called with epochs done, epochs in all (lbfgs: once before and once after).
+        on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver, and once after).
 
     Raises:
         ConfigError: There is no such protocol.
@@ -52,18 +53,22 @@ def linear_answers(
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
     if isinstance(chosen, LbfgsProtocol):
-        on_progress(0, 1, "linear")
-        predictions = _lbfgs_predictions(chosen, train_x, train_y, test_x, l2)[None]  # (1, m)
+        found = _lbfgs_predictions(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
         on_progress(1, 1, "linear")
-        return predictions == test_y.cpu()
+        return (found == test_y.cpu())[None]
     weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
     predictions = (torch.matmul(test_x, weights) + biases).argmax(dim=2)  # (S, m)
     return predictions == test_y
 
 
-def _lbfgs_predictions(protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float) -> Tensor:
+def _lbfgs_predictions(
+    protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
+) -> Tensor:
     train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
-    return torch.from_numpy(solved(protocol, train, train_y, l2).predict(test.numpy()))
+    classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
+    found = solved(protocol, SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
+    predicted: Tensor = classes[(test @ found.weights + found.biases).argmax(dim=1)]
+    return predicted
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,9 @@ Shapes: n training rows, m other rows, D features, K classes.
 from __future__ import annotations
 
 import logging
-import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,14 +18,12 @@ from torch import Tensor
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import LbfgsProtocol
-
-if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
+from ebclab.optimization.softmax_regression import Minimum, SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
 
 PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-"""Values of l2 that ``choose_penalty`` tries, the strongest first."""
+"""Values of l2 that ``best_classifier`` tries, the strongest first."""
 
 
 @dataclass(frozen=True)
@@ -59,49 +57,94 @@ class ChosenPenalty(NamedTuple):
     accuracies: tuple[float, ...]
 
 
-def fit_head(protocol: LbfgsProtocol, x: Tensor, y: Tensor, num_classes: int, l2: float) -> LinearHead:
-    """Return the classifier that minimises L on features ``x``.
+class LinearClassifier(NamedTuple):
+    """A linear classifier, and how its penalty was found.
+
+    Attributes:
+        head: Fitted with the chosen penalty.
+        chosen: The penalty and what each of those tried had right.
+    """
+
+    head: LinearHead
+    chosen: ChosenPenalty
+
+
+class HeadFitting:
+    """Features and labels that classifiers are fitted on, standardised once for all penalties.
 
     Args:
-        protocol: Tolerance and largest number of iterations.
+        protocol: Tolerance and largest number of steps.
         x: (n, D) features.
         y: (n,) int64 in [0, num_classes).
         num_classes: K; every class needs an image, since nothing is known of the others.
-        l2: Penalty.
 
     Raises:
         DataError: A class has no image.
     """
-    missing = sorted(set(range(num_classes)) - set(y.tolist()))
-    if missing:
-        raise DataError(
-            f"labels: a classifier needs an image of every class, got none of class {', '.join(map(str, missing[:5]))}"
-            f"{' ...' if missing[5:] else ''}; add images, or measure on a dataset whose training part has all classes"
-        )
-    mean, std = moments(x)
-    model = solved(protocol, (x.double() - mean) / std, y, l2)
-    weights, biases = torch.from_numpy(model.coef_.T.copy()), torch.from_numpy(model.intercept_)
-    if num_classes == 2:  # the solver gives one logit, of the second class against the first; logits always sum to 0
-        weights, biases = torch.hstack([-weights / 2, weights / 2]), torch.cat([-biases / 2, biases / 2])
-    scaled = weights / std[:, None]  # (D, K)
-    return LinearHead(scaled, biases - mean @ scaled, l2)
+
+    def __init__(self, protocol: LbfgsProtocol, x: Tensor, y: Tensor, num_classes: int) -> None:
+        missing = sorted(set(range(num_classes)) - set(y.tolist()))
+        if missing:
+            raise DataError(
+                f"labels: a classifier needs an image of every class, got none of class "
+                f"{', '.join(map(str, missing[:5]))}{' ...' if missing[5:] else ''}; add images, or measure on a "
+                "dataset whose training part has all classes"
+            )
+        self._protocol = protocol
+        self._mean, self._std = (part.cpu() for part in moments(x))
+        self._regression = SoftmaxRegression((x.cpu().double() - self._mean) / self._std, y.cpu(), num_classes)
+
+    def head(
+        self, l2: float, start: LinearHead | None = None, on_step: Callable[[], None] = lambda: None
+    ) -> LinearHead:
+        """Return the classifier that minimises L.
+
+        Args:
+            l2: Penalty.
+            start: Where the search begins, in place of 0: it changes what the search costs, not where it ends.
+            on_step: Called after each step of the solver.
+        """
+        unscaled = None
+        if start is not None:
+            unscaled = start.weights * self._std[:, None], start.biases + self._mean @ start.weights
+        found = solved(self._protocol, self._regression, l2, unscaled, on_step)
+        scaled = found.weights / self._std[:, None]  # (D, K)
+        return LinearHead(scaled, found.biases - self._mean @ scaled, l2)
+
+    def path(self, on_step: Callable[[], None] = lambda: None) -> Iterator[LinearHead]:
+        """Yield the classifier of each of ``PENALTIES``; each search begins where that of the stronger one ended."""
+        head: LinearHead | None = None
+        for l2 in PENALTIES:
+            head = self.head(l2, head, on_step)
+            yield head
 
 
-def choose_penalty(
+def fit_head(
+    protocol: LbfgsProtocol, x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None
+) -> LinearHead:
+    """Return the classifier that minimises L on features ``x``; the arguments are those of ``HeadFitting``.
+
+    Raises:
+        DataError: A class has no image.
+    """
+    return HeadFitting(protocol, x, y, num_classes).head(l2, start)
+
+
+def best_classifier(
     protocol: LbfgsProtocol,
     train: tuple[Tensor, Tensor],
     held_out: tuple[Tensor, Tensor],
     num_classes: int,
     on_progress: OnProgress = silent,
-) -> ChosenPenalty:
-    """Return the penalty whose classifier is right about most held-out images.
+) -> LinearClassifier:
+    """Return the classifier, of those with each of ``PENALTIES``, that is right about most held-out images.
 
     Args:
-        protocol: Tolerance and largest number of iterations.
+        protocol: Tolerance and largest number of steps.
         train: Features (n, D) and labels (n,) that classifiers are fitted on.
         held_out: Features (m, D) and labels (m,) of training images that they are not fitted on.
         num_classes: K.
-        on_progress: Called with penalties done, penalties in all.
+        on_progress: Called after each step of the solver with penalties done, penalties in all.
 
     Raises:
         DataError: A class has no training image, or no image is held out.
@@ -109,13 +152,18 @@ def choose_penalty(
     x, y = held_out
     if len(x) == 0:
         raise DataError("held-out images: at least one is needed to choose a penalty, got 0")
-    accuracies = []
-    for l2 in PENALTIES:
-        head = fit_head(protocol, *train, num_classes, l2)
-        accuracies.append(float((head.logits(x.double()).argmax(dim=1) == y).double().mean()))
-        on_progress(len(accuracies), len(PENALTIES), "penalty of the linear classifier")
+    fitting = HeadFitting(protocol, *train, num_classes)
+    heads: list[LinearHead] = []
+
+    def report() -> None:
+        on_progress(len(heads), len(PENALTIES), "penalty of the linear classifier")
+
+    for head in fitting.path(report):
+        heads.append(head)
+        report()
+    accuracies = tuple(float((head.logits(x.double()).argmax(dim=1) == y).double().mean()) for head in heads)
     best = max(range(len(PENALTIES)), key=lambda place: accuracies[place])  # the first of equals
-    return ChosenPenalty(PENALTIES[best], tuple(accuracies))
+    return LinearClassifier(heads[best], ChosenPenalty(PENALTIES[best], accuracies))
 
 
 def moments(train: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,32 +173,31 @@ def moments(train: Tensor) -> tuple[Tensor, Tensor]:
     return mean, torch.where(std > 1e-7 * mean.abs(), std, 1.0)  # below float32's rounding of the mean: constant
 
 
-def solved(protocol: LbfgsProtocol, x: Tensor, y: Tensor, l2: float) -> LogisticRegression:
-    """Return scikit-learn's fitted model; not to converge is a logged warning.
+def solved(
+    protocol: LbfgsProtocol,
+    regression: SoftmaxRegression,
+    l2: float,
+    start: tuple[Tensor, Tensor] | None = None,
+    on_step: Callable[[], None] = lambda: None,
+) -> Minimum:
+    """Return the minimum of L on standardised features; not to converge is a logged warning.
 
     Args:
-        protocol: Tolerance and largest number of iterations.
-        x: (n, D) float64 standardised features.
-        y: (n,) int64.
+        protocol: Tolerance and largest number of steps.
+        regression: The features and their classes.
         l2: Penalty.
+        start: Weights (D, K) and biases (K,) to begin at, in place of 0.
+        on_step: Called after each step.
     """
-    from sklearn.exceptions import ConvergenceWarning  # a second to import, and not every probe needs it
-    from sklearn.linear_model import LogisticRegression
-
-    model = LogisticRegression(C=1 / (len(x) * l2), tol=protocol.tolerance * l2, max_iter=protocol.max_iterations)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(x.cpu().numpy(), y.cpu().numpy())
-    for entry in caught:
-        if issubclass(entry.category, ConvergenceWarning):
-            _log.warning(
-                "linear probe %s: not converged after %d of at most %d iterations, its accuracy may be low; "
-                "a larger evaluation.linear_l2 (now %g) converges sooner",
-                protocol.name,
-                max(model.n_iter_),
-                protocol.max_iterations,
-                l2,
-            )
-        else:
-            warnings.warn_explicit(entry.message, entry.category, entry.filename, entry.lineno)
-    return model
+    tolerance = protocol.tolerance_for(l2)
+    found = regression.minimum(l2, tolerance=tolerance, max_steps=protocol.max_iterations, start=start, on_step=on_step)
+    if found.steps >= protocol.max_iterations and found.steepest > tolerance:
+        _log.warning(
+            "linear probe %s: not converged after %d of at most %d iterations, its accuracy may be low; "
+            "a larger evaluation.linear_l2 (now %g) converges sooner",
+            protocol.name,
+            found.steps,
+            protocol.max_iterations,
+            l2,
+        )
+    return found

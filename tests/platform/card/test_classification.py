@@ -6,13 +6,22 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import top_k_accuracy_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from ebclab.card.groups.classification import measure
 from ebclab.card.images import MeasuredSet
 from ebclab.card.subject import Subject
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.load import load_split
+from ebclab.evaluation.linear_head import PENALTIES
 from energy_contrast.classifier import Classifier
 
 
@@ -43,6 +52,26 @@ def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(
         )
         assert numbers["own-classifier"].value == pytest.approx(right / 90)
         assert right >= 45  # better than chance
+
+
+def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_best_on_held_out_images(make: Any) -> None:
+    parts = {split: load_split("digits", None, split) for split in ("train", "test")}
+    digits = MeasuredSet("digits", parts["train"].rows(torch.arange(300)), parts["test"].rows(torch.arange(200)))
+    plain = Subject("plain", "plain", nn.Flatten(), Preprocessing(8, (0.0,), (1.0,)), 1, "pixels", "plain")
+    numbers = {number.name: number for number in measure(make(subject=plain, measured=digits)).numbers}
+    x, test_x = (part.images.flatten(1).double().numpy() / 255 for part in (digits.train, digits.test))
+    y, held = digits.train.labels.numpy(), digits.is_held_out.numpy()
+
+    def fitted(rows: NDArray[np.bool_], l2: float) -> Pipeline:
+        model = LogisticRegression(C=1 / (rows.sum() * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
+        return make_pipeline(StandardScaler(), model).fit(x[rows], y[rows])
+
+    best = max(PENALTIES, key=lambda l2: fitted(~held, l2).score(x[held], y[held]))  # the first of equals
+    logits = fitted(held | ~held, best).decision_function(test_x)
+    for count in (1, 5):
+        expected = top_k_accuracy_score(digits.test.labels.numpy(), logits, k=count)
+        assert numbers[f"linear-top{count}"].value == pytest.approx(expected, abs=1e-12)
+    assert numbers["linear-top1"].value < numbers["linear-top5"].value < 1
 
 
 def test_there_is_no_top_5_of_three_classes(make: Any) -> None:

@@ -39,8 +39,8 @@ def measure(measuring: Measuring) -> Findings:
         )
         for name, title in (("knn", "kNN"), ("linear", "linear probe"))
     ]
-    chosen = measuring.classifier.chosen
-    head = fit_head(LBFGS, x, data.train.labels, data.num_classes, chosen.l2)
+    fitted, chosen = measuring.classifier
+    head = fit_head(LBFGS, x, data.train.labels, data.num_classes, chosen.l2, start=fitted)
     logits = head.logits(test_x.double())
     protocol = (
         f"logistic regression to convergence, l2 {chosen.l2:g} chosen from {PENALTIES[-1]:g} to {PENALTIES[0]:g} on "

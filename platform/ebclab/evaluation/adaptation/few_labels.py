@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ebclab.data.label_lists import LabelList
-from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, fit_head
+from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, HeadFitting, LinearHead, fit_head
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import LbfgsProtocol
 
@@ -52,7 +52,7 @@ def few_labels_head(
         y: (m,) int64 their labels.
         labels: The list.
         usual_l2: The penalty where a class has a single image.
-        on_progress: Called with penalties done, penalties in all.
+        on_progress: Called with parts left out, parts in all.
     """
     folds = num_folds(labels)
     chosen = ChosenPenalty(usual_l2, ())
@@ -65,14 +65,12 @@ def _cross_validated(
     protocol: LbfgsProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
 ) -> ChosenPenalty:
     """Return the penalty that had most images right when each part was left out once; of equal ones the strongest."""
-    parts = [labels.fold(number, folds) for number in range(folds)]
-    shares = []
-    for l2 in PENALTIES:
-        right = 0
-        for part in parts:
-            head = fit_head(protocol, x[~part], y[~part], len(labels.counts), l2)
-            right += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
-        shares.append(right / len(y))
-        on_progress(len(shares), len(PENALTIES), f"penalty for {len(y):,} labels")
-    best = max(range(len(PENALTIES)), key=lambda place: shares[place])
-    return ChosenPenalty(PENALTIES[best], tuple(shares))
+    right = [0] * len(PENALTIES)
+    for number in range(folds):
+        part = labels.fold(number, folds)
+        fitting = HeadFitting(protocol, x[~part], y[~part], len(labels.counts))
+        for place, head in enumerate(fitting.path()):
+            right[place] += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
+        on_progress(number + 1, folds, f"part left out to choose a penalty for {len(y):,} labels")
+    best = max(range(len(PENALTIES)), key=lambda place: right[place])
+    return ChosenPenalty(PENALTIES[best], tuple(count / len(y) for count in right))

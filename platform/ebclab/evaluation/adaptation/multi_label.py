@@ -22,6 +22,7 @@ from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, 
 from ebclab.evaluation.measures.average_precision import Interpolation, average_precision
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import LbfgsProtocol
+from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 
 class MarkedImages(NamedTuple):
@@ -59,9 +60,9 @@ def fit_each_class(protocol: LbfgsProtocol, train: MarkedImages, l2: float, clas
                 f"marks: a classifier of {name} needs training images with and without it, got {int(y.sum()):,} of "
                 f"{len(y):,} with it; add images, or measure on another set"
             )
-        model = solved(protocol, x[counts], y, l2)
-        weights.append(torch.from_numpy(model.coef_[0].copy()))
-        biases.append(torch.from_numpy(model.intercept_.copy())[0])
+        found = solved(protocol, SoftmaxRegression(x[counts], y, 2), l2)
+        weights.append(found.weights[:, 1] - found.weights[:, 0])
+        biases.append(found.biases[1] - found.biases[0])
     scaled = torch.stack(weights, dim=1) / std[:, None]  # (D, K)
     return LinearHead(scaled, torch.stack(biases) - mean @ scaled, l2)
 
