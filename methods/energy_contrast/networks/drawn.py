@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from energy_contrast.networks.activation import LEAKY_SLOPE
 from energy_contrast.networks.batch_norm import GlobalBatchNorm2d
@@ -18,16 +18,21 @@ class DrawnEncoder(nn.Module):
     Args:
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: ``kaiming`` or ``torch``.
+        pooling: ``mean`` or ``quarters``, see ``pool``.
 
     Attributes:
-        embedding_size: D, the channels of the last stage.
+        embedding_size: D, the channels of the last stage, four times as many with ``quarters``.
     """
 
     embedding_size: int
 
-    def __init__(self, activation: str, initialisation: str) -> None:
+    def __init__(self, activation: str, initialisation: str, pooling: str) -> None:
         super().__init__()
-        self._activation, self._initialisation = activation, initialisation
+        self._activation, self._initialisation, self._pooling = activation, initialisation, pooling
+
+    def pool(self, maps: Tensor) -> Tensor:
+        """Map (B, channels, H, W) to embeddings (B, D): averages over all pixels, or those of ``mean_of_quarters``."""
+        return mean_of_quarters(maps) if self._pooling == "quarters" else maps.mean(dim=(2, 3))
 
     def reset_parameters(self) -> None:
         """Draw all weights anew from torch's global generator."""
@@ -52,6 +57,47 @@ class DrawnEncoder(nn.Module):
                     nn.init.zeros_(module.bias)
 
 
+def pooled_size(channels: int, pooling: str) -> int:
+    """Return D, the numbers that ``DrawnEncoder.pool`` makes of maps with ``channels``.
+
+    >>> pooled_size(64, "mean"), pooled_size(64, "quarters")
+    (64, 256)
+    """
+    return 4 * channels if pooling == "quarters" else channels
+
+
+def mean_of_quarters(maps: Tensor) -> Tensor:
+    """Return the averages over the four quarters of maps; quarters of an odd side share its middle row or column.
+
+    ``h_{4c + 2i + j} = mean_{y in Q_i, x in R_j} m_c(y, x)``: Q_0 and Q_1 are the first and the last ceil(H / 2) rows,
+    R_0 and R_1 the first and the last ceil(W / 2) columns.
+
+    Args:
+        maps: (B, C, H, W), with H and W of 2 or more.
+
+    Returns:
+        (B, 4C).
+
+    Raises:
+        ValueError: If a side is a single pixel.
+
+    >>> import torch
+    >>> mean_of_quarters(torch.arange(9.0).view(1, 1, 3, 3))
+    tensor([[2., 3., 5., 6.]])
+
+    Source: ours; the cells are those of torch's ``adaptive_avg_pool2d`` to 2x2, whose gradient on a GPU depends on
+    timing.
+    """
+    height, width = maps.shape[-2:]
+    if min(height, width) < 2:
+        raise ValueError(
+            f"encoder.pooling: quarters need maps of 2x2 pixels at least after the last stage, got {height}x{width}; "
+            "use mean, larger images or the cifar stem"
+        )
+    kernel = ((height + 1) // 2, (width + 1) // 2)
+    return nn.functional.avg_pool2d(maps, kernel, stride=(height // 2, width // 2)).flatten(1)
+
+
 def make_norm(channels: int, batch_norm: str) -> nn.Module:
     """Return the norm of maps (B, channels, H, W): batch norm for ``global``, nothing for ``none``.
 
@@ -67,15 +113,18 @@ def make_stem(in_channels: int, channels: int, stem: str, *, bias: bool) -> tupl
     Args:
         in_channels: Channels of the images.
         channels: Channels of the convolution.
-        stem: ``cifar`` (3x3, stride 1, no pooling) or ``imagenet`` (7x7, stride 2, then max-pooling with stride 2).
+        stem: ``cifar`` (3x3, stride 1, no pooling), ``strided`` (the same with stride 2) or ``imagenet`` (7x7, stride
+            2, then max-pooling with stride 2).
         bias: Whether the convolution has one.
 
     >>> make_stem(3, 8, "cifar", bias=False)[1]
     Identity()
 
-    Source: He et al. 2016 (arXiv:1512.03385), table 1; CIFAR stem as in SimCLR (arXiv:2002.05709), appendix B.9.
+    Source: He et al. 2016 (arXiv:1512.03385), table 1; CIFAR stem as in SimCLR (arXiv:2002.05709), appendix B.9; the
+    strided stem is ours, a quarter of the arithmetic at the same width.
     """
-    if stem == "cifar":
-        return nn.Conv2d(in_channels, channels, 3, padding=1, bias=bias), nn.Identity()
+    if stem != "imagenet":
+        stride = 2 if stem == "strided" else 1
+        return nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=bias), nn.Identity()
     convolution = nn.Conv2d(in_channels, channels, 7, stride=2, padding=3, bias=bias)
     return convolution, nn.MaxPool2d(3, stride=2, padding=1)

@@ -14,9 +14,10 @@ from energy_contrast.networks.small import SmallEncoder
 from energy_contrast.networks.wide_resnet import WideResNet
 
 DEFAULT_WIDTHS = {"small": 16, "resnet18": 64, "resnet50": 64, "wrn28": 160, "pyramidnet-110-84": 16}
-STEMS = ("cifar", "imagenet")
+STEMS = ("cifar", "strided", "imagenet")
 BATCH_NORMS = ("global", "none")
 INITIALISATIONS = ("kaiming", "torch")
+POOLINGS = ("mean", "quarters")
 
 
 def build_encoder(
@@ -28,6 +29,7 @@ def build_encoder(
     batch_norm: str = "global",
     activation: str = "relu",
     initialisation: str = "kaiming",
+    pooling: str = "mean",
 ) -> nn.Module:
     """Return a freshly initialised encoder: images (B, C, H, W) to embeddings (B, D).
 
@@ -35,20 +37,22 @@ def build_encoder(
         name: ``small`` (8x8 to 32x32 pixels), ``resnet18``, ``resnet50``, ``wrn28`` (WRN-28-10 at its width) or
             ``pyramidnet-DEPTH-WIDENING``, such as ``pyramidnet-110-84``.
         in_channels: C, channels of the images.
-        stem: ``cifar`` or ``imagenet``; ``small`` has the CIFAR stem only.
+        stem: ``cifar`` (3x3, stride 1), ``strided`` (3x3, stride 2) or ``imagenet`` (7x7, stride 2, max-pooling), which
+            ``small`` does not have.
         width: Channels of the first stage, of a PyramidNet before it; 0 means 16 for ``small`` and PyramidNets, 160 for
             ``wrn28`` and 64 for the others.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: What convolutions start from: ``kaiming`` (torchvision's for residual networks) or ``torch``
             (that of every convolution of torch).
+        pooling: ``mean`` averages over all pixels, ``quarters`` over each quarter: four times the features.
 
     Returns:
         The network; its ``embedding_size`` is D: 4 widths for ``small`` and ``wrn28``, 8 for ``resnet18``, 32 for
-        ``resnet50``; the width and the widening for PyramidNets.
+        ``resnet50``; the width and the widening for PyramidNets; four times that with ``quarters``.
 
     Raises:
-        ValueError: If a word is unknown, a number is out of range or ``small`` is asked for another stem.
+        ValueError: If a word is unknown, a number is out of range or ``small`` is asked for ImageNet's stem.
 
     >>> build_encoder("small", in_channels=1).embedding_size
     64
@@ -59,29 +63,32 @@ def build_encoder(
     _check_word("encoder.batch_norm", batch_norm, BATCH_NORMS)
     _check_word("encoder.activation", activation, ACTIVATIONS)
     _check_word("encoder.initialisation", initialisation, INITIALISATIONS)
+    _check_word("encoder.pooling", pooling, POOLINGS)
     if in_channels < 1:
         raise ValueError(f"in_channels: images need a channel, got {in_channels}; use 1 or more")
     if width < 0:
         raise ValueError(f"encoder.width: must not be negative, got {width}; 0 means {default_width}")
     width = width or default_width
-    if name == "small" and stem != "cifar":
-        raise ValueError(f"encoder.stem: small has one stem only, got {stem!r}; use 'cifar'")
+    if name == "small" and stem == "imagenet":
+        raise ValueError(f"encoder.stem: small has no such stem, got {stem!r}; use 'cifar' or 'strided'")
     shared: dict[str, Any] = {
         "in_channels": in_channels,
+        "stem": stem,
         "width": width,
         "batch_norm": batch_norm,
         "activation": activation,
         "initialisation": initialisation,
+        "pooling": pooling,
     }
     if pyramid:
-        return PyramidNet(*pyramid, stem=stem, **shared)
+        return PyramidNet(*pyramid, **shared)
     if name == "small":
         return SmallEncoder(**shared)
     if name == "wrn28":
-        return WideResNet(4, stem=stem, **shared)
+        return WideResNet(4, **shared)
     if name == "resnet50":
-        return ResNet((3, 4, 6, 3), stem=stem, block=BottleneckBlock, **shared)
-    return ResNet((2, 2, 2, 2), stem=stem, **shared)
+        return ResNet((3, 4, 6, 3), block=BottleneckBlock, **shared)
+    return ResNet((2, 2, 2, 2), **shared)
 
 
 def _check_word(where: str, word: str, known: tuple[str, ...]) -> None:

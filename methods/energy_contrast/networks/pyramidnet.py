@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.networks.activation import make_activation
-from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem
+from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem, pooled_size
 
 PYRAMIDNET = "pyramidnet"
 NUM_STAGES = 3
@@ -54,7 +54,7 @@ class PyramidBlock(nn.Module):
 
 
 class PyramidNet(DrawnEncoder):
-    """A pyramidal residual network of basic blocks with additive widening, which ends in the average over pixels.
+    """A pyramidal residual network of basic blocks with additive widening, which ends in averages over pixels.
 
     A stem of ``width`` channels and its norm, three stages of n blocks with strides 1, 2 and 2, a last norm and
     activation. The channels of block k of N = 3 n are ``pyramid_channels``, up to ``width + widening``. The depth is
@@ -64,14 +64,15 @@ class PyramidNet(DrawnEncoder):
         depth: Layers with weights, the classifier that the embedding is made for included: 6 n + 2, 110 in the paper.
         widening: alpha, channels that are added from the stem to the last block.
         in_channels: Channels of the images.
-        stem: ``cifar`` (3x3, stride 1, no pooling) or ``imagenet`` (7x7, stride 2, then max-pooling with stride 2).
+        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
         width: Channels of the stem, 16 in the paper.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
+        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
 
     Attributes:
-        embedding_size: D, ``width + widening``.
+        embedding_size: D, ``width + widening``, four times as many with ``quarters``.
 
     Raises:
         ValueError: If the depth is not 6 n + 2 or the widening is below 1.
@@ -93,9 +94,10 @@ class PyramidNet(DrawnEncoder):
         batch_norm: str,
         activation: str,
         initialisation: str = "kaiming",
+        pooling: str = "mean",
     ) -> None:
         _check(depth, widening)
-        super().__init__(activation, initialisation)
+        super().__init__(activation, initialisation, pooling)
         self.conv1, self.maxpool = make_stem(in_channels, width, stem, bias=batch_norm == "none")
         self.bn1 = make_norm(width, batch_norm)
         num_blocks = (depth - 2) // 6
@@ -112,14 +114,13 @@ class PyramidNet(DrawnEncoder):
         self.layer1, self.layer2, self.layer3 = stages
         self.bn2 = make_norm(widths[-1], batch_norm)
         self.relu = make_activation(activation)
-        self.embedding_size = widths[-1]
+        self.embedding_size = pooled_size(widths[-1], pooling)
         self.initialise()
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""
         x = self.layer3(self.layer2(self.layer1(self.maxpool(self.bn1(self.conv1(images))))))
-        embedding: Tensor = self.relu(self.bn2(x)).mean(dim=(2, 3))
-        return embedding
+        return self.pool(self.relu(self.bn2(x)))
 
 
 def pyramid_channels(num_blocks: int, widening: int, *, start: int = 16) -> list[int]:

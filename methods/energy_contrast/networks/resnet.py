@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from energy_contrast.networks.activation import make_activation
-from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem
+from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem, pooled_size
 
 
 class BasicBlock(nn.Module):
@@ -99,7 +99,7 @@ class BottleneckBlock(nn.Module):
 
 
 class ResNet(DrawnEncoder):
-    """A residual network that ends in the average over pixels.
+    """A residual network that ends in averages over pixels.
 
     Stage s has ``num_blocks[s]`` blocks of ``width * 2^s`` channels (four times as many come out of bottlenecks); every
     stage but the first halves the resolution. With the ImageNet stem, width 64, batch norm and ReLU, ``state_dict``
@@ -109,15 +109,16 @@ class ResNet(DrawnEncoder):
     Args:
         num_blocks: Blocks of each stage.
         in_channels: Channels of the images.
-        stem: ``cifar`` (3x3, stride 1, no pooling) or ``imagenet`` (7x7, stride 2, then max-pooling with stride 2).
+        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
         width: Channels of the first stage.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
+        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
         block: What stages are made of.
 
     Attributes:
-        embedding_size: D, the channels of the last stage.
+        embedding_size: D, the channels of the last stage, four times as many with ``quarters``.
 
     Source: He et al. 2016 (arXiv:1512.03385), table 1; CIFAR stem as in SimCLR (arXiv:2002.05709), appendix B.9.
     """
@@ -132,9 +133,10 @@ class ResNet(DrawnEncoder):
         batch_norm: str,
         activation: str,
         initialisation: str = "kaiming",
+        pooling: str = "mean",
         block: type[BasicBlock] | type[BottleneckBlock] = BasicBlock,
     ) -> None:
-        super().__init__(activation, initialisation)
+        super().__init__(activation, initialisation, pooling)
         self.conv1, self.maxpool = make_stem(in_channels, width, stem, bias=batch_norm == "none")
         self.bn1 = make_norm(width, batch_norm)
         self.relu = make_activation(activation)
@@ -148,7 +150,7 @@ class ResNet(DrawnEncoder):
                 blocks.append(block(channels, inner, stride=stride, batch_norm=batch_norm, activation=activation))
                 channels = block.expansion * inner
             self.add_module(name, nn.Sequential(*blocks))
-        self.embedding_size = channels
+        self.embedding_size = pooled_size(channels, pooling)
         self.initialise()
 
     def stem(self, images: Tensor) -> Tensor:
@@ -161,8 +163,7 @@ class ResNet(DrawnEncoder):
         x = self.maxpool(activated)
         for name in self.stage_names:
             x = self.get_submodule(name)(x)
-        embedding: Tensor = x.mean(dim=(2, 3))
-        return embedding
+        return self.pool(x)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""

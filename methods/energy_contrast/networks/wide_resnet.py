@@ -10,7 +10,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from energy_contrast.networks.activation import make_activation
-from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem
+from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem, pooled_size
 
 STEM_CHANNELS = 16
 
@@ -56,7 +56,7 @@ class WideBlock(nn.Module):
 
 
 class WideResNet(DrawnEncoder):
-    """A wide residual network that ends in the average over pixels: WRN-28-10 with four blocks a stage and width 160.
+    """A wide residual network that ends in averages over pixels: WRN-28-10 with four blocks a stage and width 160.
 
     A stem of 16 channels, then three stages of ``num_blocks`` blocks with w, 2w and 4w channels and strides 1, 2 and 2,
     a last norm and activation. The depth is ``6 num_blocks + 4``.
@@ -64,14 +64,15 @@ class WideResNet(DrawnEncoder):
     Args:
         num_blocks: Blocks of each stage.
         in_channels: Channels of the images.
-        stem: ``cifar`` (3x3, stride 1, no pooling) or ``imagenet`` (7x7, stride 2, then max-pooling with stride 2).
+        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
         width: w, channels of the first stage; 160 is ten times the stem's.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
+        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
 
     Attributes:
-        embedding_size: D, 4w.
+        embedding_size: D, 4w, four times as many with ``quarters``.
 
     Source: Zagoruyko and Komodakis 2016 (arXiv:1605.07146), table 1; JEM (arXiv:1912.03263), section 5 and its code: no
     norm, leaky ReLU, torch's initialisation.
@@ -88,8 +89,9 @@ class WideResNet(DrawnEncoder):
         batch_norm: str,
         activation: str,
         initialisation: str = "kaiming",
+        pooling: str = "mean",
     ) -> None:
-        super().__init__(activation, initialisation)
+        super().__init__(activation, initialisation, pooling)
         self.conv1, self.maxpool = make_stem(in_channels, STEM_CHANNELS, stem, bias=batch_norm == "none")
         stages, channels = [], STEM_CHANNELS
         for stage in range(3):
@@ -105,11 +107,10 @@ class WideResNet(DrawnEncoder):
         self.layer1, self.layer2, self.layer3 = stages
         self.bn1 = make_norm(channels, batch_norm)
         self.relu = make_activation(activation)
-        self.embedding_size = channels
+        self.embedding_size = pooled_size(channels, pooling)
         self.initialise()
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""
         x = self.layer3(self.layer2(self.layer1(self.maxpool(self.conv1(images)))))
-        embedding: Tensor = self.relu(self.bn1(x)).mean(dim=(2, 3))
-        return embedding
+        return self.pool(self.relu(self.bn1(x)))

@@ -23,9 +23,10 @@ class EncoderConfig:
         "pyramidnet-DEPTH-WIDENING, as in pyramidnet-110-84; "
         "timm/NAME: a network of timm.",
     )
-    stem: Literal["cifar", "imagenet"] = setting(
+    stem: Literal["cifar", "strided", "imagenet"] = setting(
         "cifar",
-        "First layers of all of ours but small. cifar: 3x3, stride 1, no max-pool; imagenet: 7x7, stride 2, max-pool.",
+        "First layers of our own encoders. cifar: 3x3, stride 1, no max-pool; strided: 3x3, stride 2, a quarter of the "
+        "arithmetic; imagenet: 7x7, stride 2, max-pool, not for small.",
     )
     width: int = setting(
         0,
@@ -45,6 +46,11 @@ class EncoderConfig:
         "Random weights of the convolutions of our own encoders. kaiming: normal, as in torchvision's networks; "
         "torch: uniform, as torch makes every convolution.",
     )
+    pooling: Literal["mean", "quarters"] = setting(
+        "mean",
+        "What our own encoders make of the last stage. mean: averages over all pixels; quarters: averages over each "
+        "quarter of the image, four times the features, which say where something is.",
+    )
 
     @property
     def timm_name(self) -> str:
@@ -52,8 +58,12 @@ class EncoderConfig:
         return self.name.removeprefix(TIMM) if self.name.startswith(TIMM) else ""
 
     def architecture(self) -> dict[str, Any]:
-        """Return the settings that say what the network is; with which random weights it starts is none of them."""
-        return {name: value for name, value in asdict(self).items() if name != "initialisation"}
+        """Return the settings that say what the network is; with which random weights it starts is none of them.
+
+        Averages over all pixels go without saying, as in descriptions that are older than any other.
+        """
+        unsaid = {"initialisation", *(["pooling"] if self.pooling == "mean" else [])}
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
@@ -64,10 +74,8 @@ class EncoderConfig:
             return self._pyramid_problems()
         if self.name not in OWN_ENCODERS:
             return [f"name: no such choice, got {self.name!r}; {_right_name(self.name)}"]
-        if self.name == "small" and self.stem != "cifar":
-            return [
-                f"stem: the small encoder has one stem only, got {self.stem}; leave it out or set encoder.name=resnet18"
-            ]
+        if self.name == "small" and self.stem == "imagenet":
+            return [f"stem: the small encoder has no such stem, got {self.stem}; use strided, or encoder.name=resnet18"]
         return []
 
     def _pyramid_problems(self) -> list[str]:
@@ -82,7 +90,7 @@ class EncoderConfig:
 
     def _meaningless_with_timm(self) -> list[str]:
         """Return a line for each setting of our own encoders that says something a network of timm cannot follow."""
-        ours = ("stem", "width", "activation", "initialisation")
+        ours = ("stem", "width", "activation", "initialisation", "pooling")
         own = {field.name: field.default for field in fields(self) if field.name in ours}
         return [
             f"{name}: {self.name} has its own, got {value}; leave it out, or write encoder.{name}={default}"

@@ -28,7 +28,7 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
     try:
         if config.timm_name:
             return build_timm(config.timm_name, in_channels, image_size, batch_norm=config.batch_norm)
-        return build_encoder(
+        encoder = build_encoder(
             config.name,
             in_channels=in_channels,
             stem=config.stem,
@@ -36,9 +36,20 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
             batch_norm=config.batch_norm,
             activation=config.activation,
             initialisation=config.initialisation,
+            pooling=config.pooling,
         )
+        if image_size and config.pooling == "quarters":
+            _require_quarters(encoder, in_channels, image_size)
+        return encoder
     except ValueError as error:
         raise ConfigError([f"encoder: {error}"]) from error
+
+
+def _require_quarters(encoder: nn.Module, in_channels: int, image_size: int) -> None:
+    """Raise ValueError where the last stage leaves a single pixel of an image."""
+    with torch.no_grad():
+        encoder.eval()(torch.zeros(1, in_channels, image_size, image_size))
+    encoder.train()
 
 
 @contextmanager

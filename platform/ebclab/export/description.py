@@ -153,5 +153,6 @@ def _version(package: str) -> str | None:
 def _counterpart(architecture: EncoderConfig) -> str | None:
     if architecture.timm_name:
         return "timm.create_model"
-    same = architecture.batch_norm == "global" and architecture.activation == "relu" and architecture.width in (0, 64)
+    layers = architecture.batch_norm == "global" and architecture.activation == "relu"
+    same = layers and architecture.pooling == "mean" and architecture.width in (0, 64)
     return f"torchvision.models.{architecture.name}" if architecture.name in OF_TORCHVISION and same else None

@@ -129,9 +129,10 @@ def _torchvision(description: EncoderDescription) -> list[str]:
         "",
         f"encoder = {description.counterpart}()",
     ]
-    if description.architecture.stem == "cifar":
+    if description.architecture.stem != "imagenet":
+        stride = 2 if description.architecture.stem == "strided" else 1
         lines += [
-            f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=3, stride=1, padding=1, bias=False)",
+            f"encoder.conv1 = torch.nn.Conv2d({channels}, 64, kernel_size=3, stride={stride}, padding=1, bias=False)",
             "encoder.maxpool = torch.nn.Identity()",
         ]
     elif channels != 3:

@@ -20,7 +20,7 @@ from ebclab.data.own_images import Images, own_images
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
-from ebclab.encoders import seeded_encoder
+from ebclab.encoders import differences, seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
@@ -273,14 +273,20 @@ def build_method(
         num_classes: What ``classes_of`` returned; only a method that needs labels is told.
 
     Raises:
-        ConfigError: The encoder, its weights and the method's settings do not fit together, or the memory has no room.
+        ConfigError: The encoder, its weights and the method's settings do not fit together, the memory has no room, or
+            the method has put another network in the place of its encoder.
     """
     with room_problems(), seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         if weights is not None:
             start_from(encoder, config.encoder, weights, in_channels, image_size)
         with method_problems():
             labels = requirements_of(config, method_class).labels
+            given = encoder.state_dict()
             method = method_class(config.method, encoder, *([num_classes] if labels else []))
+    if other := differences(given, method.encoder.state_dict()):  # nothing could read its checkpoints
+        also = "its encoder is not the network that it was given, which evaluation and export build anew"
+        way = "keep that network, and put layers of your own beside it"
+        raise ConfigError([f"method.name: {also}, got {config.method_name} with {other[0]}; {way}"])
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     with room_problems():
         method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.drawn import mean_of_quarters
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,44 @@ def test_embedding_size_is_what_the_network_returns(name: str, width: int, embed
         assert encoder(torch.zeros(2, 1, 8, 8)).shape == (2, embedding_size)
 
 
+@pytest.mark.parametrize("name", ["small", "resnet18", "resnet50", "wrn28", "pyramidnet-8-5"])
+@pytest.mark.parametrize("stem", ["cifar", "strided"])
+def test_quarters_give_four_times_the_features_and_the_same_weights(name: str, stem: str) -> None:
+    mean, quarters = (
+        build_encoder(name, in_channels=1, width=4, stem=stem, pooling=pooling).eval()
+        for pooling in ("mean", "quarters")
+    )
+    assert quarters.embedding_size == 4 * mean.embedding_size
+    quarters.load_state_dict(mean.state_dict())
+    with torch.no_grad():
+        images = torch.rand(2, 1, 32, 32)
+        whole, parts = mean(images), quarters(images)
+    # 32 pixels leave maps of an even side: the average over all pixels is that of the quarters' averages
+    torch.testing.assert_close(parts.view(2, -1, 4).mean(dim=2), whole)
+
+
+@pytest.mark.parametrize("size", [(2, 2), (2, 3), (4, 4), (7, 5)])
+def test_quarters_are_the_cells_of_torchs_adaptive_average_over_two_by_two(size: tuple[int, int]) -> None:
+    maps = torch.rand(3, 5, *size, dtype=torch.float64)
+    expected = torch.nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
+    torch.testing.assert_close(mean_of_quarters(maps), expected)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 4), (4, 1)])
+def test_a_single_pixel_has_no_quarters(size: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"encoder.pooling: .*, got {size[0]}x{size[1]}; use mean"):
+        mean_of_quarters(torch.zeros(1, 1, *size))
+
+
+@pytest.mark.parametrize("name", ["small", "resnet18", "wrn28", "pyramidnet-8-5"])
+def test_the_strided_stem_is_the_cifar_stem_at_every_second_pixel(name: str) -> None:
+    cifar, strided = (build_encoder(name, in_channels=2, width=4, stem=stem).eval() for stem in ("cifar", "strided"))
+    strided.load_state_dict(cifar.state_dict())
+    with torch.no_grad():
+        images = torch.rand(2, 2, 12, 12)
+        torch.testing.assert_close(strided.conv1(images), cifar.conv1(images)[:, :, ::2, ::2])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -37,7 +76,9 @@ def test_embedding_size_is_what_the_network_returns(name: str, width: int, embed
         ),
         ({"name": "pyramidnet-20-12", "width": -1}, "encoder.width: .*, got -1; 0 means 16"),
         ({"stem": "cifra"}, r"encoder.stem: .*, got 'cifra'; did you mean cifar\?"),
-        ({"name": "small", "stem": "imagenet"}, "encoder.stem: .*, got 'imagenet'; use 'cifar'"),
+        ({"name": "small", "stem": "imagenet"}, "encoder.stem: .*, got 'imagenet'; use 'cifar' or 'strided'"),
+        ({"stem": "stride"}, r"encoder.stem: .*, got 'stride'; did you mean strided\?"),
+        ({"pooling": "quarter"}, r"encoder.pooling: .*, got 'quarter'; did you mean quarters\?"),
         ({"batch_norm": "local"}, r"encoder.batch_norm: .*, got 'local'; did you mean global\?"),
         ({"activation": "gelu"}, "encoder.activation: .*, got 'gelu'; did you mean relu"),
         ({"width": -1}, "encoder.width: .*, got -1; 0 means 64"),

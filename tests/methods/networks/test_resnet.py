@@ -98,7 +98,14 @@ def test_parameters_number_as_torchvisions_without_the_classifier() -> None:
 
 @pytest.mark.parametrize(
     ("stem", "size", "last"),
-    [("cifar", 8, 1), ("cifar", 28, 4), ("cifar", 32, 4), ("imagenet", 32, 1), ("imagenet", 224, 7)],
+    [
+        ("cifar", 8, 1),
+        ("cifar", 28, 4),
+        ("cifar", 32, 4),
+        ("strided", 28, 2),
+        ("imagenet", 32, 1),
+        ("imagenet", 224, 7),
+    ],
 )
 def test_stems_set_the_resolution_of_the_last_stage(stem: str, size: int, last: int) -> None:
     network = resnet18(stem=stem, width=4).eval()

@@ -35,6 +35,7 @@ def test_every_setting_that_timm_cannot_follow_is_named_beside_a_wrong_name() ->
 def test_settings_without_an_initialisation_have_the_old_one() -> None:
     old = {"method": {"name": "simclr"}, "encoder": {"name": "small", "stem": "cifar", "width": 0}}
     assert parse_experiment(old).encoder.initialisation == "kaiming"
+    assert parse_experiment(old).encoder.pooling == "mean"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def fake_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_recipes_shipped_are_listed():
-    assert {"digits-demo", "fashion-mnist-small", "cifar10-resnet18"} <= set(RECIPES)
+    assert {"digits-demo", "fashion-mnist-first", "fashion-mnist-small", "cifar10-resnet18"} <= set(RECIPES)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -43,7 +43,11 @@ def test_an_unknown_size_means_what_timm_built_the_network_for() -> None:
     [
         (EncoderConfig("timm/test_vit"), "encoder: timm/test_vit cannot be built for images of 1 x 8 x 8"),
         (EncoderConfig("timm/test_resnet", batch_norm="none"), "encoder: batch_norm: timm/test_resnet has batch norm"),
-        (EncoderConfig("small", stem="imagenet"), "encoder: encoder.stem: small has one stem only"),
+        (EncoderConfig("small", stem="imagenet"), "encoder: encoder.stem: small has no such stem"),
+        (
+            EncoderConfig("small", stem="strided", pooling="quarters"),
+            "encoder: encoder.pooling: quarters need maps of 2x2 pixels at least after the last stage, got 1x1",
+        ),
     ],
 )
 def test_refusals_are_mistakes_of_settings(config: EncoderConfig, problem: str) -> None:

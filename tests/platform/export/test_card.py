@@ -18,6 +18,8 @@ CIFAR = EncoderConfig(name="resnet18", stem="cifar")
 SMALL = EncoderConfig(name="small", width=4)
 TIMM = EncoderConfig(name="timm/test_efficientnet")
 TOKENS = EncoderConfig(name="timm/test_vit")
+STRIDED = EncoderConfig(name="resnet18", stem="strided")
+QUARTERS = EncoderConfig(name="small", width=4, stem="strided", pooling="quarters")
 LEAKY = EncoderConfig(name="resnet18", width=8, batch_norm="none", activation="leaky_relu")
 
 
@@ -46,8 +48,8 @@ def code_blocks(card: str) -> list[str]:
 @pytest.mark.parametrize("in_channels", [1, 3])
 @pytest.mark.parametrize(
     "architecture",
-    [IMAGENET, CIFAR, SMALL, LEAKY, TIMM, TOKENS],
-    ids=["imagenet", "cifar", "small", "leaky", "timm", "tokens"],
+    [IMAGENET, CIFAR, STRIDED, SMALL, QUARTERS, LEAKY, TIMM, TOKENS],
+    ids=["imagenet", "cifar", "strided", "small", "quarters", "leaky", "timm", "tokens"],
 )
 def test_the_printed_lines_give_the_features_of_the_exported_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: EncoderConfig, in_channels: int

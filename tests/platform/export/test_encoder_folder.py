@@ -52,6 +52,7 @@ def save(folder: Path, encoder: nn.Module | None = None, overwrite: bool = False
         EncoderConfig(name="small", width=4, batch_norm="none", activation="leaky_relu"),
         EncoderConfig(name="resnet18", width=4, stem="cifar", initialisation="torch"),
         EncoderConfig(name="resnet18", width=4, stem="imagenet"),
+        EncoderConfig(name="small", width=4, stem="strided", pooling="quarters"),
     ],
     ids=lambda architecture: f"{architecture.name}-{architecture.stem}-{architecture.batch_norm}",
 )
@@ -106,6 +107,8 @@ def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tm
         (EncoderConfig(name="resnet18", width=32), None),
         (EncoderConfig(name="resnet18", batch_norm="none"), None),
         (EncoderConfig(name="resnet18", activation="leaky_relu"), None),
+        (EncoderConfig(name="resnet18", stem="strided"), "torchvision.models.resnet18"),
+        (EncoderConfig(name="resnet18", pooling="quarters"), None),
         (EncoderConfig(name="small"), None),
     ],
 )

@@ -24,6 +24,7 @@ from ebclab.export.real_images import comparison_for
 from energy_contrast.networks import build_encoder
 
 SMALL = EncoderConfig(name="small", width=4)
+QUARTERS = EncoderConfig(name="small", width=4, stem="strided", pooling="quarters")
 RESNET = EncoderConfig(name="resnet18", width=8, stem="imagenet", batch_norm="none", activation="leaky_relu")
 
 
@@ -45,7 +46,7 @@ def write(folder: Path, asked: list[Any], architecture: EncoderConfig = SMALL, c
     return (folder / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("architecture", "channels"), [(SMALL, 1), (RESNET, 3)], ids=["small", "resnet"])
+@pytest.mark.parametrize(("architecture", "channels"), [(QUARTERS, 1), (RESNET, 3)], ids=["quarters", "resnet"])
 @pytest.mark.parametrize("asked", ["onnx", "torch-export"])
 def test_the_printed_lines_give_the_features_of_the_exported_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Any, architecture: EncoderConfig, channels: int

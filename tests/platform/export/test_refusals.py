@@ -65,7 +65,10 @@ def test_a_newer_format_asks_for_an_update(folder: Path):
             r"architecture\.name: .*got 'resnet'; did you mean resnet(18|50)",
         ),
         (lambda c: c["architecture"].update(name="timm/resnt18"), r"architecture\.name: no such network in timm"),
-        (lambda c: c["architecture"].update(stem="imagenet"), r"architecture\.stem: the small encoder has one stem"),
+        (
+            lambda c: c["architecture"].update(stem="imagenet"),
+            r"architecture\.stem: the small encoder has no such stem",
+        ),
         (lambda c: c["architecture"].update(widht=3), "widht"),
         (lambda c: c["normalisation"].update(mean=[0.1, 0.2]), "for each of the 1 channels, got 2 and 1"),
         (lambda c: c["normalisation"].update(std=[0.0]), r"normalisation\.std\.0: Input should be greater than 0"),

@@ -53,6 +53,17 @@ def test_in_every_recipe_an_images_energy_is_its_own(recipe: str, method_name: s
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
+def test_a_method_that_replaces_its_encoder_is_refused_before_it_trains() -> None:
+    class Mine(Simclr):
+        def __init__(self, config: Any, encoder: torch.nn.Module) -> None:
+            super().__init__(config, encoder)
+            self.encoder = torch.nn.Sequential(encoder)
+
+    config = compose("simclr", overrides=["encoder.width=2"])
+    with pytest.raises(ConfigError, match=r"which evaluation and export build anew, got simclr with no tensor conv1\."):
+        setup.build_method(config, Mine, 1, torch.device("cpu"))
+
+
 def test_batch_norm_under_energies_is_a_problem_only_where_images_must_be_alone() -> None:
     def problem(method_name: str, *overrides: str) -> str | None:
         config = compose(method_name, overrides=["encoder.width=2", *overrides])
