@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import check
+import examples
 from gather import ROOT, Gathering
 from sphinx.cmd.build import main as sphinx
 
@@ -37,6 +38,7 @@ def build(to: Path) -> int:
         (fresh / "objects.inv").unlink()
         (fresh / ".buildinfo").unlink()
         shutil.rmtree(fresh / "_sources", ignore_errors=True)
+        examples.write_examples(fresh / "docs" / "examples")
         if wrong := check.problems(fresh.resolve()):
             print("\n".join(wrong), file=sys.stderr)
             return 1

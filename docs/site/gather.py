@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import command_line
+import examples
 import reference
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,7 @@ CONTENTS = {
     "docs/security.md",
     "Look up": "docs/glossary.md reference/command-line.md reference/ebclab.md reference/lab.md reference/science.md "
     "search_spaces/README.md studies/README.md",
-    "Measured": "docs/study.md benchmarks/results/index.md",
+    "Measured": "docs/examples/README.md docs/study.md benchmarks/results/index.md",
     "The project": "docs/architecture.md docs/decisions.md CONTRIBUTING.md CHANGELOG.md",
 }
 """Captions of the navigation, and the pages below each; Sphinx refuses a page that is in none."""
@@ -51,6 +52,8 @@ class Gathering:
         for source in sources:
             name = source.relative_to(ROOT).as_posix()
             self._write(_page_of(name), self._with_links(source.read_text(encoding="utf-8"), name, _page_of(name)))
+        with (self.to / "docs/examples/README.md").open("a", encoding="utf-8") as page:
+            page.write(f"\n{examples.links()}")
         shutil.copytree(ROOT / "docs" / "images", self.to / "docs" / "images")
         for name, text in reference.pages().items():
             self._write(name, text)
