@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
+
 
 def clock(seconds: float) -> str:
     """Return ``seconds`` as h:mm:ss or m:ss."""
@@ -30,6 +33,23 @@ def age(seconds: float) -> str:
 def count(number: float, word: str) -> str:
     """Return a number of things in words: 1 epoch, 2.5 epochs."""
     return f"{number:,.10g} {word}{'' if number == 1 else 's'}"
+
+
+def row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], between: int) -> list[str]:
+    """Return the lines of a table's row.
+
+    Args:
+        cells: The lines of each cell.
+        widths: Cells of the screen that each column has.
+        between: Spaces after a column.
+    """
+    from rich.cells import cell_len
+
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        gaps = [" " * (width + between - cell_len(part)) for part, width in zip(parts, widths, strict=True)]
+        lines.append("".join(part + gap for part, gap in zip(parts, gaps, strict=True)).rstrip())
+    return lines
 
 
 def folded(text: str, width: int) -> list[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ from torch import Tensor, nn
 from ebclab.card.card import CardFolder
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet
-from ebclab.card.measure import CardTask
+from ebclab.card.measure import CardTask, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.ray_workers.schedule import TRIES
 from ebclab.card.ray_workers.spread import measure_on_workers
@@ -69,6 +73,45 @@ def test_a_worker_that_dies_loses_its_own_group_alone_and_the_card_goes_on(clust
     ]
     values: dict[str, Any] = {card.label: card.numbers("classification") for card in cards}
     assert [each.value for each in values["deadly"]] == [each.value for each in values["plain"]]
+
+
+def test_an_interrupted_card_goes_on_at_the_next_group_and_loses_nothing(cluster: str, tmp_path: Path) -> None:
+    passes, may_end = tmp_path / "passes", tmp_path / "may end"
+
+    class Counted(nn.Module):
+        """Writes down how many images it sees: 60 for features, 120 for two views, of the group that waits."""
+
+        def forward(self, images: Tensor) -> Tensor:
+            with passes.open("a") as file:
+                file.write(f"{len(images)}\n")
+            give_up = time.monotonic() + 60
+            while len(images) == 120 and not may_end.exists() and time.monotonic() < give_up:
+                time.sleep(0.05)
+            return images.flatten(1)
+
+    def task(folder: str) -> CardTask:
+        return _task("counted", Counted(), tmp_path / folder, "classification", "geometry")
+
+    def interrupt(done: int, total: int, what: str) -> None:
+        if what == "groups of the card" and done == 1:
+            signal.raise_signal(signal.SIGINT)  # what Ctrl+C sends
+
+    with suppress(KeyboardInterrupt):
+        measure_on_workers([task("a")], 1, interrupt)
+        pytest.fail("the first group was not told")
+    gc.collect()  # the worker goes with its handle, as it goes with an interrupted command
+    may_end.touch()
+    (kept,) = (tmp_path / "a" / "groups").glob("*.json")
+    before = kept.read_bytes()
+    told: list[int] = []
+    (card,) = measure_on_workers([task("a")], 1, lambda done, total, what: told.append(done))
+    assert told[0] == 1  # it begins with what is kept
+    assert kept.read_bytes() == before
+    assert passes.read_text().split().count("60") == 2  # features of training and test images are not computed again
+    whole = measure_card(task("b"), card.environment)
+    for name in ("classification", "geometry"):
+        pairs = zip(card.numbers(name), whole.numbers(name), strict=True)
+        assert all(mine.value == theirs.value for mine, theirs in pairs)
 
 
 def test_features_that_are_no_numbers_are_told_by_every_group_that_looks_at_them(cluster: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ebclab.cli.options import RESULTS
-from ebclab.formatting import folded, size
+from ebclab.formatting import folded, row_lines, size
 
 if TYPE_CHECKING:
     from ebclab.inventory.listing import Entry
@@ -81,10 +81,7 @@ def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:
             folded(cell, space - _BETWEEN) if cell_len(cell) > space - _BETWEEN else [cell]
             for cell, space in zip(cells, room.values(), strict=True)
         ]
-        for number in range(max(map(len, told))):
-            parts = [part[number] if number < len(part) else "" for part in told]
-            gaps = [" " * (space - cell_len(part)) for part, space in zip(parts, room.values(), strict=True)]
-            lines.append("".join(part + gap for part, gap in zip(parts, gaps, strict=True)).rstrip())
+        lines += row_lines(told, [space - _BETWEEN for space in room.values()], _BETWEEN)
     return lines
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt, Side
@@ -16,7 +14,7 @@ from ebclab.compare.plots import plots
 from ebclab.compare.tables import as_markdown, tables
 from ebclab.compare.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
 from ebclab.formatting import clock
-from ebclab.reports.html import page_script, page_style, plotly_script, templates
+from ebclab.reports.html import page_frame, templates
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps.log import finite
@@ -175,10 +173,6 @@ def render_page(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -
         "limits": what_it_does_not_show(findings),
         "tables": tables(findings),
         "plots": drawn,
-        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-        "nonce": secrets.token_urlsafe(16),
-        "style": page_style(),
-        "script": page_script(),
-        "plotly": plotly_script() if drawn else "",
+        **page_frame(drawn=bool(drawn)),
     }
     return templates("ebclab.compare").get_template("comparison.html.j2").render(context)

@@ -81,10 +81,11 @@ class ExperimentConfig:
     def problems(self) -> list[str]:
         """Return what is wrong across sections, one line each with dotted keys, empty when all is well."""
         problems = []
-        if self.optimizer.warmup_epochs > self.training.ends[0]:
+        warmup, end = self.optimizer.warmup_epochs, self.training.ends[0]
+        if warmup > end:
             problems.append(
-                "optimizer.warmup_epochs: must not exceed training.epochs, "
-                f"got {self.optimizer.warmup_epochs:g} > {self.training.ends[0]}; shorten one or lengthen the other"
+                f"optimizer.warmup_epochs: must not exceed training.epochs, got {warmup:g} > {end}; "
+                f"write optimizer.warmup_epochs={end / 10:g}, or more epochs"
             )
         if 0 < self.data.train_limit < self.training.batch_size:
             problems.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from os.path import isdir
 from pathlib import Path
 
 from ebclab.config.addresses import LOCATIONS
@@ -57,6 +58,11 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
         hint = f"it is named by its place, {plain}:PATH"
     elif close:
         hint = f"did you mean {close}?"
+    elif isdir(name):
+        hint = (
+            f"it is a folder: write folder:{name} for image files in it, "
+            f"or parquet:{name} for what `ebclab data prepare` wrote"
+        )
     else:
         hint = f"known are {', '.join([*catalogue, *(f'{kind}:PATH' for kind in kinds)])}"
     return f"no such dataset, got {name!r}; {hint}"

@@ -87,3 +87,14 @@ def _overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, An
         elif value is not None or not isinstance(below, Mapping):  # a section with nothing in it changes nothing
             merged[key] = value
     return merged
+
+
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

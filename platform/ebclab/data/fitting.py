@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ebclab.config.overrides import merge, read_overrides
+from ebclab.config.overrides import flat, merge, read_overrides
 from ebclab.config.sections import TrainingConfig
 from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
 from ebclab.data.hashing import hash_words
@@ -172,6 +172,4 @@ def _reading(given: Mapping[str, Any]) -> Reading:
 
 def _by_key(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of all sections by dotted key, without ``views.recipe: auto``, which chooses nothing."""
-    sections = {name: part for name, part in mapping.items() if isinstance(part, Mapping)}
-    given = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
-    return {key: value for key, value in given.items() if (key, value) != ("views.recipe", "auto")}
+    return {key: value for key, value in flat(mapping).items() if (key, value) != ("views.recipe", "auto")}

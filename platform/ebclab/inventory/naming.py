@@ -8,10 +8,9 @@ from ebclab.config.addresses import is_address
 from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import RunError
 from ebclab.inventory.listing import run_paths
-from ebclab.storage.object_store import Store
+from ebclab.runs.folder import SETTINGS
+from ebclab.storage.object_store import holds
 from ebclab.storage.remote import remote_at, remote_in
-
-_SETTINGS = "config.yaml"
 
 
 def places_of(names: list[str], runs: str) -> list[str | Path]:
@@ -41,7 +40,7 @@ def _place(name: str, runs: str) -> str | Path | None:
         return name
     if is_folder_name(name):
         if (remote := remote_in(runs, name)) is not None:
-            return remote.address if _SETTINGS in Store(remote.of("reader")).names() else None
-        if (Path(runs) / name / _SETTINGS).is_file():
+            return remote.address if holds(remote.address, SETTINGS) else None
+        if holds(Path(runs) / name, SETTINGS):
             return Path(runs) / name
-    return Path(name) if (Path(name) / _SETTINGS).is_file() else None
+    return Path(name) if holds(name, SETTINGS) else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
@@ -32,19 +34,22 @@ def in_script(value: Any) -> Markup:
     return Markup(json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":")).translate(_IN_SCRIPT))
 
 
-def page_style() -> Markup:
-    """Return the style sheet of all pages."""
-    return _own("report.css")
+def page_frame(*, drawn: bool = True) -> dict[str, Any]:
+    """Return what the templates of all pages want, by name: when a page was made, its nonce, style and scripts.
 
+    The script draws plots, sorts and filters tables, and follows light and dark. plotly.js is whole, since a page needs
+    no network.
 
-def page_script() -> Markup:
-    """Return the script of all pages: it draws plots, sorts and filters tables, and follows light and dark."""
-    return _own("report.js")
-
-
-def plotly_script() -> Markup:
-    """Return plotly.js, whole: a page needs no network."""
-    return Markup(get_plotlyjs())
+    Args:
+        drawn: The page has plots; without any, plotly.js is left out.
+    """
+    return {
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        "nonce": secrets.token_urlsafe(16),
+        "style": _own("report.css"),
+        "script": _own("report.js"),
+        "plotly": Markup(get_plotlyjs()) if drawn else "",
+    }
 
 
 def _own(name: str) -> Markup:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from ebclab.evaluation.objectives import shown_interval
 from ebclab.formatting import clock
 from ebclab.reports import together
 from ebclab.reports.comparable import short_names
-from ebclab.reports.html import page_script, page_style, plotly_script, templates
+from ebclab.reports.html import page_frame, templates
 from ebclab.reports.plots import ENDS, ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.sections import Section, lead, points, points_interval, short
@@ -47,13 +45,9 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
         disagreements=together.disagreements(records) if several else [],
         side_by_side=together.side_by_side(records) if several else None,
         title=", ".join(record.title for record in records),
-        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
         csv_name=csv_name,
         json_name=json_name,
-        nonce=secrets.token_urlsafe(16),
-        style=page_style(),
-        script=page_script(),
-        plotly=plotly_script(),
+        **page_frame(),
     )
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_score
 from ebclab.reports.machine import machine_in_words
+from ebclab.runs.environment import read_environment
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
-from ebclab.storage.reading import read_json_object
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -101,7 +101,7 @@ class SweepRecord:
     @cached_property
     def machines(self) -> list[str]:
         """The machines that trials ran on, from their run folders; else the machine of the sweep's own process."""
-        written = [_json(path) for path in sorted(self.folder.trials.glob("*/environment.json"))]
+        written = [read_environment(path) for path in sorted(self.folder.trials.glob("*/environment.json"))]
         names = dict.fromkeys(machine_in_words(each, "a trial") for each in written)
         known = [name for name in names if name]
         return known or [name for name in [machine_in_words(self.environment, "a trial")] if name]
@@ -146,11 +146,3 @@ def _changed(folder: SweepFolder, path: Path) -> datetime:
     """Return when a file of a sweep was written; in a store, by the store's clock."""
     stored = Store(folder.remote).stored(path.name) if folder.remote else None
     return stored.changed if stored and stored.changed else datetime.fromtimestamp(path.stat().st_mtime, UTC)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one when there is none, or the file is not complete."""
-    try:
-        return read_json_object(path)
-    except RunError:
-        return {}

@@ -9,11 +9,9 @@ from typing import Literal
 from ebclab.config.addresses import is_address
 from ebclab.config.names import nearest
 from ebclab.errors import RunError, UserError
-from ebclab.runs.folder import SWEEP_PLAN
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import remote_at
+from ebclab.runs.folder import SETTINGS, SWEEP_PLAN
+from ebclab.storage.object_store import holds
 
-_SETTINGS = "config.yaml"
 _USUAL = ("runs", "sweeps")
 
 
@@ -53,12 +51,9 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
 
 
 def _kind(place: str | Path) -> Literal["run", "sweep"] | None:
-    remote = remote_at(place)
-    files = Store(remote.of("reader")).names() if remote else {}
-    for kind, file in (("sweep", SWEEP_PLAN), ("run", _SETTINGS)):
-        if file in files if remote else (Path(place) / file).is_file():
-            return kind  # type: ignore[return-value]
-    return None
+    if holds(place, SWEEP_PLAN):
+        return "sweep"
+    return "run" if holds(place, SETTINGS) else None
 
 
 def _not_found(place: str) -> str:

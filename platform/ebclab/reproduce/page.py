@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import groupby
 
-from ebclab.reports.html import page_style, templates
+from ebclab.reports.html import page_frame, templates
 from ebclab.reproduce.table import ReproducedTable
 from ebclab.reproduce.wording import (
     cost_in_words,
@@ -36,8 +35,7 @@ def render_table_page(table: ReproducedTable) -> str:
             shown_published=shown_published,
             shown_difference=shown_difference,
             unit=unit_in_words,
-            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-            style=page_style(),
+            **page_frame(drawn=False),
         )
     )
 

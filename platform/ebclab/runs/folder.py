@@ -19,15 +19,17 @@ from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.storage.mirror import whole_checkpoints
-from ebclab.storage.object_store import Store
+from ebclab.storage.object_store import Store, holds
 from ebclab.storage.reading import read_json
-from ebclab.storage.remote import remote_at
 from ebclab.storage.typed_json import typed
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
 
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Kinds of checkpoints that a run needs to go on."""
+
+SETTINGS = "config.yaml"
+"""The file that makes a folder that of a run: its resolved settings."""
 
 TRIALS, SWEEP_PLAN = "trials", "sweep.yaml"
 """Folder of the trials' runs in a sweep's folder, and the file beside it that makes it a sweep."""
@@ -70,7 +72,7 @@ class RunFolder(Workspace):
     @property
     def config_path(self) -> Path:
         """The resolved settings, as ``--config`` takes them."""
-        return self.path / "config.yaml"
+        return self.path / SETTINGS
 
     @property
     def result_path(self) -> Path:
@@ -122,9 +124,7 @@ class RunFolder(Workspace):
         sweep, _, inside = base.rpartition("/")[0].rpartition("/")
         if inside != TRIALS or sweep.endswith("/") or not sweep:
             return ""
-        remote = remote_at(f"{sweep}{mark}{options}") if self.remote else None
-        found = Store(remote).stored(SWEEP_PLAN) is not None if remote else Path(sweep, SWEEP_PLAN).is_file()
-        return f"{sweep}{mark}{options}" if found else ""
+        return f"{sweep}{mark}{options}" if holds(f"{sweep}{mark}{options}", SWEEP_PLAN) else ""
 
     def has_begun(self) -> bool:
         """Return whether the run's log exists, in the store or on the disk."""

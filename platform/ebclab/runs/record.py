@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from ebclab.config import load_yaml_file, to_mapping
 from ebclab.config.names import other_folder
+from ebclab.config.overrides import flat
 from ebclab.errors import ConfigError, RunError
+from ebclab.runs.environment import read_environment
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.resume import flat
 from ebclab.runs.summary import RunSummary, Throughput
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
-from ebclab.storage.reading import read_json_object
 from energy_contrast.method import Method
 
 Table = dict[str, list[float | None]]
@@ -129,7 +129,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
         settings=flat(_settings(run, methods)),
         state="running" if is_held else "unfinished" if summary is None else "finished",
         summary=summary,
-        environment=_environment(run.path / "environment.json"),
+        environment=read_environment(run.path / "environment.json"),
         metrics=_table(rows["train"]),
         scores=_table(rows["epoch"]),
         callbacks=_table(rows["callback"]),
@@ -143,13 +143,6 @@ def _settings(run: RunFolder, methods: Mapping[str, type[Method]] | None) -> Map
         return to_mapping(run.read_config(methods))
     except ConfigError:
         return load_yaml_file(run.config_path, run.address_of(run.config_path))
-
-
-def _environment(path: Path) -> Mapping[str, Any]:
-    try:
-        return read_json_object(path)
-    except RunError:
-        return {}
 
 
 def _add(rows: dict[int, dict[str, float]], record: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
+from ebclab.config.overrides import flat
 from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split
 from ebclab.data.own_images import own_name
@@ -260,14 +261,3 @@ def changed_settings(
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and not key.startswith(may_change)
     ]
-
-
-def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in mapping.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

@@ -213,6 +213,12 @@ def _is_path_below(name: str) -> bool:
     return "\0" not in name and {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
+def holds(place: str | Path, name: str) -> bool:
+    """Return whether a folder, given by its path or its address in a store, has a file of this name."""
+    remote = remote_at(place)
+    return Path(place, name).is_file() if remote is None else Store(remote).stored(name) is not None
+
+
 def send(remote: RemoteFolder, *names: str) -> None:
     """Upload files of the local copy of ``remote``."""
     for name in names:

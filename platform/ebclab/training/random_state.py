@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from ebclab.hardware import draws_put_back
+
 
 @contextmanager
 def random_state_kept(device: torch.device | None = None) -> Iterator[None]:
@@ -18,9 +20,8 @@ def random_state_kept(device: torch.device | None = None) -> Iterator[None]:
         device: A device whose generator is kept beside that of the CPU; None for none.
     """
     python, numpy = random.getstate(), np.random.get_state()
-    others = [] if device is None or device.type == "cpu" else [device]
     try:
-        with torch.random.fork_rng(devices=others, device_type=device.type if device and others else "cuda"):
+        with draws_put_back(device or torch.device("cpu")):
             yield
     finally:
         random.setstate(python)

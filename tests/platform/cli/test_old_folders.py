@@ -75,7 +75,8 @@ def test_evaluate_gives_an_old_run_the_scores_that_it_had(ebclab: Ebclab) -> Non
     for row, scores in before["rows"].items():
         for probe, score in scores.items():
             found = now["rows"][row][probe]
-            assert found["detail"] == score["detail"]
+            # That version went to the minimum by L-BFGS; the minimum is what it was.
+            assert found["detail"] == score["detail"].replace("L-BFGS to convergence", "solved to convergence")
             # One of the 355 test images may lie so near a border that another processor rounds it to the other side.
             assert found["value"] == pytest.approx(score["value"], abs=1.5 / 355), (row, probe)
 

@@ -73,7 +73,8 @@ REFUSED = [
     ),
     (
         {"optimizer": {"warmup_epochs": 10}, "training": {"epochs": 5}},
-        "optimizer.warmup_epochs: must not exceed training.epochs, got 10 > 5; shorten one or lengthen the other",
+        "optimizer.warmup_epochs: must not exceed training.epochs, got 10 > 5; "
+        "write optimizer.warmup_epochs=0.5, or more epochs",
     ),
     (
         {"data": {"train_limit": 100}, "training": {"batch_size": 128}},

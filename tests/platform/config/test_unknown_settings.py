@@ -84,7 +84,8 @@ def test_a_name_in_the_wrong_section_finds_its_own(problems_of):
 
 def test_a_name_like_no_other_gets_the_list(problems_of):
     assert problems_of(encoder={"zzz": 1}) == [
-        "encoder.zzz: no such setting; settings of encoder: name, stem, width, batch_norm, activation, initialisation"
+        "encoder.zzz: no such setting; settings of encoder: name, stem, width, batch_norm, activation, initialisation, "
+        "pooling"
     ]
     assert problems_of(zzz=1) == [
         "zzz: no such setting; settings at the top: "

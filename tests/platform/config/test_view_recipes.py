@@ -79,6 +79,16 @@ def test_usual_views_of_an_unknown_dataset_are_refused_with_the_nearest_name(met
     ]
 
 
+def test_a_folder_without_its_kind_is_told_how_it_is_named(methods, tmp_path):
+    given = {"method": {"name": "plain"}, "data": {"name": str(tmp_path)}}
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(given, methods)
+    assert caught.value.problems == [
+        f"data.name: no such dataset, got '{tmp_path}'; it is a folder: write folder:{tmp_path} for image files in it, "
+        f"or parquet:{tmp_path} for what `ebclab data prepare` wrote"
+    ]
+
+
 def test_settings_beside_the_recipe_override_it(methods):
     views = views_of(methods, recipe="moco-cifar", flip_rate=0.0)
     assert views == dataclasses.replace(views_of(methods, recipe="moco-cifar"), flip_rate=0.0)

@@ -167,6 +167,16 @@ def test_a_run_of_one_epoch_has_whole_ticks_and_words_in_the_singular(tmp_path: 
     assert knn["layout"]["yaxis"]["range"] == pytest.approx([0.475, 0.525])  # around the only score, 0.5
 
 
+def test_the_axis_of_shares_ends_at_all_of_them(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "one", epochs=1)
+    run.metrics.append("epoch", 8, epoch=2, seconds=1.0, holdout_knn=0.99)
+    _, figures = page_of(run.path)
+    axes = {name: figure["layout"]["yaxis"] for name, figure in figures.items()}
+    (knn,) = (axis for name, axis in axes.items() if name.startswith("scores"))
+    assert knn["autorangeoptions"] == {"clipmin": 0.0, "clipmax": 1.0}
+    assert not any("autorangeoptions" in axis for axis in axes.values() if not axis["tickformat"])
+
+
 def test_a_run_that_never_logged_is_a_page_too(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
     run.metrics.path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ebclab.card.card import Card
 from ebclab.card.evaluate import Cards
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
 from ebclab.evaluation.adaptation import fine_tuning
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproduce import measure as measure_module
 from ebclab.reproduce import run as run_module
 from ebclab.reproduce.catalog import list_studies, load_study
@@ -221,7 +223,10 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_study_runs_from_images_to_page_at_scale_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 20)  # half of this test's time otherwise
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 20)  # three quarters of this test's time otherwise, with the next
+    for key, protocol in PROTOCOLS.items():
+        if isinstance(protocol, EpochProtocol):
+            monkeypatch.setitem(PROTOCOLS, key, replace(protocol, epochs=5))
     began = time.process_time()
     for name in list_studies():
         plan = plan_study(load_study(name), "smoke")

@@ -23,6 +23,7 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.image_source import Statistics, by_kind
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
 from ebclab.errors import DataError
+from ebclab.formatting import count
 from ebclab.hardware import usable_processors
 from ebclab.storage.filesystem import Location
 
@@ -186,9 +187,9 @@ class _Preparation:
         left_out = [image for shard in shards for image in records[shard.path].left_out]
         if not counts["train"]:
             raise DataError(f"data prepare: no image is left, got {by_kind(left_out)}; replace the files")
-        for name, count in counts.items():
-            classes = f"{len(train.class_names)} classes" if train.class_names else "no names of classes"
-            self._progress(f"{name}: {count:,} images, {classes}, in {self._counts[name]} files")
+        classes = f"{len(train.class_names)} classes" if train.class_names else "no names of classes"
+        for name, images in counts.items():
+            self._progress(f"{name}: {count(images, 'image')}, {classes}, in {count(self._counts[name], 'file')}")
         if left_out:
             self._unfinished.add(LEFT_OUT, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
             self._progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -25,6 +25,7 @@ _WORDS = {
     "loss": "loss",
     "info_nce": "InfoNCE",
     "ess": "effective sample size (share of K)",
+    "ess_with_positive": "effective sample size with the positive",
     "log_k_saturation": "saturation of the log K bound",
     "learning_rate": "learning rate",
     "images_per_second": "images a second",
@@ -97,22 +98,23 @@ def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
     if by_epochs and most <= _FEW_EPOCHS:
         figure.update_xaxes(dtick=1)
     is_share = shown_number(name, 1.0).endswith("%")
-    figure.update_yaxes(tickformat=".1%" if is_share else "", nticks=6, **_around_one_value(figure, is_share))
+    figure.update_yaxes(tickformat=".1%" if is_share else "", nticks=6, **_range(figure, is_share))
     made = plot(_title(name, kind), "", figure, height=285)
     made.figure["layout"]["showlegend"] = False
     made.figure["layout"]["margin"] = {"l": 56, "r": 12, "t": 28, "b": 44}
     return made
 
 
-def _around_one_value(figure: go.Figure, is_share: bool) -> dict[str, list[float]]:
-    """Return the range of an axis on which all values are the same: a twentieth to both sides; plotly takes 1."""
+def _range(figure: go.Figure, is_share: bool) -> dict[str, Any]:
+    """Return how far an axis goes: shares end at 1, and one value alone has a twentieth on both sides (plotly's: 1)."""
     values = {value for trace in figure.data for value in trace.y if value is not None}
+    shares_only = is_share and all(0 <= value <= 1 for value in values)
     if len(values) != 1:
-        return {}
+        return {"autorangeoptions": {"clipmin": 0.0, "clipmax": 1.0}} if shares_only else {}
     (value,) = values
     spread = abs(value) / 20 or 0.05
     low, high = value - spread, value + spread
-    return {"range": [max(low, 0.0), min(high, 1.0)] if is_share and 0 < value < 1 else [low, high]}
+    return {"range": [max(low, 0.0), min(high, 1.0)] if shares_only else [low, high]}
 
 
 def _title(name: str, kind: str) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import secrets
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ebclab.formatting import clock, count
-from ebclab.reports.html import page_script, page_style, plotly_script, templates
+from ebclab.reports.html import page_frame, templates
 from ebclab.reports.place import page_place
 from ebclab.reports.runs.curves import MOST_POINTS, curves, is_thinned, look
 from ebclab.reports.runs.facts import (
@@ -81,13 +79,9 @@ def _render(records: Sequence[RunRecord], csv_name: str, json_name: str) -> str:
             looks=[look(number) for number in range(len(records))],
             plots=curves(records),
             most_points=MOST_POINTS if is_thinned(records) else 0,
-            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
             csv_name=csv_name,
             json_name=json_name,
-            nonce=secrets.token_urlsafe(16),
-            style=page_style(),
-            script=page_script(),
-            plotly=plotly_script(),
+            **page_frame(),
         )
     )
 
@@ -95,7 +89,7 @@ def _render(records: Sequence[RunRecord], csv_name: str, json_name: str) -> str:
 def _command(record: RunRecord) -> str:
     """Return the command that trains the same run again."""
     folder = record.folder
-    settings = str(folder.config_path) if folder.remote is None else (folder.remote / "config.yaml").address
+    settings = str(folder.config_path) if folder.remote is None else (folder.remote / folder.config_path.name).address
     method = str(record.settings.get("method.name", ""))
     return shlex.join(["ebclab", "pretrain", method, "--config", settings, "--name", "ANOTHER"])
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
-from ebclab.formatting import count, folded
+from ebclab.formatting import count, folded, row_lines
 from ebclab.reports.runs.facts import differing, events_in_words, facts, num_apart
 from ebclab.runs.record import RunRecord
 
@@ -52,9 +52,5 @@ def _table(rows: Mapping[str, Sequence[str]], label: int, room: int) -> list[str
     lines = []
     for name, row in rows.items():
         cells = [folded(name, label), *(folded(text or "-", room) for text in row)]
-        widths = [label, *([room] * len(row))]
-        for number in range(max(map(len, cells))):
-            texts = [cell[number] if number < len(cell) else "" for cell in cells]
-            gaps = [" " * (width + _BETWEEN - cell_len(text)) for text, width in zip(texts, widths, strict=True)]
-            lines.append("".join(text + gap for text, gap in zip(texts, gaps, strict=True)).rstrip())
+        lines += row_lines(cells, [label, *([room] * len(row))], _BETWEEN)
     return lines

@@ -11,9 +11,9 @@ from typing import Any
 from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.addresses import without_credentials
 from ebclab.config.names import is_folder_name
+from ebclab.config.overrides import flat
 from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.resume import flat
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
 from ebclab.training.loggers.run_logger import Ending, LoggedRun, RunLogger

@@ -26,6 +26,7 @@ from ebclab.cluster.draining import on_drain
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, require_cpus
 from ebclab.cluster.same_versions import require_same_versions
+from ebclab.cluster.train_internals import DatasetsCallback
 from ebclab.cluster.versions import Origin
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
 from ebclab.encoders import has_batch_norm
@@ -161,9 +162,8 @@ class _Trainer(TorchTrainer):
             work = partial(_train_on_stream, spec, placement, origin, ray.put(stream))
             num_batches = len(stream.plan.train) // spec.config.training.batch_size
 
-            def dataset() -> (
-                Dataset
-            ):  # Ray calls it for every new group of workers, which begins at the newest checkpoint
+            def dataset() -> Dataset:
+                """Return the stream of a new group of workers, which begins at the newest checkpoint."""
                 step = spec.run.of("controller").pull(("last",)).newest_step()
                 return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
 
@@ -185,6 +185,12 @@ class _Trainer(TorchTrainer):
             ),
             **ingest,
         )
+
+    def _create_default_callbacks(self) -> list[Any]:
+        made = super()._create_default_callbacks()
+        if self.datasets:
+            return made
+        return [each for each in made if not isinstance(each, DatasetsCallback)]  # starts a process to hand out none
 
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
         if self._placement.elastic:

@@ -12,9 +12,8 @@ from ebclab.data.delivery.choose import Choice, Delivery, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.digests import STREAMED
 from ebclab.data.holdout import Split, held_out, kept_to_confirm, limited
-from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import open_source
+from ebclab.data.sources.load import dataset_named, open_source
 from ebclab.data.sources.location import location_of
 from ebclab.errors import ConfigError
 from ebclab.hardware import free_bytes
@@ -179,7 +178,7 @@ def _bytes_of_images(config: ExperimentConfig) -> int:
     """Return the size of the training images in memory, bytes."""
     name = config.data.name
     if location_of(name) is None:
-        entry = DATASETS.get(name)
-        return entry.num_images["train"] * math.prod(entry.shape) if entry else 0
+        entry = dataset_named(name)
+        return entry.num_images["train"] * math.prod(entry.shape)
     source = open_source(name, "train", Reading.of(config.data))
     return len(source.index) * math.prod(source.example.shape)

@@ -34,7 +34,7 @@ def splits() -> dict:
 def test_a_prepared_set_holds_the_same_images_labels_keys_names_and_statistics(tmp_path: Path, splits: dict) -> None:
     lines: list[str] = []
     prepare_dataset(splits, tmp_path / "set", progress=lines.append)
-    assert lines == ["train: 2,500 images, 2 classes, in 3 files", "test: 30 images, 2 classes, in 1 files"]
+    assert lines == ["train: 2,500 images, 2 classes, in 3 files", "test: 30 images, 2 classes, in 1 file"]
     for split, wanted in splits.items():
         found = load_split(f"parquet:{tmp_path}/set", None, split)
         order = found.keys.argsort()

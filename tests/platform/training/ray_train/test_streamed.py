@@ -63,6 +63,12 @@ def test_settings_that_do_not_allow_the_batch_are_refused_before_anything_is_bui
     ]
 
 
+def test_a_misspelt_dataset_is_refused_and_not_said_to_fit() -> None:
+    assert refusal("simclr", "data.name=digit", "data.delivery=auto") == (
+        "data.name: no such dataset, got 'digit'; did you mean digits?"
+    )
+
+
 @pytest.mark.parametrize(("free", "first"), [(1, "stream"), (1 << 40, "resident")])
 def test_a_run_that_has_begun_keeps_its_delivery_however_much_memory_is_free(
     folder: str, monkeypatch: pytest.MonkeyPatch, free: int, first: str
