@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_starts import ray_folder
 
 pytestmark = [
     pytest.mark.slow,
@@ -88,11 +88,10 @@ class Instance:
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[Instance]:
-    with tempfile.TemporaryDirectory(prefix="ebc", dir="/tmp") as folder:  # short: sockets lie in it
-        home = Path(folder)
+    with ray_folder() as home:
         home.chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "GLOO_"))}
-        environment = {**kept, "HOME": folder, "RAY_TMPDIR": folder}
+        environment = {**kept, "HOME": str(home), "RAY_TMPDIR": str(home)}
         command = [sys.executable, "-c", INSTANCE]
         with subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -190,8 +189,8 @@ print(*sorted(path.name for path in sessions.iterdir() if path.name.startswith("
 
 
 def test_an_instance_leaves_no_session_and_removes_none_of_another_process(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short:  # a socket's path has at most 107 bytes
-        environment = {**os.environ, "RAY_TMPDIR": short, "HOME": str(tmp_path), "RAY_ADDRESS": ""}
+    with ray_folder() as short:
+        environment = {**os.environ, "RAY_TMPDIR": str(short), "HOME": str(tmp_path), "RAY_ADDRESS": ""}
         done = subprocess.run(
             [sys.executable, "-c", ENDED], env=environment, capture_output=True, text=True, check=False
         )

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from ray_starts import ray_folder
 
 import ebclab
 from ebclab.runs.environment import source_commit
@@ -97,7 +97,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         "RAY_AUTH_TOKEN_PATH": str(token),
         "OMP_NUM_THREADS": "1",
     }
-    with tempfile.TemporaryDirectory(prefix="ebr", dir="/tmp") as short:  # the path of a Unix socket has 107 bytes
+    with ray_folder() as short:
         start = f"{bin_folder}/ray start --head --block --disable-usage-stats --num-cpus 2 --temp-dir {short}"
         ports = f"--port {port} --dashboard-port {dashboard} --dashboard-agent-listen-port {agent}"
         ray = subprocess.Popen(
@@ -113,14 +113,6 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         finally:
             ray.terminate()
             ray.wait(timeout=300)
-            _until(lambda: not _processes_of(short))
-
-
-def _processes_of(folder: str) -> list[int]:
-    """Return the processes whose command line names a folder."""
-    import psutil
-
-    return [each.pid for each in psutil.process_iter(["cmdline"]) if folder in " ".join(each.info["cmdline"] or ())]
 
 
 def _answers_anywhere(port: int) -> bool:

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_starts import ray_folder
 
 pytestmark = pytest.mark.slow
 
@@ -64,20 +64,19 @@ def _ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))  # short: sockets lie in it
-    home = folder / "home"
-    (home / ".ray").mkdir(parents=True)
-    (home / ".ray" / "auth_token").write_text(TOKEN)
-    gcs, dashboard, client = _ports(3)
-    head = Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", folder / "ray", home)
-    arguments = (
-        f"--head --block --num-cpus=1 --node-ip-address=127.0.0.1 --port={gcs} --ray-client-server-port={client}"
-    )
-    arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
-    with _started(arguments, head.environment()):
-        _wait_for(head)
-        yield head
-    shutil.rmtree(folder)
+    with ray_folder() as folder:
+        home = folder / "home"
+        (home / ".ray").mkdir(parents=True)
+        (home / ".ray" / "auth_token").write_text(TOKEN)
+        gcs, dashboard, client = _ports(3)
+        head = Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", folder / "ray", home)
+        arguments = (
+            f"--head --block --num-cpus=1 --node-ip-address=127.0.0.1 --port={gcs} --ray-client-server-port={client}"
+        )
+        arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
+        with _started(arguments, head.environment()):
+            _wait_for(head)
+            yield head
 
 
 def _started(arguments: str, environment: dict[str, str]) -> ExitStack:

@@ -1,11 +1,13 @@
-"""One start of Ray at a time: Ray gives a node 30 seconds to register; three clusters at once need longer."""
+"""Starts of Ray, one at a time: it gives a node 30 seconds to register; three at once need longer. Its folders."""
 
 from __future__ import annotations
 
 import fcntl
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -15,3 +17,36 @@ def one_start_at_a_time() -> Iterator[None]:
     with Path(tempfile.gettempdir(), "ebclab-tests-start-ray").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def ray_folder() -> Iterator[Path]:
+    """A folder for Ray's files, removed when no process writes into it any more: agents end some time after their head.
+
+    Its path is short, since sockets lie in it, and theirs have at most 107 bytes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ebc", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        give_up = time.monotonic() + 120
+        while users := _users_of(str(folder)):
+            assert time.monotonic() < give_up, f"{folder}: still used by {users}"
+            time.sleep(0.1)
+        shutil.rmtree(folder)
+
+
+def _users_of(folder: str) -> list[str]:
+    """Return the processes whose command line names a folder, or that hold a file in it open."""
+    import ray  # noqa: F401, I001, its wheel holds psutil
+    import psutil
+
+    users = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it ended meanwhile, or is another user's
+            words = process.cmdline()
+            if any(folder in word for word in words) or any(
+                file.path.startswith(folder) for file in process.open_files()
+            ):
+                users.append(f"{process.pid} {' '.join(words)[:80]}")
+    return users
