@@ -21,7 +21,7 @@ SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
 
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
-_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "ranks", "large_views")
+_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "processor", "ranks", "large_views")
 ONE_BY_ONE = {"large_views": "one by one"}
 """What a launch writes down that makes the views of large images one by one, on a CPU."""
 _UNSAID = {"large_views": "in batches"}  # what a launch does that writes nothing of it

@@ -19,3 +19,6 @@ def test_a_run_whose_views_are_made_as_before_is_told_nothing_of_them():
 def test_what_changes_bits_is_told_and_what_does_not_is_not():
     now = FACTS | {"torch": "2.15.0", "command": ["ebclab"]}
     assert differences(FACTS | {"command": []}, now) == ["torch: 2.14.1 before, 2.15.0 now"]
+    machine = FACTS | {"machine": "x86_64"}
+    told = differences(machine | {"processor": "AMD EPYC"}, machine | {"processor": "Intel Xeon"})
+    assert told == ["processor: AMD EPYC before, Intel Xeon now"]  # they have other instructions, and round otherwise
