@@ -162,7 +162,7 @@ class Network:
                 _do("ip", "link", "del", name)
 
     def _until_it_answers(self, host: Host) -> None:
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + 300
         while self.run(host, "true").returncode != 0:
             log = (self.folder / f"{host.name}.log").read_text(encoding="utf-8")
             assert time.monotonic() < give_up, f"{host.name} does not answer: {log}"
@@ -205,7 +205,7 @@ def network(folder: Path) -> Iterator[Network]:
 def _child_of(process: int) -> int:
     """Return the first process in the new namespaces, once it is there."""
     path, own = Path(f"/proc/{process}/task/{process}/children"), os.readlink("/proc/self/ns/net")
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while time.monotonic() < give_up:
         children = path.read_text(encoding="utf-8").split()
         if children and os.readlink(f"/proc/{children[0]}/ns/net") != own:

@@ -67,7 +67,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
         settings = ["training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
         config = ebclab.compose("moco", overrides=[*TINY, *settings])
         result = fault.during(lambda: _pretrain(config, tmp_path)).result
-        assert watcher.wait(timeout=60) == 0, log.read_text()
+        assert watcher.wait(timeout=240) == 0, log.read_text()
     finally:
         watcher.kill()
         watcher.wait()

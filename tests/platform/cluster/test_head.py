@@ -73,7 +73,7 @@ with head.watched_head("127.0.0.1:9", LineDisplay(sys.stderr)):
     while True:
         time.sleep(3600)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: the cluster's head at 127.0.0.1:9 has not answered for ")
     assert len(done.stderr.splitlines()) == 1

@@ -154,7 +154,7 @@ def _ebclab(cluster: str, *words: str) -> str:
     """Run a command on the shared instance of Ray to its end; return what it printed."""
     command = [sys.executable, "-m", "ebclab", *words]
     done = subprocess.run(
-        command, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=250, check=False
+        command, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -221,13 +221,11 @@ def test_a_killed_comparison_ends_in_the_same_numbers(
             start_new_session=True,
         )
         processes.append(process)
-        until = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < until:
+        while process.poll() is None:
             if log.exists() and log.read_text().count(event) >= times:
                 os.killpg(process.pid, signal.SIGKILL)
-                break
+                process.wait()
             time.sleep(0.02)
-        process.wait(timeout=20)
         assert process.returncode == -signal.SIGKILL
     _ebclab(cluster, *WORDS, str(tmp_path))
     found = read_json(tmp_path / "mine" / "comparison.json")

@@ -171,7 +171,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_second_watcher_takes_the_place_of_the_first(older: Callable[..., Any], tmp_path: Path) -> None:
     first = older()
     with cluster_watch._sole_watcher():
-        assert first.wait(timeout=10) == -signal.SIGTERM
+        assert first.wait(timeout=60) == -signal.SIGTERM
         (place,) = tmp_path.glob("watch-*")
         assert place.read_text() == str(os.getpid())
 
