@@ -76,8 +76,9 @@ class FolderSource(ImageFiles):
 def _parts_below(paths: list[str]) -> str:
     """Return the first class that holds a part for training and one for testing; empty where none does."""
     inside: dict[str, list[str]] = {}
-    for path in paths:
-        inside.setdefault(_class_of(path), []).append(path.partition("/")[2])
+    for folder in dict.fromkeys(path.rpartition("/")[0] for path in paths):  # far fewer than files
+        name, _, rest = folder.partition("/")
+        inside.setdefault(name, []).append(f"{rest}/")
     return next((name for name, rest in inside.items() if name and "test" in splits_among(rest, folder_word)), "")
 
 

@@ -67,12 +67,13 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
     Raises:
         DataError: There is no test split.
     """
-    words = {file: word_of(file) for file in files}
-    if split == "train" and "train" not in words.values():
+    words = [word_of(file) for file in files]
+    present = set(words)
+    if split == "train" and "train" not in present:
         return {file: file for file in files}
-    if split in _splits_called(present := set(words.values())):
-        word = next(word for word in _WORDS[split] if word in present)
-        return {file: file.partition("/")[2] or file for file in files if words[file] == word}
+    if split in _splits_called(present):
+        chosen = next(word for word in _WORDS[split] if word in present)
+        return {file: file.partition("/")[2] or file for file, word in zip(files, words, strict=True) if word == chosen}
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
         "put the images into PATH/train and PATH/test"
