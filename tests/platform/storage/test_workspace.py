@@ -359,6 +359,9 @@ def test_an_upload_without_an_answer_does_not_hold_whoever_was_asked_to_stop(
     answer.set()
     assert done.wait(20)
     assert visible(there) == {}  # the folder is given back: what comes late is refused
+    for thread in threading.enumerate():  # what it still has to log belongs to this test
+        if thread.name == "ebclab-repeating":
+            thread.join()
 
 
 def test_ctrl_c_ends_a_process_whose_uploads_have_no_answer(remote: RemoteFolder, tmp_path: Path) -> None:
