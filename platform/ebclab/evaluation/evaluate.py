@@ -17,7 +17,7 @@ from ebclab.evaluation.intervals import Score, make_score
 from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
 from ebclab.evaluation.linear import linear_answers
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import PROTOCOLS, LbfgsProtocol, look_up
+from ebclab.evaluation.protocols import PROTOCOLS, SolvedProtocol, look_up
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progres
         l2=config.linear_l2,
         on_progress=on_progress,
     )
-    exact = isinstance(protocol, LbfgsProtocol)
+    exact = isinstance(protocol, SolvedProtocol)
     detail = f"linear, {protocol.name}: {protocol.doc}" + (f", l2 {config.linear_l2:g}" if exact else "")
     return _score("linear", right, split, detail, seeds=() if exact else seeds)
 

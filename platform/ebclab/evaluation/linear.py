@@ -15,7 +15,7 @@ from torch.nn import functional
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol, look_up
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol, look_up
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 
@@ -52,8 +52,8 @@ def linear_answers(
     chosen = look_up("evaluation.linear_protocol", "protocol", protocol, PROTOCOLS)
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
-    if isinstance(chosen, LbfgsProtocol):
-        found = _lbfgs_predictions(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
+    if isinstance(chosen, SolvedProtocol):
+        found = _solved_predictions(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
         on_progress(1, 1, "linear")
         return (found == test_y.cpu())[None]
     weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
@@ -61,8 +61,8 @@ def linear_answers(
     return predictions == test_y
 
 
-def _lbfgs_predictions(
-    protocol: LbfgsProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
+def _solved_predictions(
+    protocol: SolvedProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
 ) -> Tensor:
     train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
     classes, labels = torch.unique(train_y.cpu(), return_inverse=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import LbfgsProtocol
+from ebclab.evaluation.protocols import SolvedProtocol
 from ebclab.optimization.softmax_regression import Minimum, SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
@@ -82,7 +82,7 @@ class HeadFitting:
         DataError: A class has no image.
     """
 
-    def __init__(self, protocol: LbfgsProtocol, x: Tensor, y: Tensor, num_classes: int) -> None:
+    def __init__(self, protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int) -> None:
         missing = sorted(set(range(num_classes)) - set(y.tolist()))
         if missing:
             raise DataError(
@@ -120,7 +120,7 @@ class HeadFitting:
 
 
 def fit_head(
-    protocol: LbfgsProtocol, x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None
+    protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None
 ) -> LinearHead:
     """Return the classifier that minimises L on features ``x``; the arguments are those of ``HeadFitting``.
 
@@ -131,7 +131,7 @@ def fit_head(
 
 
 def best_classifier(
-    protocol: LbfgsProtocol,
+    protocol: SolvedProtocol,
     train: tuple[Tensor, Tensor],
     held_out: tuple[Tensor, Tensor],
     num_classes: int,
@@ -174,7 +174,7 @@ def moments(train: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def solved(
-    protocol: LbfgsProtocol,
+    protocol: SolvedProtocol,
     regression: SoftmaxRegression,
     l2: float,
     start: tuple[Tensor, Tensor] | None = None,

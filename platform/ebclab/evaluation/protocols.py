@@ -17,7 +17,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class LbfgsProtocol:
+class SolvedProtocol:
     """Multinomial logistic regression on standardised features, solved to convergence: no seed, no learning rate.
 
     Attributes:
@@ -77,9 +77,9 @@ class EpochProtocol:
     init: Literal["uniform", "normal"] = "uniform"
 
 
-Protocol = LbfgsProtocol | EpochProtocol
+Protocol = SolvedProtocol | EpochProtocol
 
-LBFGS = LbfgsProtocol(
+LBFGS = SolvedProtocol(
     name="lbfgs",
     doc="logistic regression on standardised features, solved to convergence, no randomness",
     source="scikit-learn's LogisticRegression with C = 1 / (n * evaluation.linear_l2)",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.linear import linear_answers, rate_at, standardise, train_layers
 from ebclab.evaluation.progress import silent
-from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, LbfgsProtocol
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
 
 EPOCH_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if isinstance(protocol, EpochProtocol)]
 SHORT = EpochProtocol("short", "", "", "", "sgd", learning_rate=0.5, batch_size=32, epochs=3, schedule="cosine")
@@ -222,4 +222,4 @@ def test_every_protocol_says_where_it_comes_from() -> None:
         assert protocol.name == name
         assert protocol.doc
         assert protocol.source
-        assert isinstance(protocol, LbfgsProtocol) == (protocol.departs == "")
+        assert isinstance(protocol, SolvedProtocol) == (protocol.departs == "")

@@ -12,7 +12,7 @@ from torch import Tensor
 from ebclab.data.label_lists import LabelList
 from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, HeadFitting, LinearHead, fit_head
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import LbfgsProtocol
+from ebclab.evaluation.protocols import SolvedProtocol
 
 MOST_FOLDS = 5
 
@@ -36,7 +36,7 @@ def num_folds(labels: LabelList) -> int:
 
 
 def few_labels_head(
-    protocol: LbfgsProtocol,
+    protocol: SolvedProtocol,
     x: Tensor,
     y: Tensor,
     labels: LabelList,
@@ -62,7 +62,7 @@ def few_labels_head(
 
 
 def _cross_validated(
-    protocol: LbfgsProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
+    protocol: SolvedProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
 ) -> ChosenPenalty:
     """Return the penalty that had most images right when each part was left out once; of equal ones the strongest."""
     right = [0] * len(PENALTIES)

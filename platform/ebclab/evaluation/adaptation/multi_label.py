@@ -21,7 +21,7 @@ from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, moments, solved
 from ebclab.evaluation.measures.average_precision import Interpolation, average_precision
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import LbfgsProtocol
+from ebclab.evaluation.protocols import SolvedProtocol
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 
@@ -37,7 +37,7 @@ class MarkedImages(NamedTuple):
     marks: Tensor
 
 
-def fit_each_class(protocol: LbfgsProtocol, train: MarkedImages, l2: float, class_names: Sequence[str]) -> LinearHead:
+def fit_each_class(protocol: SolvedProtocol, train: MarkedImages, l2: float, class_names: Sequence[str]) -> LinearHead:
     """Return K classifiers as one head, whose logits (m, K) say how sure each of them is.
 
     Args:
@@ -68,7 +68,7 @@ def fit_each_class(protocol: LbfgsProtocol, train: MarkedImages, l2: float, clas
 
 
 def choose_penalty_by_ap(
-    protocol: LbfgsProtocol,
+    protocol: SolvedProtocol,
     train: MarkedImages,
     held_out: MarkedImages,
     class_names: Sequence[str],
