@@ -1,4 +1,4 @@
-"""Renders the pages of the records in docs/examples: runs side by side, a sweep and a card."""
+"""Renders the pages of the records in docs/examples: runs side by side, a sweep, a comparison and a card."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from ebclab.card.card import Card, CardFolder, GroupResult
 from ebclab.card.page import render_page
 from ebclab.card.results import Findings
 from ebclab.card.side_by_side import SideBySide
+from ebclab.compare.findings import ComparisonFindings
+from ebclab.compare.folder import ComparisonFolder
+from ebclab.compare.measured import read_measured
+from ebclab.compare.output import write_findings
+from ebclab.compare.plan import read_comparison
 from ebclab.storage.reading import read_json
 
 RECORDS = Path(__file__).parents[1] / "examples"
 RUNS = ("runs/simclr-digits-seed0", "runs/flatclr-digits-seed0")
 SWEEP = "sweeps/simclr-digits-b32"
+COMPARISON = "comparisons/batches"
 CARD = "runs/flatclr-digits-seed0/card"
 CARD_FOLDERS = ("", "references/untrained-encoder", "references/raw-pixels")
 """Where the groups of each encoder on the card lie, in its folder."""
 PAGES = {
     "runs.html": "Two runs side by side: SimCLR and FlatCLR on digits",
     "sweep.html": "A sweep: SimCLR on digits, seven trials, two settings confirmed with five seeds",
+    "comparison.html": "A comparison: SimCLR and FlatCLR on digits, tuned alike at 16 and at 64 images a batch",
     "card.html": "An evaluation card: FlatCLR beside its untrained encoder and raw pixels",
 }
 
@@ -41,6 +48,7 @@ def write_examples(to: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
     ebclab.report(*(RECORDS / run for run in RUNS), to=to / "runs.html")
     ebclab.report(RECORDS / SWEEP, to=to / "sweep.html")
+    write_comparison(RECORDS / COMPARISON, to)
     (to / "card.html").write_text(render_page(SideBySide.of(read_cards(RECORDS / CARD))), encoding="utf-8")
     for path in to.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(f"{RECORDS}/", ""), encoding="utf-8")
@@ -50,6 +58,18 @@ def write_examples(to: Path) -> None:
         text = (to / name).read_text(encoding="utf-8")
         opening, _, rest = text.partition(f">{plotly}</script>")
         (to / name).write_text(f'{opening} src="plotly.js"></script>{rest}', encoding="utf-8")
+
+
+def write_comparison(record: Path, to: Path) -> None:
+    """Write the page of a comparison, with its numbers and tables beside it.
+
+    Args:
+        record: Its plan and the logs of its sweeps; nothing is written there.
+        to: Folder of the page.
+    """
+    folder = ComparisonFolder(record)
+    found = ComparisonFindings(read_measured(folder, read_comparison(folder.plan)))
+    write_findings(ComparisonFolder(to), found, folder.read_versions())
 
 
 def read_cards(folder: Path) -> list[Card]:

@@ -152,7 +152,7 @@ def test_the_site_is_built_without_a_warning_and_whole(tmp_path: Path) -> None:
     assert "infonce" in (tmp_path / "site" / "searchindex.js").read_text(encoding="utf-8").lower()
     settings = (tmp_path / "site" / "_static" / "documentation_options.js").read_text(encoding="utf-8")
     assert "SHOW_SEARCH_SUMMARY: false" in settings  # else a search fetches pages, which no browser does from a disk
-    for name in ("runs", "sweep", "card"):
+    for name in ("runs", "sweep", "comparison", "card"):
         page = (tmp_path / "site" / "docs" / "examples" / f"{name}.html").read_text(encoding="utf-8")
         assert 'src="plotly.js"></script>' in page
         assert len(page) < 1_000_000  # plotly.js has four megabytes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
     from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.results import ConfirmedSettings, SweepResult
+
+_COPIED = ("next", "sweep", "page")
+"""Facts that are commands and places."""
 
 
 def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
@@ -125,7 +130,11 @@ def _short(value: Any) -> str:
 
 
 def print_facts(facts: dict[str, str]) -> None:
-    """Print names and what is said of them in two columns."""
+    """Print names and what is said of them in two columns, as wide as the terminal but for what is copied from it."""
     width = max(map(len, facts))
+    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns
+    lines = textwrap.TextWrapper(columns, break_long_words=False, break_on_hyphens=False)
+    lines.subsequent_indent = " " * (width + 2)
     for key, value in facts.items():
-        typer.echo(f"{key:>{width}}: {value}")
+        line = f"{key:>{width}}: {value}"
+        typer.echo(line if key in _COPIED else lines.fill(line))

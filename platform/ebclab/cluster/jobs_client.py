@@ -164,6 +164,12 @@ class Cluster:
             return UserError(f"no such job on {self.address}, got {job_id}; {did_you_mean(job_id, names)}")
         if "already exists" in text:
             return UserError(f"--name: taken by another job of {self.address}; choose another name, or leave it out")
+        if "No available agent" in text:  # Ray has waited for it already
+            return EbclabError(
+                f"{self.address}: the head node cannot start jobs yet, got no answer of its agent; repeat the command "
+                "in a minute, or read dashboard_agent.log in Ray's logs there: another Ray on that machine may hold "
+                "its port (`ray start --dashboard-agent-listen-port` sets one)"
+            )
         lines = [line.strip(" .") for line in text.splitlines() if line.strip(" .")]
         reason = re.sub(r"^Request failed with status code \d+: ", "", lines[-1]) if lines else "no reason"
         return EbclabError(f"{self.address}: the job server refuses, got {reason}")

@@ -47,12 +47,7 @@ def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = Non
     problems: dict[str, None] = {}  # ordered, each line once
     sweeps = []
     for task in _tasks(request, problems):
-        configs = {}
-        for method in request.methods:
-            try:
-                configs[method] = _config(request, method, task, (epochs_of or {}).get((method, *task[:2])))
-            except ConfigError as error:
-                problems |= dict.fromkeys(f"{method}: {line}" for line in error.problems)
+        configs = _configs(request, task, epochs_of or {}, problems)
         problems |= dict.fromkeys(_not_the_same(request, configs))
         for arm in ("draws", "practice") if request.practice_seconds else ("draws",):
             for method, config in configs.items():
@@ -69,16 +64,31 @@ def _tasks(request: ComparisonRequest, problems: dict[str, None]) -> Iterator[Ta
     """Yield the tasks; the dataset of the settings stands for none that was named."""
     datasets: Iterable[str] = request.datasets
     if not datasets:
-        try:
-            first = _config(request, request.methods[0], Task("", request.batch_sizes[0]), None)
-        except ConfigError as error:
-            problems |= dict.fromkeys(f"{request.methods[0]}: {line}" for line in error.problems)
+        first = _configs(request, Task("", request.batch_sizes[0]), {}, problems).get(request.methods[0])
+        if first is None:
             return
         datasets = (first.data.name,)
     for repeat in range(request.repeats):
         for dataset in datasets:
             for batch_size in request.batch_sizes:
                 yield Task(dataset, batch_size, repeat)
+
+
+def _configs(
+    request: ComparisonRequest, task: Task, epochs_of: EpochsOf, problems: dict[str, None]
+) -> dict[str, ExperimentConfig]:
+    """Return the settings of the methods that have any; a problem that all methods share is added once."""
+    configs, wrong = {}, dict[str, list[str]]()
+    for method in request.methods:
+        try:
+            configs[method] = _config(request, method, task, epochs_of.get((method, *task[:2])))
+        except ConfigError as error:
+            wrong[method] = error.problems
+    shared = [] if configs else [line for line in wrong[request.methods[0]] if all(line in w for w in wrong.values())]
+    problems |= dict.fromkeys(shared)
+    for method, lines in wrong.items():
+        problems |= dict.fromkeys(f"{method}: {line}" for line in lines if line not in shared)
+    return configs
 
 
 def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | None) -> ExperimentConfig:

@@ -10,6 +10,7 @@ from ebclab.compare.plan import ComparisonPlan, Task
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.check import shown
 from ebclab.evaluation.comparison import Difference, MeanInterval, few_seeds
+from ebclab.formatting import count
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}
 VERDICTS: dict[Verdict, str] = {
@@ -166,9 +167,10 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
             "of its method; the table has the seconds of a run."
         )
     if known and min(known) < findings.request.trials:
+        end = f"an upper end only up to {count(min(known), 'draw')}" if min(known) else "no upper end"
         lines.append(
-            f"With {findings.request.trials} draws the bands of the tuning curves have an upper end only up to "
-            f"{min(known)} trials: what more tuning could reach is not known (about seven draws are needed for each)."
+            f"With {count(findings.request.trials, 'draw')} the bands of the tuning curves have {end}: what more "
+            "tuning could reach is not known (about seven draws are needed for each)."
         )
     if findings.request.repeats == 1:
         lines.append("The search was made once for each method; another search may choose other settings (--repeat 3).")

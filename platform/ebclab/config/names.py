@@ -109,6 +109,6 @@ def require_folder_name(name: str, where: str = "--name") -> str:
     if not is_folder_name(name):
         raise UserError(
             f"{where}: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
-            "and name the folder around it by --runs or --sweeps"
+            "and name the folder around it by --runs, --sweeps or --comparisons"
         )
     return name

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from os.path import isdir
 from typing import Any
 
 from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address
@@ -129,8 +128,7 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems)
                 f"pixels, fashion-mnist grey ones, simclr-imagenet larger ones; name one of {named}",
             )
             return given
-        is_place = ":" in dataset or f"{dataset}:" in LOCATIONS or isdir(dataset)
-        if not name and is_place and not dataset.startswith(OWN):
+        if not name and not dataset.startswith(OWN):
             problems.add("data.name", no_such_dataset(dataset, USUAL_VIEWS))
             return given
         if not name:

@@ -127,8 +127,9 @@ def entrypoint(arguments: Sequence[str]) -> str:
 
 
 def submitted_part(command: str) -> str:
-    """Return the command line that the user submitted, from the shell command of its job."""
-    return command.partition(f" -m {ON_ARRIVAL} ")[2] or command
+    """Return the command line that the user submitted, from the shell command of its job; sent files by their names."""
+    submitted = command.partition(f" -m {ON_ARRIVAL} ")[2]
+    return shlex.join(as_recorded(shlex.split(submitted))) or command
 
 
 def new_id(verb: str) -> str:

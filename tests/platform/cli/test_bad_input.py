@@ -28,7 +28,7 @@ ERROR_PATHS = [
     # an empty text is a wrong value, not an option that was left out
     (["pretrain", "simclr", "--recipe", ""], "--recipe: no such recipe, got ''; Known: cifar10-resnet18"),
     (["pretrain", "simclr", "--config", ""], ": cannot be read, got Is a directory"),
-    (["pretrain", "simclr", "--dataset", ""], "data.name: no dataset with usual views, got ''; Known: digits"),
+    (["pretrain", "simclr", "--dataset", ""], "data.name: no such dataset, got ''; known are digits, mnist"),
     (["pretrain", "simclr", "--name", ""], "--name: not the name of a folder, got ''; leave out"),
     (["sweep", "simclr", "--name", ""], "--name: not the name of a folder, got ''; leave out"),
     (["sweep", "simclr", "--space", ""], ": cannot be read, got Is a directory"),

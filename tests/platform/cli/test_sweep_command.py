@@ -12,7 +12,7 @@ import yaml
 import ebclab
 from ebclab.cli import main
 from ebclab.cli.sweep import seconds_of
-from ebclab.cli.sweep_report import print_result
+from ebclab.cli.sweep_report import print_facts, print_result
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
@@ -180,3 +180,17 @@ def test_show_refuses_what_the_sweep_refuses(
     assert outcome.code == 2
     assert outcome.err.startswith(sentence)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_said_of_a_sweep_is_as_wide_as_the_terminal_but_for_what_is_copied(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    next_command = "ebclab pretrain simclr --config sweeps/mine/best.yaml"
+    print_facts({"trials": "3 finished, 2 stopped, 1 failed", "sweep": "/a/" + 30 * "b-", "next": next_command})
+    assert capsys.readouterr().out.splitlines() == [
+        "trials: 3 finished, 2 stopped,",
+        "        1 failed",
+        f" sweep: /a/{30 * 'b-'}",
+        f"  next: {next_command}",
+    ]

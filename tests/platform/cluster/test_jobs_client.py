@@ -150,7 +150,10 @@ def test_a_name_that_is_taken_and_a_server_that_cannot_are_told_by_their_reason(
     with pytest.raises(UserError, match="--name: taken by another job of"):
         submit()
     server.answers["POST /api/jobs/"] = (500, "No available agent to submit job, please try again later.")
-    with pytest.raises(EbclabError, match=r"refuses, got No available agent to submit job, please try again later$"):
+    with pytest.raises(EbclabError, match=r"cannot start jobs yet, got no answer of its agent; repeat the command"):
+        submit()
+    server.answers["POST /api/jobs/"] = (500, "Traceback\nRuntimeError: No room for a job.")
+    with pytest.raises(EbclabError, match=r"the job server refuses, got RuntimeError: No room for a job$"):
         submit()
     server.answers["POST /api/jobs/"] = (200, {"job_id": "second", "submission_id": "second"})
     submit()

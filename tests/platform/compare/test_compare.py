@@ -46,9 +46,16 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(here: Path, capsys: pyte
     assert list(here.iterdir()) == []
 
 
-def test_without_methods_and_without_a_comparison_of_this_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "--name", "mine"]) == 2
+def test_without_methods_and_without_a_comparison_of_this_name(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare"]) == 2
     assert "a comparison takes at least two methods, got none" in capsys.readouterr().err
+    there = made_up(request_for("simclr", "dcl")).folder.path
+    assert main(["compare", "--name", "comparsion", "--comparisons", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/comparsion: no comparison here, comparison.yaml is missing; did you mean {there}?\n"
+    )
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(here: Path) -> None:

@@ -195,7 +195,16 @@ def test_limits_are_said(made_up: Make) -> None:
     lines = "\n".join(what_it_does_not_show(made_up(request_for("simclr", "dcl")).findings()))
     assert "One encoder (small), 2 epochs" in lines
     assert "The search was made once" in lines
-    assert "have an upper end only up to" in lines
+    assert "have no upper end: what more tuning could reach" in lines
+
+
+@pytest.mark.parametrize(("trials", "end"), [(6, "only up to 1 draw: what"), (24, "only up to 3 draws: what")])
+def test_where_the_bands_of_the_tuning_curves_end_is_said(made_up: Make, trials: int, end: str) -> None:
+    """About seven draws are needed for each, as the sentence says."""
+    asked = request_for("simclr", "dcl", trials=trials)
+    spread = tuple(0.5 + 0.01 * number for number in range(trials))
+    found = made_up(asked, {name: {"draws": spread} for name in ("simclr", "dcl")}).findings()
+    assert end in "\n".join(what_it_does_not_show(found))
 
 
 def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(made_up: Make) -> None:

@@ -79,6 +79,15 @@ def test_views_and_encoder_must_be_the_same_unless_said() -> None:
     assert plan.sweep("ebclr", plan.tasks[0]).plan.config.encoder.batch_norm == "none"
 
 
+@pytest.mark.parametrize("datasets", [(), ("digits",)])
+def test_what_is_wrong_with_all_methods_is_said_once(datasets: tuple[str, ...]) -> None:
+    wrong_for_one = "dcl:method.temprature=1"
+    assert refused("simclr", "dcl", datasets=datasets, assignments=("trainig.epochs=3", wrong_for_one)) == [
+        "trainig: no such setting; did you mean training?",
+        "dcl: method.temprature: no such setting; did you mean method.temperature?",
+    ]
+
+
 def test_epochs_must_be_the_same_unless_said() -> None:
     asked = {"epochs": None, "assignments": ("dcl:training.epochs=7", "simclr:training.epochs=5")}
     (line,) = refused("simclr", "dcl", **asked)

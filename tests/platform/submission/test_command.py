@@ -85,6 +85,8 @@ def test_the_shell_of_the_head_node_hands_over_each_argument_as_it_was_written(t
     done = subprocess.run(command, shell=True, env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=True)
     assert done.stdout == f"{tmp_path}\n{awkward!r}\n"
     assert submitted_part(entrypoint(["pretrain", "simclr"])) == "pretrain simclr"
+    sent = entrypoint(["sweep", "simclr", "--space", "submitted:0-my space.yaml"])
+    assert submitted_part(sent) == "sweep simclr --space 'my space.yaml'"
     assert submitted_part("python other.py") == "python other.py"
 
 

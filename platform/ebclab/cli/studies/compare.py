@@ -143,7 +143,7 @@ class CompareOptions:
         make_comparison(ComparisonRequest(**({"methods": (), "batch_sizes": ()} | self.given())))
 
     def _saved(self) -> ComparisonRequest | None:
-        """Return the request of the comparison of this name; None where there is none."""
+        """Return the request of the comparison of this name; None where there is none, and methods are named."""
         from ebclab.compare.folder import ComparisonFolder
         from ebclab.compare.plan import read_comparison
         from ebclab.config.names import require_folder_name
@@ -154,7 +154,9 @@ class CompareOptions:
         require_folder_name(self.name)
         folder = ComparisonFolder.at(remote_in(self.comparisons, self.name) or Path(self.comparisons) / self.name)
         folder = folder.of("reader").pull()
-        return read_comparison(folder.plan, where=folder.address).request if folder.plan.is_file() else None
+        if self.methods and not folder.plan.is_file():
+            return None
+        return read_comparison(folder.plan, where=folder.address).request
 
     def _require_named(self, saved: ComparisonRequest) -> None:
         """Refuse to import a method that only the file of a comparison names.

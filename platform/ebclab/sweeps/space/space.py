@@ -13,6 +13,7 @@ from typing import Any
 
 from ebclab.config import did_you_mean, load_yaml_file
 from ebclab.config.check import shown
+from ebclab.config.names import nearest
 from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError
 from ebclab.sweeps.space.parameter import Parameter, is_number, parse_parameter, rounded
@@ -182,7 +183,10 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
     if name_or_path is None:
         raise ConfigError([f"--space: none is shipped for {method}; write your own. Shipped: {', '.join(shipped)}"])
     if not Path(name).exists():
-        raise ConfigError([f"--space: no such file, got {name!r}; {did_you_mean(name, shipped)}"])
+        beside = {file.name: str(file) for file in sorted(Path(name).parent.glob("*.yaml"))}
+        close = nearest(Path(name).name, beside)
+        hint = f"did you mean {beside[close]}?" if close else did_you_mean(name, shipped)
+        raise ConfigError([f"--space: no such file, got {name!r}; {hint}"])
     return parse_space(load_yaml_file(Path(name)), name)
 
 

@@ -186,6 +186,16 @@ def test_a_file_that_does_not_exist_gets_the_nearest_shipped_name():
     assert caught.value.problems == ["--space: no such file, got 'alhpa'; did you mean alpha? Known: alpha"]
 
 
+@pytest.mark.usefixtures("shipped")
+def test_a_file_that_does_not_exist_gets_the_nearest_one_beside_it(tmp_path: Path):
+    (tmp_path / "digits.yaml").write_text("parameters: {}")
+    with pytest.raises(ConfigError) as caught:
+        load_space(tmp_path / "digit.yaml", "beta")
+    assert caught.value.problems == [
+        f"--space: no such file, got '{tmp_path}/digit.yaml'; did you mean {tmp_path}/digits.yaml?"
+    ]
+
+
 def test_a_users_file_is_read_and_named_in_messages(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("parameters:\n  a.b: {loguniform: [1e-4, 1]}\n")
