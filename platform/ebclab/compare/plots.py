@@ -56,6 +56,7 @@ def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str)
         horizontal_spacing=0.04,
         vertical_spacing=0.16 / rows,
     )
+    figure.update_annotations(font_size=12)  # titles stay apart on a narrow screen
     for row in range(1, rows + 1):
         figure.update_yaxes(title=y, tickformat=".0%", row=row, col=1)
         for column in range(1, columns + 1):
