@@ -170,7 +170,11 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
             name=name,
             marker={"color": colour, "size": 9, "symbol": "circle" if name == "tuned" else "circle-open"},
         )
-    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", rangemode="normal")
+    values = [value for each in found for value in (each.default, each.tuned) if value]
+    ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
+    room = 0.04 * (max(ends) - min(ends)) or 0.01
+    shown_range = [max(0.0, min(ends) - room), min(1.0, max(ends) + room)]  # plotly's own begins at 0 for grouped marks
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=shown_range)
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."

@@ -12,6 +12,7 @@ from made_up_comparison import MadeUp, request_for
 
 from ebclab.compare.folder import PlanVersion
 from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
+from ebclab.compare.plots import default_and_tuned
 from ebclab.compare.tables import TextTable, as_markdown, tables
 from ebclab.storage.reading import read_json
 
@@ -69,6 +70,18 @@ def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
     assert by_title["Default and tuned"].rows[2][5] == "3, 1 lost"
     for table in by_title.values():
         assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_them(comparison: MadeUp) -> None:
+    found = comparison.findings()
+    drawn = default_and_tuned(found)
+    assert drawn is not None
+    left, right = drawn.figure["layout"]["xaxis"]["range"]
+    intervals = [value for each in found.methods_at for value in (each.default, each.tuned) if value]
+    first = min(min(value.mean, value.low or 1.0) for value in intervals)
+    last = max(max(value.mean, value.high or 0.0) for value in intervals)
+    assert 0 <= left <= first < last <= right <= 1
+    assert last - first > 0.8 * (right - left)
 
 
 def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
