@@ -13,7 +13,7 @@ from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.measured import WORST
 from ebclab.compare.plan import Task
 from ebclab.compare.tables import tuned_and_default
-from ebclab.compare.wording import answer, what_it_does_not_show
+from ebclab.compare.wording import answer, task_words, what_it_does_not_show
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.comparison import Difference
 from ebclab.evaluation.seeds_and_images import difference_interval
@@ -153,6 +153,27 @@ def test_a_question_is_answered_across_batch_sizes(made_up: Make) -> None:
     assert any(
         line.startswith("Asked beforehand: dcl at 32 images a batch against simclr at 64") for line in answer(found)
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("folder:/sets/birds", "parquet:s3://bucket/fish?scheme=http"), ("birds", "fish")),
+        (("digits", "folder:/sets/birds/"), ("digits", "birds")),
+        (("folder:/a/birds", "parquet:/b/birds"), ("folder:/a/birds", "parquet:/b/birds")),
+        (("folder:/a/birds",), ("",)),
+    ],
+)
+def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(
+    made_up: Make, names: tuple[str, ...], said: tuple[str, ...]
+) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    tasks = [Task(name, 16) for name in names]
+    sweep = found.measured.plan.sweeps[0]
+    plan = replace(found.measured.plan, sweeps=tuple(replace(sweep, task=task) for task in tasks))
+    changed = replace(found, measured=replace(found.measured, plan=plan))
+    ends = [f", {name}" if name else "" for name in said]
+    assert [task_words(changed, task) for task in tasks] == [f"16 images a batch{end}" for end in ends]
 
 
 def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
