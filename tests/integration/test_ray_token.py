@@ -173,7 +173,10 @@ def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(he
     runs.mkdir()
     node = f"--block --num-cpus=1 --address={head.address}"
     with _started(node, head.environment(PYTHONPATH=str(other))):
-        _wait_for_nodes(head, 2)
+        give_up = time.monotonic() + 400
+        while _nodes(head) < 2:
+            assert time.monotonic() < give_up, "the node did not come up"
+            time.sleep(1)
         refused = _ebclab(head, runs)
     assert refused.returncode == 2
     (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
@@ -183,16 +186,12 @@ def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(he
     assert list(runs.iterdir()) == []
 
 
-def _wait_for_nodes(head: Head, count: int) -> None:
-    """Wait until as many nodes are alive."""
-    code = f"""
-import ray, time
-ray.init(log_to_driver=False)
-while sum(node["Alive"] for node in ray.nodes()) < {count}:
-    time.sleep(0.5)
-"""
+def _nodes(head: Head) -> int:
+    """Return how many nodes are alive."""
+    code = "import ray; ray.init(log_to_driver=False); print('alive', sum(node['Alive'] for node in ray.nodes()))"
     environment = head.environment(RAY_ADDRESS=head.address)
-    subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=400, check=True)
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    return int(output.stdout.rpartition("alive ")[2] or 0)
 
 
 def test_a_spot_machine_shows_the_token_unasked(head: Head, metadata: Any, tmp_path: Path) -> None:
