@@ -93,7 +93,8 @@ def _ray_head() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     keep = {"num_workers_soft_limit": 6, "idle_worker_killing_time_threshold_ms": 60_000}  # what tasks have imported
-    head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 300 << 20, "_system_config": keep}
+    head: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 300 << 20, "_system_config": keep}
+    head |= {"include_dashboard": False, "include_log_monitor": False}  # nobody looks at what workers print
     made = Cluster(initialize_head=True, head_node_args=head)
     yield made.address
     made.shutdown()

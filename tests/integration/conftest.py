@@ -9,6 +9,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -74,6 +75,15 @@ def store() -> Iterator[S3]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", store.secret)
         yield store
     stop()
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where this machine's copies lie; asked for before the cluster, whose workers must know it."""
+    folder = tmp_path_factory.mktemp("copies")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EBCLAB_COPIES", str(folder))
+        yield folder
 
 
 class Door:

@@ -18,6 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ebclab.cli import main
+
 pytestmark = pytest.mark.slow
 
 SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]
@@ -26,10 +28,14 @@ EXTRA: dict[str, tuple[str, ...]] = {"simclr": (), "flatclr": ("method.ess_targe
 """Methods, and settings of theirs."""
 
 
-def _command(method: str, runs: Path, *extra: str) -> list[str]:
+PROGRAM = [sys.executable, "-m", "ebclab"]
+"""For what is killed, gets signals or is timed; all else is done by this process, which has imported torch already."""
+
+
+def _words(method: str, runs: Path, *extra: str) -> list[str]:
     settings = [part for text in (*SETTINGS, *extra) for part in ("--set", text)]
     options = ["--name", "run", "--runs", str(runs), "--epochs", str(EPOCHS)]
-    return [sys.executable, "-m", "ebclab", "pretrain", method, *options, *settings]
+    return ["pretrain", method, *options, *settings]
 
 
 def _steps_logged(run: Path) -> int:
@@ -38,9 +44,9 @@ def _steps_logged(run: Path) -> int:
     return sum(line.startswith('{"kind": "train"') and line.endswith("}") for line in lines)
 
 
-def _start_and_signal(command: list[str], run: Path, at_step: int, number: signal.Signals) -> int:
+def _start_and_signal(words: list[str], run: Path, at_step: int, number: signal.Signals) -> int:
     """Start a run, send it a signal once it has logged ``at_step`` training steps, and return its exit code."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
+    process = _start(words)
     deadline = time.monotonic() + 240
     while process.poll() is None and _steps_logged(run) < at_step and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -48,13 +54,9 @@ def _start_and_signal(command: list[str], run: Path, at_step: int, number: signa
     return process.wait(timeout=240)
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def _finish(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, env=_environment(), timeout=240, check=False)
-    assert result.returncode == 0, result.stderr
+def _start(words: list[str]) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*PROGRAM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
 
 
 def _final_state(run: Path) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
@@ -77,10 +79,10 @@ def _records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def _seconds_until_beyond(command: list[str], run: Path) -> float:
+def _seconds_until_beyond(words: list[str], run: Path) -> float:
     """Finish a run that was killed; return the seconds until it had trained a step after the one it goes on from."""
     began, before = time.monotonic(), len(_resumed(run))
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
+    process = _start(words)
     while process.poll() is None and not (
         len(_resumed(run)) > before and _steps_logged(run) > _resumed(run)[-1]["step"]
     ):
@@ -101,7 +103,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     @functools.cache
     def train(method: str) -> Path:
         runs = tmp_path_factory.mktemp("undisturbed")
-        _finish(_command(method, runs, *EXTRA[method]))
+        assert main(_words(method, runs, *EXTRA[method])) == 0
         return runs / "run"
 
     return train
@@ -115,15 +117,15 @@ def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_r
     undisturbed: Callable[[str], Path],
     record_property: Callable[[str, object], None],
 ) -> None:
-    killed, command = tmp_path, _command(method, tmp_path, *EXTRA[method])
+    killed, words = tmp_path, _words(method, tmp_path, *EXTRA[method])
     steps, draw = _steps_logged(undisturbed(method)), random.Random(time.time_ns())
     epoch = steps // EPOCHS
     assert steps == EPOCHS * epoch > 0
     anywhere, after_a_checkpoint = draw.randrange(2, steps - 2), draw.randrange(epoch + 1, steps - 2)
     for at_step in sorted((anywhere, after_a_checkpoint)):
-        assert _start_and_signal(command, killed / "run", at_step, signal.SIGKILL) == -signal.SIGKILL
+        assert _start_and_signal(words, killed / "run", at_step, signal.SIGKILL) == -signal.SIGKILL
         assert not (killed / "run" / "result.json").exists()
-    seconds = _seconds_until_beyond(command, killed / "run")
+    seconds = _seconds_until_beyond(words, killed / "run")
     _assert_same_bits(undisturbed(method), killed / "run")
     records = _records(killed / "run")
     assert [r["step"] for r in records if r["kind"] == "train"] == list(range(1, steps + 1))
@@ -139,11 +141,11 @@ def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_r
 def test_ctrl_c_saves_the_very_step_and_the_run_goes_on_with_the_same_bits(
     tmp_path: Path, number: signal.Signals, undisturbed: Callable[[str], Path]
 ) -> None:
-    stopped, command = tmp_path, _command("simclr", tmp_path)
-    assert _start_and_signal(command, stopped / "run", 14, number) == 130
+    stopped, words = tmp_path, _words("simclr", tmp_path)
+    assert _start_and_signal(words, stopped / "run", 14, number) == 130
     events = [json.loads(line) for line in (stopped / "run" / "metrics.jsonl").read_text().splitlines()]
     stopped_at = next(r["step"] for r in events if r.get("event") == "stopped")
     newest = sorted((stopped / "run" / "checkpoints").glob("last-*"))[-1]
     assert int(newest.name.removeprefix("last-")) == stopped_at >= 14
-    _finish([*command, "--resume"])
+    assert main([*words, "--resume"]) == 0
     _assert_same_bits(undisturbed("simclr"), stopped / "run")

@@ -36,7 +36,8 @@ def one_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ebclab.training.ray_train import launch
 
     monkeypatch.setattr(launch, "_RESIZE_SECONDS", 2.0)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    head = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield cluster
     ray.shutdown()

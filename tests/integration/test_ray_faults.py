@@ -66,7 +66,8 @@ class Machines:
         import ray
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": {} if full_waits else WATCHED}
+        quiet = {"include_dashboard": False, "include_log_monitor": False}
+        head = {"num_cpus": 0, **quiet, "_system_config": {} if full_waits else WATCHED}
         with one_start_at_a_time():
             self.cluster = Cluster(initialize_head=True, head_node_args=head)
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")

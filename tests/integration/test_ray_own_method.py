@@ -30,10 +30,11 @@ from ebclab.training.display import SilentDisplay
 tiny = ["--epochs", "1"]
 for setting in ("data.train_limit=96", "training.batch_size=32", "training.epochs=1", "encoder.width=4"):
     tiny += ["--set", setting]
+sweep = "--space space.yaml --trials 2 --concurrent 1 --top 0 --name two"
 with cluster_session("local", SilentDisplay()):
     codes = [
         main(["pretrain", "own_folder:Mine", "--workers", "1", "--name", "one", *tiny]),
-        main(["sweep", "own_folder:Mine", *"--space space.yaml --trials 2 --top 0 --name two".split(), *tiny]),
+        main(["sweep", "own_folder:Mine", *sweep.split(), *tiny]),
     ]
 sys.exit(max(codes))
 """

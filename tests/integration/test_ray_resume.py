@@ -1,4 +1,4 @@
-"""Two workers, stopped, killed, or replaced by one process, end where two undisturbed ones do, and where one does.
+"""Two workers, stopped, killed, replaced by one process, or without a disk, end where two undisturbed ones do.
 
 The promise is equality to rounding. Of two numbers there is one sum, whoever adds them: with two workers even the bits
 are equal.
@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 
 import ebclab
 from ebclab.errors import InterruptedRunError
+from ebclab.runs.summary import RunSummary
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import remote_at
 from ebclab.training.display import SilentDisplay
 from ebclab.training.setup import build_method
 from energy_contrast.contrastive.moco import Moco
@@ -78,6 +81,11 @@ class Undisturbed(NamedTuple):
 
     path: Path
     result: dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _store_that_workers_know(store: Any, copies: Path) -> None:
+    """Begin the store before this process joins the cluster."""
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +154,23 @@ def test_two_workers_go_on_at_the_very_step_of_a_stop_and_at_the_last_epoch_s_en
     for name, tensor in _weights(undisturbed.path).items():
         assert torch.equal(found[name], tensor), name
     assert result["scores"]["holdout_knn"] == undisturbed.result["scores"]["holdout_knn"]
+
+
+def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(undisturbed: Undisturbed) -> None:
+    config = ebclab.compose("moco", overrides=[*SETTINGS, "resources.workers=2"])
+    stored = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
+    local = undisturbed.result
+    for key in ("scores", "steps", "best", "checkpoint"):
+        assert stored.result[key] == local[key], key
+    assert stored.result["metrics"]["loss"] == local["metrics"]["loss"]
+    address = "s3://sets/workers/run"
+    remote = remote_at(address)
+    assert remote is not None
+    read = Store(remote).read
+    assert RunSummary.of_mapping(json.loads(read("result.json")), address) == stored.summary
+    weights = f"{local['checkpoint']}/model.safetensors"
+    assert read(weights) == (undisturbed.path / weights).read_bytes()
+    assert load(read(weights))
+    assert (stored.path / "metrics.jsonl").read_bytes() == read("metrics.jsonl")
+    again = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
+    assert again.was_finished

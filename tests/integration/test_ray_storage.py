@@ -1,4 +1,4 @@
-"""Workers and sweeps whose folders live in an S3 store, without any disk that their processes share."""
+"""Sweeps whose folders live in an S3 store, without any disk that their processes share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import impatient
 import pytest
-from safetensors.torch import load
 
 import ebclab
 from ebclab.cli import main
-from ebclab.runs.summary import RunSummary
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, remote_at
 from ebclab.sweeps.display.live_table import SilentSweepDisplay
@@ -26,7 +23,6 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
-from ebclab.training.display import SilentDisplay
 
 pytestmark = pytest.mark.slow
 
@@ -52,34 +48,6 @@ def _read(address: str, name: str) -> bytes:
     remote = remote_at(address)
     assert remote is not None
     return Store(remote).read(name)
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where this machine's copies lie; asked for before the cluster, whose workers must know it."""
-    folder = tmp_path_factory.mktemp("copies")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(COPIES, str(folder))
-        yield folder
-
-
-def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(
-    store: Any, copies: Path, cluster: str, tmp_path: Path
-) -> None:
-    config = ebclab.compose("moco", overrides=[*TINY, "training.epochs=2", "resources.workers=2"])
-    local = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
-    stored = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
-    for key in ("scores", "steps", "best", "checkpoint"):
-        assert stored.result[key] == local.result[key], key
-    assert stored.result["metrics"]["loss"] == local.result["metrics"]["loss"]
-    address = "s3://sets/workers/run"
-    assert RunSummary.of_mapping(json.loads(_read(address, "result.json")), address) == stored.summary
-    weights = f"{local.result['checkpoint']}/model.safetensors"
-    assert _read(address, weights) == (local.path / weights).read_bytes()
-    assert load(_read(address, weights))
-    assert (stored.path / "metrics.jsonl").read_bytes() == _read(address, "metrics.jsonl")
-    again = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
-    assert again.was_finished
 
 
 def _told(log: SweepLog) -> dict[str, Any]:

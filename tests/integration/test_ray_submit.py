@@ -184,6 +184,7 @@ def test_a_sweep_runs_the_sent_code_and_space_in_the_workers_of_the_cluster(head
     space.write_text("parameters:\n  method.temperature: {choice: [0.2, 0.5]}\n")
     budget = ["--trials", "2", "--epochs", "1", "--set", "training.epochs=1", "--top", "0", "--search", "grid"]
     sweep = ["sweep", "simclr", f"--space={space}", *budget, "--scheduler", "none", "--name", "tiny", *TINY]
+    sweep += ["--concurrent", "1"]
     done = head.submit("--", *sweep)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "trial 0001 finished after epoch 1/1" in done.stdout

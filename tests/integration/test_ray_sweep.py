@@ -20,6 +20,7 @@ import yaml
 from safetensors.torch import load_file
 
 import ebclab
+from ebclab.cli import main
 from ebclab.config import parse_yaml
 from ebclab.errors import TrainingError
 from ebclab.evaluation.answers import table_of
@@ -191,12 +192,27 @@ def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp
         ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", limits=ONE, display=SilentSweepDisplay())
 
 
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each process of trials that is started from now on asks for."""
+    from ray.air.execution._internal.actor_manager import RayActorManager
+
+    requests: list[Any] = []
+    start = RayActorManager.add_actor
+
+    def counted(manager: RayActorManager, **asked: Any) -> Any:
+        requests.append(asked["resource_request"])
+        return start(manager, **asked)
+
+    monkeypatch.setattr(RayActorManager, "add_actor", counted)
+    return requests
+
+
 def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_its_own(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Any]
 ) -> None:
     import ray
     from ray import tune
-    from ray.air.execution._internal.actor_manager import RayActorManager
 
     def empty_turn(config: dict[str, Any], setup: Any) -> None:
         tune.report({"epoch": 1, "objective": 0.5, "metrics": {"holdout_knn": 0.5}})
@@ -210,14 +226,6 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
             if sum(trial.is_over for trial in trials) >= 6:
                 ray.util.remove_placement_group(taken)
 
-    started: list[Any] = []
-    start = RayActorManager.add_actor
-
-    def counted(manager: RayActorManager, **asked: Any) -> Any:
-        started.append(asked["resource_request"])
-        return start(manager, **asked)
-
-    monkeypatch.setattr(RayActorManager, "add_actor", counted)
     monkeypatch.setattr("ebclab.sweeps.ray_tune.tuner.run_turn", empty_turn)
     plan = _plan("training.epochs=1", trials=12, top=0, scheduler="none", search="random")
     try:
@@ -246,10 +254,14 @@ def test_a_population_goes_on_from_its_best_and_every_member_reaches_the_end(clu
         assert resumed[0]["step"] == record["epoch"] * len(range(0, 320 - 32, 32))  # the donor's weights, not new ones
 
 
-def _command(folder: Path, space: Path, *arguments: str) -> list[str]:
+def _words(folder: Path, space: Path, *arguments: str) -> list[str]:
     settings = [part for assignment in TINY for part in ("--set", assignment)]
     own = ["--space", str(space), "--sweeps", str(folder), "--name", "s", "--epochs", "4", "--concurrent", "1"]
-    return [sys.executable, "-m", "ebclab", "sweep", "simclr", *own, *settings, *arguments]
+    return ["sweep", "simclr", *own, *settings, *arguments]
+
+
+PROGRAM = [sys.executable, "-m", "ebclab"]
+"""For what is killed or gets signals; all else is done by this process, which has imported torch and Ray already."""
 
 
 CONFIRM = ["--set", "training.epochs=4", "--top", "1", "--seeds", "1", "--no-baseline"]
@@ -278,23 +290,17 @@ def test_a_sweep_whose_driver_is_killed_ends_as_the_undisturbed_one_and_may_grow
     environment = {**os.environ, "RAY_ADDRESS": cluster, "OMP_NUM_THREADS": "1"}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     trials = ["--trials", "7", *CONFIRM]
-    subprocess.run(_command(whole, space_file, *trials), env=environment, check=True, capture_output=True, timeout=600)
-    begun = ["--trials", "5", *CONFIRM]
-    for lines in (8, 16):  # somewhere in a trial, twice
-        process = subprocess.Popen(
-            _command(broken, space_file, *begun), env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        _until(partial(_has_lines_or_ended, broken / "s", lines, process))
-        assert process.poll() is None
-        process.kill()
-        process.wait()
+    assert main(_words(whole, space_file, *trials)) == 0
+    begun = [*PROGRAM, *_words(broken, space_file, "--trials", "5", *CONFIRM)]
+    process = subprocess.Popen(begun, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    _until(partial(_has_lines_or_ended, broken / "s", 16, process))  # in the first trial, in a confirming one: compare
+    assert process.poll() is None
+    process.kill()
+    process.wait()
     before = {trial.id for trial in _trials(broken / "s").values() if trial.is_over}
     kept = {name: (broken / "s" / "trials" / name / "metrics.jsonl").read_bytes() for name in before}
     assert before
-    resumed = subprocess.run(
-        _command(broken, space_file, *trials, "--resume"), env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert resumed.returncode == 0, resumed.stderr
+    assert main(_words(broken, space_file, *trials, "--resume")) == 0
     assert _outcome(broken / "s") == _outcome(whole / "s")
     assert all((broken / "s" / "trials" / name / "metrics.jsonl").read_bytes() == text for name, text in kept.items())
     results = [json.loads((folder / "s" / "result.json").read_text()) for folder in (whole, broken)]
@@ -304,9 +310,11 @@ def test_a_sweep_whose_driver_is_killed_ends_as_the_undisturbed_one_and_may_grow
 def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(
     cluster: str, tmp_path: Path, space_file: Path
 ) -> None:
-    command = _command(tmp_path, space_file, "--trials", "2", "--top", "0")
+    words = _words(tmp_path, space_file, "--trials", "2", "--top", "0")
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [*PROGRAM, *words], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     _until(lambda: any(record["event"] == "epoch" for record in _log(tmp_path / "s")) or process.poll() is not None)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its own instance of Ray must not die of it
     _, errors = process.communicate(timeout=600)
@@ -315,9 +323,7 @@ def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(
     states = {trial.state for trial in _trials(tmp_path / "s").values()}
     assert "interrupted" in states
     assert "failed" not in states
-    shared = {**environment, "RAY_ADDRESS": cluster}  # quicker than an own one
-    again = subprocess.run(command, env=shared, capture_output=True, text=True, timeout=600, check=False)
-    assert again.returncode == 0, again.stderr
+    assert main(words) == 0
     assert {trial.state for trial in _trials(tmp_path / "s").values()} <= {"finished", "stopped"}
 
 
@@ -397,7 +403,9 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
     assert capsys.readouterr().out == ""  # nor does Tune tell of it
 
 
-def test_every_trial_starts_from_the_weights_that_the_sweep_was_given(cluster: str, tmp_path: Path) -> None:
+def test_every_trial_starts_from_the_weights_that_the_sweep_was_given_and_one_process_trains_them_all(
+    cluster: str, tmp_path: Path, started: list[Any]
+) -> None:
     config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=1", "seed=7"])
     donor = ebclab.pretrain(config, runs=tmp_path, name="donor")
     still = {"optimizer.learning_rate": {"loguniform": [1e-32, 1e-30]}}
@@ -407,6 +415,7 @@ def test_every_trial_starts_from_the_weights_that_the_sweep_was_given(cluster: s
     begun = _encoder(donor.path)
     trials = sorted((tmp_path / "begun" / "trials").iterdir())
     assert len(trials) == 3
+    assert len(started) == 1  # the run that confirms, too
     for trial in trials:
         assert all(torch.equal(begun[name], value) for name, value in _encoder(trial).items())
 

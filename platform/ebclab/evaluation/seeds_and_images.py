@@ -36,7 +36,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import special  # scipy.stats takes half a second to import, in every process that trains
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
 """x_{r,i}, (R, n): a row for each seed, a column for each image."""
@@ -118,4 +117,6 @@ def _interval(table: Table, added: tuple[float, ...], chance: float) -> tuple[fl
 @cache
 def quantile(chance: float, freedom: int) -> float:
     """Return the number that |t| with ``freedom`` degrees of freedom exceeds with probability ``chance``."""
+    from scipy import special  # scipy.stats takes half a second to import; this a tenth, here for who tests something
+
     return float(-special.stdtrit(freedom, chance / 2))

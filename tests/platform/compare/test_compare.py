@@ -157,38 +157,31 @@ def test_a_page_needs_a_name_and_something_measured(
 WORDS = ["compare", "simclr", "dcl", *TINY, "--name", "mine", "--concurrent", "1", "--comparisons"]
 
 
-def _ebclab(cluster: str, *words: str) -> str:
-    """Run a command on the shared instance of Ray to its end; return what it printed."""
-    command = [sys.executable, "-m", "ebclab", *words]
-    done = subprocess.run(
-        command, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def whole(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a comparison that nobody disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    _ebclab(cluster, *WORDS, str(folder))
+    assert main([*WORDS, str(folder)]) == 0
     return folder / "mine"
 
 
 @pytest.mark.slow
-def test_a_comparison_is_repeated_without_training_and_may_grow(whole: Path, cluster: str) -> None:
+def test_a_comparison_is_repeated_without_training_and_may_grow(
+    whole: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = read_json(whole / "comparison.json")
     assert len(first["differences"]) >= 2
     assert [len(each["draws"]) for each in first["methods"]] == [2, 2]
     assert all(len(each["tuned"]["tested"]["knn"]) == 2 for each in first["methods"])
     logs = {path: path.read_text() for path in whole.glob("sweeps/*/trials.jsonl")}
-    assert "Differences between methods: 32 images a batch" in _ebclab(cluster, *WORDS, str(whole.parent))
+    assert main([*WORDS, str(whole.parent)]) == 0
+    assert "Differences between methods: 32 images a batch" in capsys.readouterr().out
     assert {path: path.read_text() for path in logs} == logs
     assert read_json(whole / "comparison.json") == first
     grown = whole.parent / "grown"
     shutil.copytree(whole, grown, ignore=shutil.ignore_patterns(".*"))
     words = ["--trials", "3", "--concurrent", "1", "--comparisons", str(whole.parent)]
-    _ebclab(cluster, "compare", "--name", "grown", *words)
+    assert main(["compare", "--name", "grown", *words]) == 0
     result = read_json(grown / "comparison.json")
     assert [len(each["draws"]) for each in result["methods"]] == [3, 3]
     assert [each["draws"][:2] for each in result["methods"]] == [each["draws"] for each in first["methods"]]
@@ -214,10 +207,12 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.slow
-def test_a_killed_comparison_ends_in_the_same_numbers(
+def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers(
     whole: Path, cluster: str, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
 ) -> None:
     command = [sys.executable, "-m", "ebclab", *WORDS, str(tmp_path)]
+    shutil.copytree(whole, tmp_path / "mine", ignore=shutil.ignore_patterns(".*", "dcl-*", "comparison.[jmh]*"))
+    assert read_json(tmp_path / "mine" / "sweeps" / "simclr-digits-b32" / "result.json")  # the first of two searches
     log = tmp_path / "mine" / "sweeps" / "dcl-digits-b32" / "trials.jsonl"
     for event, times in (('"epoch"', 1), ('"confirm"', 2)):  # in the search, and among the runs that confirm
         process = subprocess.Popen(
@@ -234,6 +229,6 @@ def test_a_killed_comparison_ends_in_the_same_numbers(
                 process.wait()
             time.sleep(0.02)
         assert process.returncode == -signal.SIGKILL
-    _ebclab(cluster, *WORDS, str(tmp_path))
+    assert main([*WORDS, str(tmp_path)]) == 0
     found = read_json(tmp_path / "mine" / "comparison.json")
     assert _without_times(found) == _without_times(read_json(whole / "comparison.json"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
-from ebclab.sweeps.ray_tune.phase import Phase
+from ebclab.sweeps.ray_tune.phase import Phase, Phases
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
 from ebclab.sweeps.resources import Limits, TrialResources, share_out
@@ -68,10 +68,16 @@ def launch_sweep(launch: Launch) -> SweepResult:
                 weights=folder.initial_weights if launch.weights is not None else None,
                 origin=Origin.here(),
             )
-            search = SearchProposals(plan, launch.earlier)
-            Phase(folder, plan, log, setup, resources, display, search, launch.limits.seconds).run()
-            Phase(folder, plan, log, setup, resources, display, ConfirmProposals(plan, log)).run()
+            Phases(_phases(launch, log, resources)).run(setup, resources, folder.path / ".ray")
             return conclude(folder, plan, log, launch.methods, display)
+
+
+def _phases(launch: Launch, log: SweepLog, resources: TrialResources) -> Iterator[Phase]:
+    """Yield the search, and when it is over the confirmation of what it found."""
+    folder, plan, display = launch.folder, launch.plan, launch.display
+    search = SearchProposals(plan, launch.earlier)
+    yield Phase(folder, plan, log, resources, display, search, launch.limits.seconds)
+    yield Phase(folder, plan, log, resources, display, ConfirmProposals(plan, log))
 
 
 def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> None:

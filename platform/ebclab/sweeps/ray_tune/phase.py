@@ -1,10 +1,13 @@
-"""Trains one phase of a sweep, search or confirmation: shows it, times it, and stops it when somebody asks."""
+"""The phases of a sweep, search and confirmation: each is shown, timed, and stopped when somebody asks."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from ebclab.background import logged
 from ebclab.cluster.draining import Notices
@@ -31,30 +34,30 @@ class Phase:
         folder: The sweep's folder.
         plan: The sweep's plan.
         log: The sweep's log.
-        setup: What all trials share.
         resources: What each trial gets.
         display: Shows progress.
         proposals: Proposes the trials.
         seconds: Time limit of the phase from now on; None means no limit.
+        scheduler: Its scheduler.
     """
 
     folder: SweepFolder
     plan: SweepPlan
     log: SweepLog
-    setup: TrialSetup
     resources: TrialResources
     display: SweepDisplay
     proposals: SearchProposals | ConfirmProposals
     seconds: float | None = None
+    scheduler: SweepScheduler = field(init=False)
     _stop: StopFlag = field(init=False, default_factory=StopFlag)
+    _open: ExitStack = field(init=False, default_factory=ExitStack)
     _notices: Notices = field(init=False, default_factory=Notices)
     _began: float = field(init=False, default_factory=time.monotonic)
     _over_time: bool = field(init=False, default=False)
     _asked: set[str] = field(init=False, default_factory=set)  # ids of trials that were asked to stop
-    _scheduler: SweepScheduler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._scheduler = SweepScheduler(
+        self.scheduler = SweepScheduler(
             self.log,
             self.proposals,
             self.plan.rules,
@@ -65,14 +68,9 @@ class Phase:
             clone=partial(clone_run, self.folder, self.plan),
         )
 
-    def run(self) -> None:
-        """Train all trials that are not over.
-
-        Raises:
-            InterruptedRunError: Somebody asked to stop.
-            VersionError: A machine that came runs other versions; everything is saved.
-        """
-        scheduler = self._scheduler
+    def begin(self) -> None:
+        """Show the phase and listen to who asks it to stop, unless nothing of it is left to do."""
+        scheduler = self.scheduler
         if scheduler.is_over:
             return
         for trial in scheduler.trials:
@@ -81,28 +79,40 @@ class Phase:
         total = len(scheduler.trials) + self.proposals.left(scheduler.trials)
         name = f"{self.folder.path.name}, {self.proposals.kind}"
         self.display.start(name, self.plan.config.evaluation.objective, total)
-        try:
-            with stop_on_signals(self._stop):
-                run_sweep_trials(scheduler, self.setup, self.resources, self.folder.path / ".ray", self._on_step)
-        finally:
-            self.display.show(scheduler.trials)
-            self.display.stop()
+        self._open.callback(self.display.stop)
+        self._open.callback(lambda: self.display.show(scheduler.trials))
+        self._open.enter_context(stop_on_signals(self._stop))
+
+    def end(self) -> None:
+        """Listen and show no longer."""
+        self._open.close()
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether no phase may follow: somebody asked to stop, a machine refused, or the log cannot be written."""
+        asked = self._stop.is_set and not self._over_time
+        return asked or bool(self.scheduler.refusal) or self.log.failure is not None
+
+    def require_not_stopped(self) -> None:
+        """Raise what stopped the phase, if anything did."""
+        scheduler = self.scheduler
         if self.log.failure is not None:
             raise self.log.failure
         if scheduler.refusal:
             raise VersionError(scheduler.refusal)
-        if self._stop.is_set and not self._over_time:
+        if self.was_stopped:
             left = sum(not trial.is_over for trial in scheduler.trials) + self.proposals.left(scheduler.trials)
             raise InterruptedRunError(
                 f"stopped with {left} trials to go; everything is saved in {self.folder.address}; "
                 "the same command goes on from there"
             )
 
-    def _on_step(self) -> None:
-        self.display.show(self._scheduler.trials)
+    def on_step(self) -> None:
+        """Show how far the phase is, and ask its trials to save or to stop."""
+        self.display.show(self.scheduler.trials)
         if machines := self._notices.new():
             self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
-            for trial_id in self._scheduler.active:
+            for trial_id in self.scheduler.active:
                 with logged():
                     self._run(trial_id).save_now.set()
         elapsed = time.monotonic() - self._began
@@ -113,10 +123,64 @@ class Phase:
         if self.log.failure is not None:
             self._stop.set()
         if self._stop.is_set:
-            for trial_id in set(self._scheduler.active) - self._asked:
+            for trial_id in set(self.scheduler.active) - self._asked:
                 with logged():
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)
 
     def _run(self, trial_id: str) -> RunFolder:
         return self.folder.run(self.log.trials[trial_id].run_name)
+
+
+class Phases:
+    """The phases of a sweep, one after the other: a process of trials stays for the next phase.
+
+    Args:
+        phases: At least one; each is made when the one before it is over.
+    """
+
+    def __init__(self, phases: Iterable[Phase]) -> None:
+        self._following = iter(phases)
+        self._phase = next(self._following)
+
+    @property
+    def scheduler(self) -> SweepScheduler:
+        """The scheduler of the phase at work, or of the last one."""
+        return self._phase.scheduler
+
+    def go_on(self) -> None:
+        """Begin the next phase if the one at work is over."""
+        while self.scheduler.is_over and not self._phase.was_stopped:
+            following = next(self._following, None)
+            if following is None:
+                return
+            self._phase.end()
+            if self._phase.was_stopped:  # asked while the next one was made
+                return
+            self._phase = following
+            following.begin()
+
+    def on_step(self) -> None:
+        """Show how far the phase at work is, and ask its trials to save or to stop."""
+        self._phase.on_step()
+
+    def run(self, setup: TrialSetup, resources: TrialResources, storage: Path) -> None:
+        """Train all trials that are not over.
+
+        Args:
+            setup: What all trials share.
+            resources: What each trial gets.
+            storage: Folder that Ray Tune may write to.
+
+        Raises:
+            InterruptedRunError: Somebody asked to stop.
+            VersionError: A machine that came runs other versions; everything is saved.
+        """
+        self._phase.begin()
+        try:
+            self.go_on()
+            if not self.scheduler.is_over:
+                run_sweep_trials(self, setup, resources, storage)
+        finally:
+            self._phase.end()
+        self._phase.require_not_stopped()

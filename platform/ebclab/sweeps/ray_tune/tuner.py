@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
@@ -23,30 +23,43 @@ from ebclab.sweeps.resources import TrialResources
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
 
 
-def run_sweep_trials(
-    scheduler: SweepScheduler, setup: TrialSetup, resources: TrialResources, storage: Path, on_step: Callable[[], None]
-) -> None:
-    """Train all trials of a sweep scheduler on the cluster that this process has joined.
+class SweepPhases(Protocol):
+    """The phases of a sweep, one after the other."""
+
+    @property
+    def scheduler(self) -> SweepScheduler:
+        """The scheduler of the phase at work, which gives the turns."""
+
+    def go_on(self) -> None:
+        """Begin the next phase if the one at work is over."""
+
+    def on_step(self) -> None:
+        """Called several times a second."""
+
+
+def run_sweep_trials(phases: SweepPhases, setup: TrialSetup, resources: TrialResources, storage: Path) -> None:
+    """Train all trials of a sweep on the cluster that this process has joined.
 
     Args:
-        scheduler: Gives the turns.
+        phases: Give the turns.
         setup: What all trials share.
         resources: What each trial reserves.
         storage: Folder that Tune may write to; a resume does not need it.
-        on_step: Called several times a second.
     """
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(resources)),
         tune_config=tune.TuneConfig(
             num_samples=-1,
             max_concurrent_trials=resources.concurrent,  # Tune lets only one turn wait for a process by default
-            search_alg=_Turns(scheduler),
-            scheduler=_Judge(scheduler),
+            search_alg=_Turns(phases),
+            scheduler=_Judge(phases),
             reuse_actors=True,
             trial_name_creator=_name,
             trial_dirname_creator=_name,
         ),
-        run_config=tune.RunConfig(name="tune", storage_path=str(storage), verbose=0, callbacks=[_Heartbeat(on_step)]),
+        run_config=tune.RunConfig(
+            name="tune", storage_path=str(storage), verbose=0, callbacks=[_Heartbeat(phases.on_step)]
+        ),
     )
     tuner.fit()
 
@@ -76,14 +89,15 @@ class _Unsaved:
 class _Turns(_Unsaved, Searcher):
     """Tune asks for the next trial; the sweep scheduler gives the next turn."""
 
-    def __init__(self, scheduler: SweepScheduler) -> None:
+    def __init__(self, phases: SweepPhases) -> None:
         super().__init__()
-        self._scheduler = scheduler
+        self._phases = phases
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
-        if self._scheduler.is_over:
+        self._phases.go_on()
+        if self._phases.scheduler.is_over:
             return str(Searcher.FINISHED)
-        turn = self._scheduler.next_turn()
+        turn = self._phases.scheduler.next_turn()
         return {"turn": asdict(turn)} if turn else None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -99,16 +113,16 @@ class _Turns(_Unsaved, Searcher):
 class _Judge(_Unsaved, FIFOScheduler):
     """Tune passes on what a trial reports; the sweep scheduler says whether its turn goes on."""
 
-    def __init__(self, scheduler: SweepScheduler) -> None:
+    def __init__(self, phases: SweepPhases) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._scheduler = scheduler
+        self._phases = phases
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """Choose none, so that Tune starts the turns in order: a choice here would take the process of a waiting turn.
 
         When the sweep is to end, turns that still wait for a process are stopped.
         """
-        if self._scheduler.stop.is_set:
+        if self._phases.scheduler.stop.is_set:
             for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
                 tune_controller.stop_trial(turn)
         return None
@@ -117,24 +131,24 @@ class _Judge(_Unsaved, FIFOScheduler):
         turn, seconds = _turn(trial), float(result["time_total_s"])
         if "outcome" in result:
             answers = json.loads(result["answers"]) if result["answers"] else None
-            self._scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, answers)
+            self._phases.scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, answers)
             return str(TrialScheduler.STOP)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
-        ends = self._scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics)
+        ends = self._phases.scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics)
         return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> None:
-        self._scheduler.on_turn_over(_turn(trial).trial)
+        self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
-        self._scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a process", 0.0)
-        self._scheduler.on_turn_over(_turn(trial).trial)
+        self._phases.scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a process", 0.0)
+        self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         error = trial.get_pickled_error()  # None when no process was left to raise one
         lines = str(error).strip().splitlines() if error else []
-        self._scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
-        self._scheduler.on_turn_over(_turn(trial).trial)
+        self._phases.scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
+        self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
 
 class _Heartbeat(_Unsaved, TrialProgressCallback):
