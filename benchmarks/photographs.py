@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ from ebclab.config import ExperimentConfig, compose
 
 BATCH, CORES, MEAN, STD = 64, 2, [0.5] * 3, [0.25] * 3
 PLACE = "EBCLAB_PHOTOGRAPHS"  # variable by which processes of contestants find the photographs
+STORE = "EBCLAB_PHOTOGRAPHS_STORE"  # and by which they find the server of S3's protocol, host and port
+BUCKET = "photographs"
 SECONDS = 600  # that a contestant has
 NEVER = {"processors": [float("inf")]}
 SLOW = 128  # images of an epoch of contestants that need 50 ms and more an image
@@ -60,6 +64,9 @@ def ours(kind: str, views_on: str, size: int, images: int) -> Epoch:
     if kind in ("full", "reduced"):
         resize = [f"data.resize={side_of(size)}", f"data.decoding={kind}"]
         config = settings(f"folder:{place}/photographs", size, images, on, *resize)
+    elif kind == "store":
+        address = f"s3://{BUCKET}/jpeg?endpoint_override={os.environ[STORE]}&scheme=http"
+        config = settings(f"parquet:{address}", size, images, on)
     else:
         config = settings(f"parquet:{place}/{kind}", size, images, on)
     ray.init("local", num_cpus=CORES, include_dashboard=False, log_to_driver=False)
@@ -147,16 +154,22 @@ def loader(views: Callable[[Any], Any], images: int, processes: int = CORES) -> 
     return lambda: (views[0].shape[0] for views, _ in batches)
 
 
-def ray_read_images(size: int, images: int) -> Epoch:
+def ray_read_images(size: int, images: int, *, from_store: bool = False) -> Epoch:
     """Return Ray Data's own reader of images with torchvision's views made in its tasks."""
     import ray
+    from pyarrow.fs import LocalFileSystem, S3FileSystem
 
     ray.init("local", num_cpus=CORES, include_dashboard=False, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    paths = sorted(map(str, Path(os.environ[PLACE], "photographs").rglob("*.jpg")))
+    root = Path(os.environ[PLACE])
+    paths = sorted(map(str, (root / "photographs").rglob("*.jpg")))
+    filesystem = LocalFileSystem()
+    if from_store:
+        paths = [f"{BUCKET}/{Path(path).relative_to(root)}" for path in paths]
+        filesystem = S3FileSystem(endpoint_override=os.environ[STORE], scheme="http")
     chosen = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0))[:images].tolist()
     side = (side_of(size), side_of(size))
-    data = ray.data.read_images([paths[row] for row in chosen], size=side, mode="RGB")
+    data = ray.data.read_images([paths[row] for row in chosen], size=side, mode="RGB", filesystem=filesystem)
     dataset = data.map_batches(partial(_ray_views, size), batch_size=BATCH)
 
     def run() -> Iterator[int]:
@@ -184,6 +197,10 @@ CONTESTANTS: dict[str, Callable[[int, int], Epoch]] = {
     "ebclab, folder, data.decoding=reduced": partial(ours, "reduced", "worker"),
     "ebclab, prepared, pixels, views in Ray's tasks": partial(ours, "pixels", "pipeline"),
     "ebclab, prepared, JPEG": partial(ours, "jpeg", "worker"),
+    "ebclab, prepared, JPEG, from S3": partial(ours, "store", "worker"),
+    "Ray Data read_images from S3, torchvision.transforms.v2": lambda size, images: ray_read_images(
+        size, min(images, SLOW), from_store=True
+    ),
 }
 
 
@@ -256,6 +273,28 @@ def in_a_process(name: str, numbers: list[str]) -> dict[str, list[float]] | None
     return found
 
 
+@contextmanager
+def store_of(place: Path) -> Iterator[None]:
+    """Have a server of S3's protocol that holds the photographs and the set prepared as JPEG; contestants find it."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
+    os.environ |= {STORE: f"{host}:{port}", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", **keys}
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
+    client.create_bucket(Bucket=BUCKET)
+    for file in [path for name in ("photographs", "jpeg") for path in (place / name).rglob("*") if path.is_file()]:
+        client.upload_file(str(file), BUCKET, str(file.relative_to(place)))
+    try:
+        yield
+    finally:
+        server.stop()
+
+
 def prepare(place: Path, form: str, size: int, count: int) -> dict[str, list[float]]:
     """Make a prepared set of the photographs; return what it took an image."""
     start, used = time.perf_counter(), processor_seconds()
@@ -322,10 +361,11 @@ def main() -> None:
             kept.write_text(json.dumps(found))
         if arguments.alone:
             found |= measure_alone(arguments.size, arguments.images, arguments.rounds)
-        for name in [] if arguments.alone else names:
-            if name not in found:
-                found[name] = in_a_process(name, numbers)
-                kept.write_text(json.dumps(found))
+        with nullcontext() if arguments.alone else store_of(place):
+            for name in [] if arguments.alone else names:
+                if name not in found:
+                    found[name] = in_a_process(name, numbers)
+                    kept.write_text(json.dumps(found))
     words = [*numbers, *(["--alone"] if arguments.alone else [])]
     command = f"`python benchmarks/photographs.py --photographs {arguments.photographs} {' '.join(words)}`"
     where = "one process" if arguments.alone else "two cores"

@@ -17,8 +17,15 @@ from ray.exceptions import RayError
 
 from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, who_answers
-from ebclab.cluster.local_instance import folder_of_sessions, make_token_private, on_loopback, session_removed
+from ebclab.cluster.local_instance import (
+    folder_of_sessions,
+    make_token_private,
+    on_loopback,
+    put_back_token_mode,
+    session_removed,
+)
 from ebclab.cluster.switches import environment_of_nodes
+from ebclab.cluster.token import MODE
 from ebclab.errors import TrainingError, UserError
 
 
@@ -31,7 +38,7 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
     Raises:
         UserError: No cluster answers, or it runs other versions of Ray or Python, or it wants another token.
     """
-    was_joined = ray.is_initialized()
+    was_joined, token_mode = ray.is_initialized(), os.environ.get(MODE)
     if not was_joined:
         _join(address)
     with watched_head(ray.get_runtime_context().gcs_address, display) as head:
@@ -41,6 +48,8 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
             if not was_joined:
                 with session_removed() if address == "local" else nullcontext():
                     ray.shutdown()
+                if address == "local":
+                    put_back_token_mode(token_mode)
 
 
 def _join(address: str) -> None:

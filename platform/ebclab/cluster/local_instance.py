@@ -19,8 +19,9 @@ from pathlib import Path
 
 from ray._common.utils import get_default_system_temp_dir
 from ray._private import ray_constants, worker
+from ray._raylet import Config  # type: ignore[attr-defined]
 
-from ebclab.cluster.token import sends_token, token_source
+from ebclab.cluster.token import MODE, sends_token, token_source
 from ebclab.errors import UserError
 
 _log = logging.getLogger("ebclab.cluster")
@@ -51,6 +52,23 @@ def on_loopback() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def put_back_token_mode(before: str | None) -> None:
+    """Undo that Ray, when it starts an instance, wants tokens from now on of whatever speaks to this process.
+
+    A head without a token that is joined next could not reach this process: trials and workers would seem to die.
+
+    Args:
+        before: The environment variable of the mode before the instance was started; None when there was none.
+    """
+    if os.environ.get(MODE) == before:
+        return
+    if before is None:
+        del os.environ[MODE]
+    else:
+        os.environ[MODE] = before
+    Config.initialize("")  # Ray's own way to have the variable read again
 
 
 def folder_of_sessions() -> Path:

@@ -201,3 +201,29 @@ def test_rays_address_is_loopback_within_the_block_alone(value: str | None, monk
     with pytest.raises(RuntimeError, match="Ray did not start"), on_loopback():
         raise RuntimeError("Ray did not start")
     assert (services.get_node_ip_address(), os.environ.get(name)) == ("192.0.2.1", value)
+
+
+STARTED = """
+import os, sys
+from ray._private.authentication import authentication_token_setup as ray_s_own
+from ray._raylet import AuthenticationMode, get_authentication_mode
+from ebclab.cluster.local_instance import put_back_token_mode
+before = os.environ.get("RAY_AUTH_MODE")
+ray_s_own.enable_token_auth_by_default()  # what ray.init does when it starts an instance
+names = {AuthenticationMode.TOKEN: "TOKEN", AuthenticationMode.DISABLED: "DISABLED"}
+print(names[get_authentication_mode()], end=" ")
+put_back_token_mode(before)
+print(names[get_authentication_mode()], os.environ.get("RAY_AUTH_MODE"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [(None, "TOKEN DISABLED None"), ("disabled", "DISABLED DISABLED disabled"), ("token", "TOKEN TOKEN token")],
+)
+def test_after_an_instance_of_its_own_a_process_wants_tokens_as_it_did_before(before: str | None, said: str) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = kept | ({"RAY_AUTH_MODE": before} if before else {})
+    done = subprocess.run([sys.executable, "-c", STARTED], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == said
