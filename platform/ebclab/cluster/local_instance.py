@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ray._common.utils import get_default_system_temp_dir
 from ray._private import ray_constants, worker
-from ray._raylet import Config  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from ebclab.cluster.token import MODE, sends_token, token_source
 from ebclab.errors import UserError
@@ -68,7 +68,8 @@ def put_back_token_mode(before: str | None) -> None:
         del os.environ[MODE]
     else:
         os.environ[MODE] = before
-    Config.initialize("")  # Ray's own way to have the variable read again
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()  # both, as Ray's own tests do between two modes
 
 
 def folder_of_sessions() -> Path:
