@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from itertools import zip_longest
 
@@ -33,6 +34,11 @@ def age(seconds: float) -> str:
 def count(number: float, word: str) -> str:
     """Return a number of things in words: 1 epoch, 2.5 epochs."""
     return f"{number:,.10g} {word}{'' if number == 1 else 's'}"
+
+
+def terminal_columns() -> int:
+    """Return how many columns the terminal has; without one so many that no line is broken."""
+    return shutil.get_terminal_size(fallback=(10_000, 24)).columns
 
 
 def row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], between: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import composed
+from ebclab.formatting import terminal_columns
 
 
 def show(
@@ -59,7 +59,7 @@ def show(
 def _print_pairs(pairs: dict[str, str]) -> None:
     """Print names and their descriptions in two columns as wide as the terminal; one line each without a terminal."""
     width = max(map(len, pairs))
-    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns
+    columns = terminal_columns()
     for name, text in pairs.items():
         hanging = " " * (width + 2)
         typer.echo(textwrap.fill(text, columns, initial_indent=f"{name:<{width}}  ", subsequent_indent=hanging))

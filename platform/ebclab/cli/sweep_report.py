@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from ebclab.formatting import terminal_columns
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
@@ -132,7 +133,7 @@ def _short(value: Any) -> str:
 def print_facts(facts: dict[str, str]) -> None:
     """Print names and what is said of them in two columns, as wide as the terminal but for what is copied from it."""
     width = max(map(len, facts))
-    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns
+    columns = terminal_columns()
     lines = textwrap.TextWrapper(columns, break_long_words=False, break_on_hyphens=False)
     lines.subsequent_indent = " " * (width + 2)
     for key, value in facts.items():

@@ -47,11 +47,7 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = allowed
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        _put_back(before)
 
 
 def put_back_token_mode(before: str | None) -> None:
@@ -64,12 +60,18 @@ def put_back_token_mode(before: str | None) -> None:
     """
     if os.environ.get(MODE) == before:
         return
-    if before is None:
-        del os.environ[MODE]
-    else:
-        os.environ[MODE] = before
+    _put_back({MODE: before})
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()  # both, as Ray's own tests do between two modes
+
+
+def _put_back(before: Mapping[str, str | None]) -> None:
+    """Give environment variables the values that they had; None when there was none."""
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def folder_of_sessions() -> Path:

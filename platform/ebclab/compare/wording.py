@@ -9,7 +9,7 @@ from ebclab.compare.make_comparison import different_settings
 from ebclab.compare.plan import ComparisonPlan, Task
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.check import shown
-from ebclab.data.sources.location import location_of, short_name
+from ebclab.data.sources.location import last_part
 from ebclab.evaluation.comparison import Difference, MeanInterval, few_seeds
 from ebclab.formatting import count
 
@@ -28,18 +28,12 @@ def task_words(findings: ComparisonFindings, task: Task) -> str:
     """Return what a task is called, without what all tasks share."""
     plan = findings.measured.plan
     parts = [f"{task.batch_size} images a batch"]
-    datasets = {each.dataset: _folder_of(each.dataset) for each in plan.tasks}
+    datasets = {each.dataset: last_part(each.dataset) for each in plan.tasks}
     if len(datasets) > 1:
         parts.append(datasets[task.dataset] if len({*datasets.values()}) == len(datasets) else task.dataset)
     if findings.request.repeats > 1:
         parts.append(f"repeat {task.repeat + 1}")
     return ", ".join(parts)
-
-
-def _folder_of(dataset: str) -> str:
-    """Return the last part of a dataset's location, or its name where it has none."""
-    location = location_of(dataset)
-    return short_name(dataset).removeprefix(f"{location.kind}-") if location else dataset
 
 
 def margin_words(request: ComparisonRequest) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
 from ebclab.cli.sweep_report import print_facts
 from ebclab.errors import UserError
+from ebclab.formatting import terminal_columns
 from ebclab.methods_by_name import is_import_name
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _print_result(found: ComparisonRun) -> None:
     _print_by_task(tuned_and_default(findings), columns=4)
     _print_by_task(differences(findings), columns=3)
     few = few_seeds(findings.request.seeds)
-    width = shutil.get_terminal_size(fallback=(10_000, 24)).columns
+    width = terminal_columns()
     for line in [*answer(findings), *([few] if few else [])]:
         typer.echo(textwrap.fill(line, width))
     address = found.folder.address_of(found.folder.page)

@@ -43,13 +43,19 @@ def location_of(name: str) -> DatasetLocation | None:
     return DatasetLocation(kind, path)
 
 
+def last_part(name: str) -> str:
+    """Return the last part of the location that a dataset is named by; its name where it has none."""
+    location = location_of(name)
+    if location is None:
+        return name
+    path = location.path.partition("?")[0] if is_address(location.path) else location.path
+    return re.split("[/:]+", path.rstrip("/"))[-1]
+
+
 def short_name(name: str) -> str:
     """Return a dataset's name as it may stand in the name of a file: ``folder:/data/birds`` becomes folder-birds."""
     location = location_of(name)
-    if location is None:
-        return name.replace(":", "-")  # own:NAME
-    path = location.path.partition("?")[0] if is_address(location.path) else location.path
-    return f"{location.kind}-{re.split('[/:]+', path.rstrip('/'))[-1]}"
+    return f"{location.kind}-{last_part(name)}" if location else name.replace(":", "-")  # own:NAME
 
 
 def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[[str], str]) -> dict[str, str]:
