@@ -167,4 +167,5 @@ class VemImage(Vem):
 
 
 def _restarts(config: VemImageConfig) -> Restarts:
-    return Restarts(config.reinit_rate, 1.0 if config.bank_init == "uniform" else 0.0, first_count=0)
+    uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
+    return Restarts(config.reinit_rate, uniform_rate, first_count=1)  # 0 is a new start
