@@ -199,7 +199,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
             images: What they are the energies of.
             references: (M, 0), not read.
 
-        Source: JEM (Grathwohl et al., 2020), eq. 6.
+        Source: JEM (arXiv:1912.03263), eq. 7.
         """
         return classifier_energy(self.classify(images))
 
