@@ -153,7 +153,9 @@ def test_a_target_that_no_temperature_reaches_is_refused(case: str) -> None:
         few = 2 * SIZE - 2  # where no two images share a class
     for setting, settings in (("ess_target", {}), ("ess_target_end", {"ess_target": 0.5})):
         config = method.Config(**own, **settings, **{setting: 1 / few})
-        with pytest.raises(ValueError, match=f"{setting}: no temperature .* of {few} negatives to 1/{few} or less, got"):
+        with pytest.raises(
+            ValueError, match=f"{setting}: no temperature .* of {few} negatives to 1/{few} or less, got"
+        ):
             method.requirements(config, SIZE)
         assert method.requirements(replace(config, **{setting: 1.1 / few}), SIZE).num_views == 2
 

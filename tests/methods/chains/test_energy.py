@@ -91,9 +91,7 @@ def test_the_callers_autocast_changes_no_bit_of_a_step(num_inner_steps: int, bfl
     """Chains have a precision of their own, on the way back too."""
     encoder, head = (network.float() for network in networks())
     position, references = normal(3, 2, 8, 8).float(), normal(5, 4, seed=1).float()
-    energy = ChainEnergy(
-        encoder, marginal(head, temperature=0.3), num_inner_steps=num_inner_steps, bfloat16=bfloat16
-    )
+    energy = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=num_inner_steps, bfloat16=bfloat16)
     sampler = proximal_sgld(energy, step_size=1.0, gradient_clamp=1e9, noise_std=0.0)
     ends = []
     for enabled in (False, True):
