@@ -85,16 +85,19 @@ def uniformity(z: Tensor) -> Tensor:
     ``log mean_{i != j} exp(-2 |z_i / |z_i| - z_j / |z_j||^2)``
 
     Args:
-        z: (N, D) vectors of different images, of any length, N at least 2.
+        z: (N, D) vectors of different images, of any length.
 
     Returns:
-        () log potential in [-8, 0]; 0 when all vectors agree, near -4 when they are spread evenly in high dimension.
+        () log potential in [-8, 0]; 0 when all vectors agree, near -4 when they are spread evenly in high dimension,
+        nan for a single vector.
 
     >>> uniformity(torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
     tensor(-4.)
 
     Source: Wang and Isola 2020 (arXiv:2005.10242), section 4.1.2 with t = 2.
     """
+    if len(z) == 1:
+        return z.new_full((), math.nan)
     unit = F.normalize(z, dim=1)
     cosine = (unit @ unit.T).fill_diagonal_(-torch.inf)  # (N, N)
     log_potential = torch.logsumexp((4 * cosine - 4).flatten(), dim=0)  # |a - b|^2 = 2 - 2 <a, b>
@@ -134,16 +137,19 @@ def embedding_spread(z: Tensor) -> Tensor:
     ``sqrt(D) mean_d std_i(z_i / |z_i|)_d``
 
     Args:
-        z: (N, D) vectors of different images, of any length, N at least 2.
+        z: (N, D) vectors of different images, of any length.
 
     Returns:
-        () spread in [0, sqrt(N / (N - 1))]; 0 when all vectors agree, near 1 when they are spread evenly.
+        () spread in [0, sqrt(N / (N - 1))]; 0 when all vectors agree, near 1 when they are spread evenly, nan for a
+        single vector.
 
     >>> embedding_spread(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
     tensor(1.0000)
 
     Source: SimSiam (arXiv:2011.10566), section 4.1, there without the factor sqrt(D).
     """
+    if len(z) == 1:
+        return z.new_full((), math.nan)
     return math.sqrt(z.shape[1]) * F.normalize(z, dim=1).std(dim=0).mean()
 
 

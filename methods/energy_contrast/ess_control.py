@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.diagnostics import effective_sample_size
-from energy_contrast.method import Method, Progress
+from energy_contrast.method import Method, Progress, Requirements
 from energy_contrast.settings import setting
 
 MIN_BETA = 1e-2
@@ -132,6 +132,24 @@ class ControlledMethod(Method):
     """
 
     controller: EssController | None
+
+    @classmethod
+    def requirements(cls, config: Any, batch_size: int) -> Requirements:
+        """Return what all methods need, and refuse a target that no temperature reaches."""
+        count = cls.num_negatives(config, batch_size)
+        for name in ("ess_target", "ess_target_end"):
+            target = getattr(config, name)
+            if 0 < target * count <= 1:
+                raise ValueError(
+                    f"{name}: no temperature brings the effective sample size of {count} negatives to 1/{count} or "
+                    f"less, got {target:g}; use more negatives, a target above {1 / count:.4g}, or 0"
+                )
+        return super().requirements(config, batch_size)
+
+    @classmethod
+    def num_negatives(cls, config: Any, batch_size: int) -> int:
+        """Return the most negatives that an anchor has in a global batch of ``batch_size`` images."""
+        return 2 * batch_size - 2
 
     @property
     def temperature(self) -> float | Tensor:

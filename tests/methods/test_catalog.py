@@ -9,6 +9,7 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.classifier import Classifier
 from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.batch_norm import set_groups
 
 NUM_CLASSES = 3
 
@@ -46,6 +47,21 @@ def test_metrics_are_detached_scalars_and_hold_info_nce_where_views_are_compared
     metrics = method(draw_batch(method), torch.Generator()).metrics
     assert ("info_nce" in metrics) == (method.num_views > 1)
     assert all(v.shape == () and not v.requires_grad and v.isfinite() for v in metrics.values())
+
+
+@pytest.mark.parametrize("name", ["moco", "supervised", "jem", "vem-langevin", "vem-svgd", "vem-image"])
+@pytest.mark.parametrize("diagnosing", [False, True])
+def test_what_compares_no_images_of_a_batch_takes_a_step_with_one(name: str, diagnosing: bool) -> None:
+    method = build(name)
+    set_groups(method, 1)
+    if name == "moco":
+        method.config = dataclasses.replace(method.config, batch_norm_groups=1)
+    method.diagnosing = diagnosing
+    output = method(draw_batch(method, 1), torch.Generator())
+    output.loss.backward()
+    assert output.loss.isfinite()
+    unknown = {name for name, value in output.metrics.items() if not value.isfinite()}
+    assert unknown <= {"uniformity", "embedding_spread"}  # of images that differ
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -142,6 +142,22 @@ def test_a_target_without_a_temperature_to_hold_is_a_problem(name: str, settings
     (found,) = METHODS[name].Config(**settings, ess_target=0.3).problems()
     assert found.startswith(f"ess_target: {problem}")
     assert METHODS[name].Config(**settings).problems() == []
+
+
+@every_case
+def test_a_target_that_no_temperature_reaches_is_refused(case: str) -> None:
+    """One negative that takes all has an effective sample size of 1/K: the temperature would fall without end."""
+    name, own = CASES[case]
+    method, few = METHODS[name], max(map(len, negatives_of(case, build(case))))
+    if case == "supervised, supcon":
+        few = 2 * SIZE - 2  # where no two images share a class
+    for setting, settings in (("ess_target", {}), ("ess_target_end", {"ess_target": 0.5})):
+        config = method.Config(**own, **settings, **{setting: 1 / few})
+        with pytest.raises(
+            ValueError, match=f"{setting}: no temperature .* of {few} negatives to 1/{few} or less, got"
+        ):
+            method.requirements(config, SIZE)
+        assert method.requirements(replace(config, **{setting: 1.1 / few}), SIZE).num_views == 2
 
 
 def test_methods_with_one_temperature_that_scales_nothing_else_have_the_setting_and_no_other_has() -> None:

@@ -91,8 +91,9 @@ class ChainEnergy:
         encoder = cast(ResNet, self._encoder)
         with self._autocast(position.device):
             activated = encoder.stem(position).detach().requires_grad_()
-            energies = self._energy(encoder.trunk(activated), references)
-        (slope,) = torch.autograd.grad(energies.sum(), activated)
+            total = self._energy(encoder.trunk(activated), references).sum()
+        with torch.autocast(position.device.type, enabled=False):  # as where samplers take a gradient
+            (slope,) = torch.autograd.grad(total, activated)
         return slope
 
     def _autocast(self, device: torch.device) -> torch.autocast:

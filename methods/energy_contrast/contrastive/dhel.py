@@ -58,6 +58,11 @@ class Dhel(ControlledPairMethod):
     config: DhelConfig
     paper = "arXiv:2405.18045"
 
+    @classmethod
+    def num_negatives(cls, config: DhelConfig, batch_size: int) -> int:
+        """Return the other images of an anchor's own view."""
+        return batch_size - 1
+
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""
         count = len(positive) // 2

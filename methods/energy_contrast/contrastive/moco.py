@@ -104,6 +104,11 @@ class Moco(ControlledMethod):
         return replace(super().requirements(config, batch_size), batch_norm_groups=config.batch_norm_groups)
 
     @classmethod
+    def num_negatives(cls, config: MocoConfig, batch_size: int) -> int:
+        """Return the keys of the queue."""
+        return config.queue_size
+
+    @classmethod
     def passes(cls, config: MocoConfig) -> Passes:
         """Return one query with gradient and one key without, for each direction."""
         directions = 2 if config.symmetric else 1

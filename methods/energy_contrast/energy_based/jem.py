@@ -199,7 +199,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
             images: What they are the energies of.
             references: (M, 0), not read.
 
-        Source: JEM (Grathwohl et al., 2020), eq. 6.
+        Source: JEM (arXiv:1912.03263), eq. 7.
         """
         return classifier_energy(self.classify(images))
 
@@ -238,7 +238,8 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         count, where = len(labels), generator.device
         picked = own_share(torch.randint(count, (count,), generator=generator, device=where)).to(labels)
         noise = own_share(torch.randn(count, count, generator=generator, device=where)).to(images)
-        return class_gaussian_samples(images, labels, picked, noise)
+        with torch.autocast(images.device.type, enabled=False):
+            return class_gaussian_samples(images, labels, picked, noise)
 
     def _joint_loss(
         self, views: Tensor, labels: Tensor, chains: Tensor, weights: Mapping[str, Tensor] | None = None

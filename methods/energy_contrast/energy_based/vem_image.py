@@ -129,7 +129,8 @@ class VemImage(Vem):
             vectors = gather(unit(head(encoder(chains.position))))  # (B, P)
         if not self.diagnosing:
             return Negatives(vectors, {})
-        cosine = (vectors @ query.T).amax(dim=1).mean()
+        with torch.autocast(query.device.type, enabled=False):
+            cosine = (vectors @ query.T).amax(dim=1).mean()
         return Negatives(vectors, {"bank_cosine": cosine} | measure_chains(self.bank, chains, infos, self.pixel_range))
 
     def after_step(self, progress: Progress) -> None:
@@ -166,4 +167,5 @@ class VemImage(Vem):
 
 
 def _restarts(config: VemImageConfig) -> Restarts:
-    return Restarts(config.reinit_rate, 1.0 if config.bank_init == "uniform" else 0.0, first_count=0)
+    uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
+    return Restarts(config.reinit_rate, uniform_rate, first_count=1)  # 0 is a new start

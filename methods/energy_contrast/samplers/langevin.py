@@ -128,7 +128,9 @@ def _differentiate(energy: Energy, position: Tensor, context: Any) -> tuple[Tens
     with torch.enable_grad():
         moving = position.detach().requires_grad_()
         energies = energy(moving, context)
-        (gradient,) = torch.autograd.grad(energies.sum(), moving)
+        total = energies.sum()
+    with torch.autocast(position.device.type, enabled=False):  # the caller's would round products of the way back
+        (gradient,) = torch.autograd.grad(total, moving)
     return energies.detach(), gradient
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.energies import marginal_energy
 from energy_contrast.networks import ProjectionHead, build_encoder
+from energy_contrast.samplers import proximal_sgld
 
 
 def networks() -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -81,3 +83,20 @@ def test_neither_form_leaves_a_gradient_on_the_networks() -> None:
         assert not context.requires_grad
         gradient(energy, position, context)
     assert all(weight.grad is None for network in (encoder, head) for weight in network.parameters())
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("num_inner_steps", [0, 2])
+def test_the_callers_autocast_changes_no_bit_of_a_step(num_inner_steps: int, bfloat16: bool) -> None:
+    """Chains have a precision of their own, on the way back too."""
+    encoder, head = (network.float() for network in networks())
+    position, references = normal(3, 2, 8, 8).float(), normal(5, 4, seed=1).float()
+    energy = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=num_inner_steps, bfloat16=bfloat16)
+    sampler = proximal_sgld(energy, step_size=1.0, gradient_clamp=1e9, noise_std=0.0)
+    ends = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            context = energy.context(references)(0, position)
+            ends.append(sampler.step(sampler.init(position), context, torch.zeros_like(position))[0].position)
+    assert torch.equal(*ends)
+    assert not torch.equal(ends[0], position)

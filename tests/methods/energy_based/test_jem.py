@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,21 @@ def test_plusplus_starts_lie_in_the_span_of_a_class_and_gradients_are_clamped() 
     sampler = clamped.new_sampler()
     state, _ = sampler.step(sampler.init(before), Staged(torch.zeros(20), None), torch.zeros_like(before))
     assert (state.position - before).abs().max().item() == pytest.approx(0.5e-6, rel=1e-6)
+
+
+def test_the_callers_autocast_changes_no_bit_of_the_buffer() -> None:
+    """Chains have a precision of their own: from where they begin anew to where they end."""
+    ends = []
+    for enabled in (False, True):
+        method = build(variant="plusplus", reinit_rate=0.5).float()
+        method.buffer.pixels = method.buffer.pixels.float()
+        batch = make_batch(method)
+        batch = replace(batch, views=batch.views.float(), proposals=batch.proposals.float())
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            method(batch, torch.Generator().manual_seed(2))
+        method.after_step(Progress(1, 1, 0))
+        ends.append(method.buffer.pixels)
+    assert torch.equal(*ends)
 
 
 def test_sada_takes_its_gradient_where_the_first_one_leads() -> None:

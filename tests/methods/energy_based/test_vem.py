@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -237,7 +238,7 @@ def test_bfloat16_autocast_moves_and_scores_in_float32(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = method(batch, torch.Generator().manual_seed(1))
         output.loss.backward()
-    assert output.loss.dtype == torch.float32
+    assert {value.dtype for value in (output.loss, *output.metrics.values())} == {torch.float32}
     assert output.loss.item() == pytest.approx(exact.item(), rel=0.05)
     if isinstance(method, VemBank):
         expected = slow_loss(seen["query"].detach(), seen["key"].detach(), method._moved.position, 0.5)
@@ -288,7 +289,17 @@ def test_image_chains_go_down_the_energy_that_the_queries_give_and_back_to_their
     method.after_step(Progress(1, 10, 0))
     changed = (method.bank.pixels != before).flatten(1).any(dim=1).nonzero().squeeze(1)
     assert torch.equal(changed, rows)
-    assert torch.equal(method.bank.counts[rows], torch.ones(len(rows), dtype=torch.int32))
+    assert torch.equal(method.bank.counts[rows], torch.full((len(rows),), 2, dtype=torch.int32))  # a first image has 1
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_images_that_the_bank_began_with_are_no_new_starts(rate: float) -> None:
+    method = build("vem-image", batch_norm="none", reinit_rate=rate, step_size=1e-30, noise_std=0.0, num_steps=1)
+    sevens = torch.full((method.num_proposals(SIZE), 1, 8, 8), 7.0, dtype=torch.float64)
+    metrics = method(replace(make_batch(0), proposals=sevens), torch.Generator().manual_seed(0)).metrics
+    anew = (method._moved.position == 7.0).flatten(1).all(dim=1)
+    assert bool(anew.any()) == (rate > 0)
+    assert metrics["reinit_share"] == anew.double().mean()
 
 
 def test_one_image_move_is_a_clamped_step_up_the_log_sum_exp_of_cosines() -> None:
