@@ -20,7 +20,7 @@ from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint, resume
 from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.resume import claim, find
+from ebclab.runs.resume import claim, find, recorded
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage import lease
 from ebclab.storage.mirror import whole_checkpoints
@@ -124,6 +124,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     """Start or continue the run as ``pretrain`` does, from looking at its folder to its result."""
     run.require_free()
     run.pull(NEEDED)
+    seen = recorded(run)
     if find(run, config, resume=False) == "finished":
         return
     with torch.random.fork_rng(devices=[]):
@@ -135,7 +136,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     draw: Any = None  # the method starts from nothing
     prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
     spec = RunSpec(run, config, Tiny, None, ())
-    with claim(run, config) as syncer:
+    with claim(run, config, seen) as syncer:
         train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)
 
 
