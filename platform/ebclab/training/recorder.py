@@ -87,7 +87,7 @@ class Recorder:
         if resumed is not None:
             self.seconds_before = (resumed.state or {})["seconds"]
             self.monitor_seconds = (resumed.state or {}).get("monitor_seconds", 0.0)
-            self._recall(resumed)
+            self.return_to(resumed)
 
     @property
     def seconds(self) -> float:
@@ -198,11 +198,13 @@ class Recorder:
         self.display.note(in_words(event))
 
     def return_to(self, saved: checkpoint.Checkpoint) -> None:
-        """Take the best value and the newest metrics and scores from ``saved``, to which training has gone back.
+        """Take the best value and the newest metrics and scores from ``saved``, from which training goes on.
 
         The best value counts only while its checkpoint exists: a later one may have replaced it.
         """
-        self._recall(saved)
+        state = saved.state or {}
+        self.best, self.last_metrics = state["best"], state["metrics"]
+        self.last_scores = saved.facts["scores"]
         if self.best and not checkpoint.holds(self.run.checkpoints, "best", self.best["step"]):
             self.best = {}
 
@@ -210,11 +212,6 @@ class Recorder:
         """Remove the checkpoints of later steps than ``step``, also from the store."""
         checkpoint.forget_after(self.run.checkpoints, step)
         self.syncer.push()
-
-    def _recall(self, saved: checkpoint.Checkpoint) -> None:
-        state = saved.state or {}
-        self.best, self.last_metrics = state["best"], state["metrics"]
-        self.last_scores = saved.facts["scores"]
 
     def _record_scores(self, step: int, epochs_done: int, measured: HoldoutScores) -> bool:
         """Log the scores on held-out images; return whether the objective is the best so far."""
