@@ -22,7 +22,7 @@ from ebclab.runs import checkpoint, resume
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.resume import claim, find, recorded
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage import lease
+from ebclab.storage import atomic, lease
 from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
@@ -185,6 +185,20 @@ def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_p
         left = {path.name for path in checkpoints.iterdir()}
         assert left - {"last-0000000000", "last-0000000002"} == {"last-0000000002.001", "last-0000000004"}, points
     assert points > 100
+
+
+@pytest.mark.parametrize("torn", ['{"kind": "event", "st', '{"kind": "event", "step": 0, "event": "started"}\n{"ki'])
+def test_a_run_whose_disk_was_full_at_its_first_records_has_no_torn_line(tmp_path: Path, torn: str) -> None:
+    run = RunFolder(tmp_path / "runs" / "tiny")
+    launch(tmp_path)
+    run.result_path.unlink()
+    for path in run.checkpoints.iterdir():
+        atomic.remove_folder(path)
+    run.metrics.path.write_text(torn)
+    launch(tmp_path)
+    lines = run.metrics.path.read_text().splitlines()
+    assert len(lines) == len([*run.metrics.records()])
+    assert run.metrics.newest_ranks() == 1
 
 
 @pytest.mark.parametrize("part", ["the roll-back", pytest.param("the whole run", marks=pytest.mark.slow)])
