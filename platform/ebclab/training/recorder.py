@@ -82,6 +82,7 @@ class Recorder:
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
     seconds_before: float = field(init=False, default=0.0)
     monitor_seconds: float = field(init=False, default=0.0)
+    _saved: int = field(init=False, default=-1)  # the step that this launch saved last
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
         if resumed is not None:
@@ -184,8 +185,7 @@ class Recorder:
     def on_stop(self, step: int) -> None:
         """Save the step at which the run stops, unless the epoch's end has just saved it."""
         check_weights(self.training.method, step)
-        newest = checkpoint.latest_path(self.run.checkpoints)
-        if newest is None or checkpoint.step_of(newest) != step:
+        if step != self._saved:  # a checkpoint of this step that lies there from earlier may be a damaged one
             self.save(step // self.training.data.num_batches, "last")
 
     def should_stop(self) -> bool:
@@ -259,6 +259,8 @@ class Recorder:
         self.run.metrics.sync()  # a checkpoint never comes before the records behind it
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
+        if "last" in kinds:
+            self._saved = self.training.step
         if on_notice:
             self.run.metrics.append(
                 "event", self.training.step, event="saved_early", reason="a machine will be taken away"

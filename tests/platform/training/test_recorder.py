@@ -104,6 +104,19 @@ def test_a_best_checkpoint_that_a_killed_launch_replaced_gives_way_to_the_best_o
     assert model.facts["scores"] == {"holdout_knn": 0.5}
 
 
+def test_a_stop_saves_its_step_where_a_damaged_checkpoint_of_it_lies(tmp_path: Path) -> None:
+    for step in (3, 2):  # the resume found the later one damaged
+        checkpoint.save(tmp_path / "checkpoints", "last", checkpoint.Checkpoint(step, {}, {"w": torch.ones(1)}, {}, {}))
+    (tmp_path / "checkpoints/last-0000000003/model.safetensors").write_text("damaged")
+    stopped = recorder(tmp_path)
+    stopped.training.step = 3
+    stopped.on_stop(3)
+    assert checkpoint.newest_step(tmp_path / "checkpoints") == 3
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    stopped.on_stop(3)  # saved already
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == names
+
+
 def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:
     one = recorder(tmp_path, 0.5, 0.75, 0.75, 0.25)
     best = []
