@@ -35,7 +35,7 @@ MAY_CHANGE: Mapping[str, str] = {
 }
 """Settings that may differ when a run is continued, and what of its numbers each may change.
 
-Rounding depends on the machine too; environment.json has both, and the log says when they differ from the last launch.
+Rounding depends on the machine too; environment.json has both, and the log says when they differ from the first launch.
 """
 
 State = Literal["new", "unfinished", "finished"]

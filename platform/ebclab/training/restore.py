@@ -82,7 +82,7 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
 
 
 def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
-    """Log that the run starts or goes on, where, and what has changed since its last launch; warn of a new run.
+    """Log that the run starts or goes on, where, and what has changed since its first launch; warn of a new run.
 
     Args:
         recorder: The run's recorder.
