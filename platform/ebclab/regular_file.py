@@ -7,8 +7,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
 def read_regular(path: Path, limit: int) -> bytes:
@@ -28,7 +28,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def open_regular(path: Path, limit: int) -> Iterator[BinaryIO]:
+def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
     """Open the file at ``path`` for reading; arguments and errors are those of ``read_regular``."""
     _require_regular(path.stat())  # before it is opened: to open a device may do something
     with open(path, "rb", opener=_opener) as file:

@@ -91,7 +91,7 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
         return problem
     try:
         typed = _typed(value, hint)
-    except ValidationError:
+    except (ValidationError, TypeError):  # a TypeError is that of json.dumps, for a mapping with a date as a key
         words = choices(hint)
         if words and isinstance(value, str):
             return f"no such choice, got {shown(value)}; {did_you_mean(value, words)}"

@@ -89,8 +89,13 @@ class _Dumper(yaml.SafeDumper):
     def represent_list(self, data: Any) -> yaml.SequenceNode:
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # PyYAML writes this line break as it is, and reads a space
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\x85" in data else None)
+
 
 _Dumper.add_representer(list, _Dumper.represent_list)
+_Dumper.add_representer(str, _Dumper.represent_str)
 for _side in (_Loader, _Dumper):
     _side.add_implicit_resolver(_FLOAT, _EXPONENT_WITHOUT_POINT, _FIRST_CHARACTERS)
 

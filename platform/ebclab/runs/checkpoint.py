@@ -36,7 +36,7 @@ from torch import Tensor
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
-from ebclab.regular_file import read_regular
+from ebclab.regular_file import open_regular, read_regular
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.storage.mirror import MANIFEST
@@ -50,6 +50,7 @@ MODEL = "model.safetensors"
 STATE = "state.pt"
 T = TypeVar("T")
 
+_LARGEST = 1 << 50  # bytes of a file; no more than that it is one is asked
 _NAME = re.compile(r"(?:last|best|kept)-(?P<step>\d+)(?:\.(?P<generation>\d+))?")
 _MEMORY = re.compile(r"memory-(?P<name>.+)\.safetensors")
 
@@ -364,7 +365,7 @@ def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path, _LARGEST) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -63,7 +63,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return one line for each fact that differs and can change the bits of a result.
 
     Args:
-        before: The environment of the last launch.
+        before: The environment of the first launch.
         now: The environment of this launch.
     """
     before, now = (_UNSAID | before if before else {}), _UNSAID | now

@@ -23,7 +23,7 @@ from ebclab.errors import DataError, RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.hardware import resolve_device, set_threads
+from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
@@ -116,7 +116,7 @@ def evaluate_run(
         name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None)
     _check_channels(trained.in_channels, test)
     device = resolve_device(config.resources.device)
-    set_threads(config.resources.threads)
+    set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     shared: dict[str, Any] = {"device": device, "only": only, "seed": config.seed, "on_progress": on_progress}
 
     def measure(encoder: nn.Module) -> dict[str, Score]:

@@ -43,10 +43,17 @@ class MetricsLog:
         self.path = path
 
     def append(self, kind: str, step: int, **values: Any) -> None:
-        """Write one record. Numbers that are not finite become strings, because JSON has none."""
+        """Write one record, on a line of its own: a last line that a full disk or a power cut has torn is ended first.
+
+        Numbers that are not finite become strings, because JSON has none.
+        """
         record = {"kind": kind, "step": step} | {key: _plain(value) for key, value in values.items()}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, allow_nan=False) + "\n")
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        with self.path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read() == b"\n" else b"\n" + line
+            file.write(line)
 
     def sync(self) -> None:
         """Make the records written so far survive a power cut."""

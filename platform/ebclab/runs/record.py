@@ -67,7 +67,8 @@ class RunRecord:
     @cached_property
     def steps_per_epoch(self) -> float | None:
         """Optimizer steps of an epoch; None when no launch has said how many steps there are."""
-        total = next((event["num_steps"] for event in reversed(self.events) if "num_steps" in event), 0)
+        said = (event.get("num_steps") for event in reversed(self.events))
+        total = next((steps for steps in said if type(steps) is int), 0)
         return total / self.epochs if total and self.epochs else None
 
     @property

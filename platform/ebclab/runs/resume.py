@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
 from ebclab.config.overrides import flat
+from ebclab.config.yaml_text import LARGEST_YAML
 from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split
 from ebclab.data.own_images import own_name
 from ebclab.errors import RunError, UserError
+from ebclab.regular_file import read_regular
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.storage import atomic
@@ -33,7 +35,7 @@ MAY_CHANGE: Mapping[str, str] = {
 }
 """Settings that may differ when a run is continued, and what of its numbers each may change.
 
-Rounding depends on the machine too; environment.json has both, and the log says when they differ from the last launch.
+Rounding depends on the machine too; environment.json has both, and the log says when they differ from the first launch.
 """
 
 State = Literal["new", "unfinished", "finished"]
@@ -122,14 +124,32 @@ def _holds_something(run: RunFolder) -> bool:
     return any(str(path) != ERROR and not any(part.startswith(".") for part in path.parts) for path in files)
 
 
+def recorded(run: RunFolder) -> bytes:
+    """Return the file with a run's settings as it is on this disk now; empty when there is none to read."""
+    try:
+        return read_regular(run.config_path, LARGEST_YAML)
+    except OSError:
+        return b""
+
+
 @contextmanager
-def claim(run: RunFolder, config: ExperimentConfig) -> Iterator[Syncer]:
+def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syncer]:
     """Hold the run folder for this process alone and write its settings; yield the folder's syncer.
 
+    Args:
+        run: The run.
+        config: Settings of this launch.
+        seen: What ``recorded`` returned before ``find`` looked: nobody held the folder until now.
+
     Raises:
-        RunError: The folder cannot be written, or another process holds it.
+        RunError: The folder cannot be written, or another process holds it or has held it meanwhile.
     """
     with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
+        if recorded(run) != seen:
+            raise RunError(
+                f"{run.address}: another process has trained here since this one looked, and its settings lie there "
+                "now; repeat the command, which compares them, or choose another --name"
+            )
         write_settings(run, config, syncer)
         yield syncer
 

@@ -98,7 +98,9 @@ def _sent(file: str, option: str, folder: Path) -> str:
     try:
         shutil.copyfile(file, folder / name)
     except OSError as error:
-        raise UserError(f"{option}: cannot be read, got {file} ({error.strerror}); give the path of a file") from error
+        raise UserError(
+            f"{option}: cannot be read, got {file} ({error.strerror or error}); give the path of a file"
+        ) from error
     return _SENT + name
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,11 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
-from ebclab.errors import DivergedError
+from ebclab.errors import DivergedError, UserError
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate
 from ebclab.training.captured import CapturedSteps
 from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method, Progress
+
+_OF_THE_LOG = ("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second")
+"""What a log record says beside the metrics of a method."""
 
 
 class BatchSource(Protocol):
@@ -197,11 +200,27 @@ def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, 
     """Do what a step does on the device: loss, gradients, and what they move."""
     with autocast(batch.views.device, training.config.precision):
         output = (training.shared or training.method)(batch, training.generator)
+    _require_metrics(training.method, output.metrics)
     training.optimizer.zero_grad(set_to_none=True)
     output.loss.backward()
     training.optimizer.step()
     training.method.after_step(progress)
     return {"loss": output.loss.detach(), **output.metrics}
+
+
+def _require_metrics(method: Method, metrics: Mapping[str, object]) -> None:
+    """Refuse metrics of a method that are no single numbers, or have a name under which the log has another number.
+
+    Raises:
+        UserError: One is not, or has.
+    """
+    for name, value in metrics.items():
+        where = f"metric {name} of {type(method).__name__}"
+        if name in _OF_THE_LOG:
+            raise UserError(f"{where}: the log has another number of this name; call it otherwise")
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"{where}: not a tensor with a single number, got {got}; return its mean, for one")
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:

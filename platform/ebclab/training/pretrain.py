@@ -21,7 +21,7 @@ from ebclab.methods_by_name import as_file_name
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
-from ebclab.runs.resume import claim, extended, find, is_unnamed_record, with_images_of, with_own_images
+from ebclab.runs.resume import claim, extended, find, is_unnamed_record, recorded, with_images_of, with_own_images
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.remote import remote_in
@@ -104,6 +104,7 @@ def pretrain(
     run = RunFolder.at(remote_in(runs, name) or Path(runs) / name)
     run.require_free()
     run.pull(NEEDED)  # to look; what another process writes until this one has claimed the run is pulled then
+    seen = recorded(run)
     before = run.read_config(methods) if run.config_path.is_file() else None
     if split is None or before is None or not is_unnamed_record(run, before, config, split):
         config = own
@@ -121,21 +122,21 @@ def pretrain(
         weights = read_initial_weights(config.init.weights, config.init.digest)
     spec = RunSpec(run, config, method_class, split, tuple(sys.argv), weights, callbacks=own_code)
     train = _train_on_workers if config.resources.workers else _train_here
-    return RunResult(run.path, train(spec, display or choose_display()), was_finished=False, address=run.address)
+    return RunResult(run.path, train(spec, seen, display or choose_display()), was_finished=False, address=run.address)
 
 
-def _train_here(spec: RunSpec, display: Display) -> RunSummary:
+def _train_here(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
     """Train in this process."""
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     assignment = DeviceAssignment(device, set_threads(resources.threads))
     display.note(delivery_of(spec.config, spec.method_class, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
-    with claim(spec.run, spec.config) as syncer, LogEvents(spec.run.metrics):
+    with claim(spec.run, spec.config, seen) as syncer, LogEvents(spec.run.metrics):
         return lead_rank(spec, prepared, assignment, display, StopFlag(), syncer)
 
 
-def _train_on_workers(spec: RunSpec, display: Display) -> RunSummary:
+def _train_on_workers(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
     """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
         raise UserError(
@@ -146,7 +147,7 @@ def _train_on_workers(spec: RunSpec, display: Display) -> RunSummary:
     from ebclab.training.ray_train.launch import launch
 
     existed = spec.run.config_path.exists()
-    with claim(spec.run, spec.config) as syncer:
+    with claim(spec.run, spec.config, seen) as syncer:
         try:
             return launch(replace(spec, token=syncer.token), display)
         except UserError:

@@ -10,13 +10,16 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, UserError
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, TrainingError, UserError
 
 T = TypeVar("T")
 
 _BY_EXIT_CODE: dict[int, type[EbclabError]] = {
     error.exit_code: error for error in (DivergedError, UserError, InterruptedRunError)
 }
+_SHARED: tuple[type[EbclabError], ...] = (DivergedError, TrainingError, UserError, InterruptedRunError, EbclabError)
+"""Kinds of errors that ranks tell each other, the narrower first: a run goes back from numbers that are not finite, and
+from nothing else."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,12 @@ class Ranks:
             result = work()
         except EbclabError as error:
             own = error
-        plain = None if own is None else (own.exit_code, str(own))
+        plain = None if own is None else (_kind(own), str(own))
         errors = [error for error in self.gather(plain) if error is not None]
         if own is not None:
             raise own
-        if errors:
-            raise raised_elsewhere(*errors[0])
+        for kind, text in errors:
+            raise _SHARED[kind](text)
         return result
 
     def of_first(self, work: Callable[[], T]) -> T:
@@ -108,6 +111,11 @@ class Ranks:
 
 ALONE = Ranks()
 """The one rank of a run in one process."""
+
+
+def _kind(error: EbclabError) -> int:
+    """Return the place in ``_SHARED`` of the narrowest kind that an error is of."""
+    return next(number for number, kind in enumerate(_SHARED) if isinstance(error, kind))
 
 
 def raised_elsewhere(exit_code: int, text: str) -> EbclabError:

@@ -105,6 +105,7 @@ def train_rank(
     if prepared.training.ranks.rank == 0:
         return lead_rank(spec, prepared, assignment, display, stop, syncer)
     record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
+    prepared.training.ranks.together(lambda: None)  # rank 0 opens the folder; what it refuses there, all refuse
     _train(spec, prepared, None, _rollback(spec, prepared, record, None))
     return None
 
@@ -123,33 +124,32 @@ def lead_rank(
         display.note(_images_in_words(prepared, spec.config.training.batch_size))
         _show_memory(prepared, display)
         resumed = continue_or_start(spec.run, prepared)
-        record = _health_record(spec, prepared, resumed)
-        recorder = Recorder(
-            run=spec.run,
-            config=spec.config,
-            training=training,
-            facts=prepared.facts,
-            score=_monitor(spec.config, prepared, assignment.device),
-            display=display,
-            stop=stop,
-            writer=writer,
-            loggers=Loggers(run, spec.config),
-            syncer=syncer,
-            save_now=spec.run.save_now,
-            health=record,
-            began=began,
-            resumed=resumed,
-            preprocessing=prepared.preprocessing,
-            callbacks=spec.callbacks,
-            require_in_place=require_in_place,
-        )
-        if not spec.config.data.digest:
-            record_images(spec.run, spec.config, prepared.digest)
-        ranks, threads = training.ranks.world_size, assignment.threads
-        environment = describe_environment(assignment.device, threads, ranks, spec.command)
-        environment |= _how_steps_are_made(prepared, display) | _how_views_are_made(spec, assignment, prepared)
-        write_start(recorder, resumed, environment)
-        rollback = _rollback(spec, prepared, record, recorder)
+
+        def begin() -> Recorder:
+            recorder = Recorder(
+                run=spec.run,
+                config=spec.config,
+                training=training,
+                facts=prepared.facts,
+                score=_monitor(spec.config, prepared, assignment.device),
+                display=display,
+                stop=stop,
+                writer=writer,
+                loggers=Loggers(run, spec.config),
+                syncer=syncer,
+                save_now=spec.run.save_now,
+                health=_health_record(spec, prepared, resumed),
+                began=began,
+                resumed=resumed,
+                preprocessing=prepared.preprocessing,
+                callbacks=spec.callbacks,
+                require_in_place=require_in_place,
+            )
+            _write_start(recorder, spec, prepared, assignment, resumed)
+            return recorder
+
+        recorder = training.ranks.together(begin)
+        rollback = _rollback(spec, prepared, recorder.health, recorder)
         display.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
             with stop_on_signals(stop), recorder.loggers:
@@ -160,6 +160,22 @@ def lead_rank(
         summary = _summary(recorder, prepared)
         summary.write(spec.run.result_path)
         return summary
+
+
+def _write_start(
+    recorder: Recorder,
+    spec: RunSpec,
+    prepared: Prepared,
+    assignment: DeviceAssignment,
+    resumed: checkpoint.Checkpoint | None,
+) -> None:
+    """Write the images' digest into the settings of a new run, and into its log that it starts or goes on."""
+    if not spec.config.data.digest:
+        record_images(spec.run, spec.config, prepared.digest)
+    ranks, threads = prepared.training.ranks.world_size, assignment.threads
+    environment = describe_environment(assignment.device, threads, ranks, spec.command)
+    environment |= _how_steps_are_made(prepared, recorder.display) | _how_views_are_made(spec, assignment, prepared)
+    write_start(recorder, resumed, environment)
 
 
 def _how_steps_are_made(prepared: Prepared, display: Display) -> dict[str, str]:
@@ -322,10 +338,10 @@ class RankObserver:
         self._has_logged = False
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Write one training record on rank 0."""
+        """Write one training record on rank 0 while the others wait."""
         self._has_logged = True
-        if self._recorder is not None:
-            self._recorder.on_log(step, epoch, metrics)
+        recorder = self._recorder
+        self._training.ranks.together(lambda: recorder.on_log(step, epoch, metrics) if recorder is not None else None)
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
         """Score, record and save on rank 0 while the others wait."""

@@ -82,12 +82,13 @@ class Recorder:
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
     seconds_before: float = field(init=False, default=0.0)
     monitor_seconds: float = field(init=False, default=0.0)
+    _saved: int = field(init=False, default=-1)  # the step that this launch saved last
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
         if resumed is not None:
             self.seconds_before = (resumed.state or {})["seconds"]
             self.monitor_seconds = (resumed.state or {}).get("monitor_seconds", 0.0)
-            self._recall(resumed)
+            self.return_to(resumed)
 
     @property
     def seconds(self) -> float:
@@ -184,8 +185,7 @@ class Recorder:
     def on_stop(self, step: int) -> None:
         """Save the step at which the run stops, unless the epoch's end has just saved it."""
         check_weights(self.training.method, step)
-        newest = checkpoint.latest_path(self.run.checkpoints)
-        if newest is None or checkpoint.step_of(newest) != step:
+        if step != self._saved:  # a checkpoint of this step that lies there from earlier may be a damaged one
             self.save(step // self.training.data.num_batches, "last")
 
     def should_stop(self) -> bool:
@@ -198,11 +198,13 @@ class Recorder:
         self.display.note(in_words(event))
 
     def return_to(self, saved: checkpoint.Checkpoint) -> None:
-        """Take the best value and the newest metrics and scores from ``saved``, to which training has gone back.
+        """Take the best value and the newest metrics and scores from ``saved``, from which training goes on.
 
         The best value counts only while its checkpoint exists: a later one may have replaced it.
         """
-        self._recall(saved)
+        state = saved.state or {}
+        self.best, self.last_metrics = state["best"], state["metrics"]
+        self.last_scores = saved.facts["scores"]
         if self.best and not checkpoint.holds(self.run.checkpoints, "best", self.best["step"]):
             self.best = {}
 
@@ -210,11 +212,6 @@ class Recorder:
         """Remove the checkpoints of later steps than ``step``, also from the store."""
         checkpoint.forget_after(self.run.checkpoints, step)
         self.syncer.push()
-
-    def _recall(self, saved: checkpoint.Checkpoint) -> None:
-        state = saved.state or {}
-        self.best, self.last_metrics = state["best"], state["metrics"]
-        self.last_scores = saved.facts["scores"]
 
     def _record_scores(self, step: int, epochs_done: int, measured: HoldoutScores) -> bool:
         """Log the scores on held-out images; return whether the objective is the best so far."""
@@ -262,6 +259,8 @@ class Recorder:
         self.run.metrics.sync()  # a checkpoint never comes before the records behind it
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
+        if "last" in kinds:
+            self._saved = self.training.step
         if on_notice:
             self.run.metrics.append(
                 "event", self.training.step, event="saved_early", reason="a machine will be taken away"

@@ -82,7 +82,7 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
 
 
 def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
-    """Log that the run starts or goes on, where, and what has changed since its last launch; warn of a new run.
+    """Log that the run starts or goes on, where, and what has changed since its first launch; warn of a new run.
 
     Args:
         recorder: The run's recorder.
@@ -93,8 +93,8 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     path = run.path / "environment.json"
     launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
     if resumed is None:
-        reached = run.metrics.newest_measured()
-        lost = {"reached": reached, "dropped_records": run.metrics.forget_after(0)} if reached is not None else {}
+        reached, dropped = run.metrics.newest_measured(), run.metrics.forget_after(0)
+        lost = {"reached": reached, "dropped_records": dropped} if reached is not None else {}
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **lost, **launch)
         if lost:

@@ -125,6 +125,17 @@ def test_evaluate_prints_json_that_a_program_can_read(ebclab: Ebclab, finished: 
     assert 0 <= scores["knn"]["low"] <= scores["knn"]["value"] <= scores["knn"]["high"] <= 1
 
 
+def test_probes_measure_a_run_of_a_machine_with_more_cores(ebclab: Ebclab, finished: Path) -> None:
+    config = finished / "config.yaml"
+    text = config.read_text()
+    config.write_text(text.replace("threads: 1\n", "threads: 4096\n"))
+    assert config.read_text() != text
+    try:
+        assert ebclab("evaluate", finished, "--only", "knn").code == 0
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_export_gives_the_encoder_of_the_run(ebclab: Ebclab, finished: Path) -> None:
     assert ebclab("evaluate", finished, "--only", "knn").code == 0
     outcome = ebclab("export", finished, "--to", "encoder")

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal
 
 import pytest
@@ -45,6 +46,7 @@ def test_values_of_the_right_type_pass(hint, value):
         (tuple[float, ...], [1, "x"], "got [1, 'x']; must be a list (each a number)"),
         (Literal["a", "b"] | None, 3, "got 3; must be one of a, b or null"),
         (int, {"x": 1}, "got {'x': 1}; must be a whole number"),
+        (int, {date(2020, 1, 1): 1}, "got {datetime.date(2020, 1, 1): 1}; must be a whole number"),
     ],
 )
 def test_values_of_another_type_are_refused(hint, value, expected):

@@ -23,7 +23,9 @@ def test_text_that_only_resembles_a_number_stays_text(text):
     assert from_yaml(text, "here") == text.strip("'")
 
 
-@pytest.mark.parametrize("value", ["1e-4", "0.5", "true", "null", "", "a: b", "é", [1, 2.5, "x"], None, 1e-6, 1 / 3])
+@pytest.mark.parametrize(
+    "value", ["1e-4", "0.5", "true", "null", "", "a: b", "é", "[a\x85]b", [1, 2.5, "x"], None, 1e-6, 1 / 3]
+)
 def test_what_is_written_is_read_back(value):
     assert from_yaml(dump_yaml({"key": value}), "here") == {"key": value}
 

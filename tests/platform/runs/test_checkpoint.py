@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,26 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(
     assert found.step == 10
     assert newest.name in caplog.text
     assert checkpoint.newest_step(tmp_path) == 10
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", [checkpoint.MODEL, checkpoint.STATE, "memory-buffer.safetensors"])
+def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage_and_is_not_waited_for(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in (10, 20, 30):
+        checkpoint.save(tmp_path, "last", _checkpoint(step))
+    older, newest = tmp_path / "last-0000000020", tmp_path / "last-0000000030"
+    (newest / name).unlink()
+    os.mkfifo(newest / name)
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    assert found.step == checkpoint.newest_step(tmp_path) == 20
+    assert "last-0000000030 is damaged" in caplog.text
+    (older / name).unlink()
+    (older / name).symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="every last checkpoint is damaged"):
+        checkpoint.load(tmp_path)
 
 
 def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:

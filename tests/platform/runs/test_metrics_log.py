@@ -24,6 +24,17 @@ def test_records_come_back_and_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) 
     ]
 
 
+def test_a_record_after_a_torn_line_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.append("train", 1, loss=2.5)
+    whole = log.path.read_bytes()
+    for left in (whole[:-1], whole + whole[:-1], whole + b"{", b"{"):
+        log.path.write_bytes(left)
+        log.append("event", 0, event="warning", text="a checkpoint is damaged")  # before the log is cut to a checkpoint
+        assert [record["kind"] for record in log.records()] == ["train"] * left.count(b"}") + ["event"]
+        assert log.path.read_bytes().startswith(left + b"\n")
+
+
 def test_a_resume_forgets_measurements_after_its_checkpoint_but_no_event(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     for step in (10, 20, 30):

@@ -92,6 +92,14 @@ def test_a_half_written_line_and_lines_of_others_are_left_out(tmp_path: Path) ->
     assert open_run(run.path).metrics["step"] == [2]
 
 
+def test_a_number_of_steps_that_is_none_is_left_out(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "one")
+    log(run, ("event", 0, {"event": "started", "num_steps": 8}), *train(2, loss=3.0))
+    for steps in ("8", [8], None, True):
+        log(run, ("event", 2, {"event": "resumed", "num_steps": steps}))
+    assert open_run(run.path).steps_per_epoch == 4
+
+
 def test_settings_of_an_unknown_method_are_taken_as_they_are_written(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
     text = run.config_path.read_text().replace("name: simclr", "name: mine")

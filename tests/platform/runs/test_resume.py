@@ -14,7 +14,7 @@ from store_requests import killed_before_change
 from ebclab.config import ExperimentConfig, compose, to_mapping, to_yaml
 from ebclab.errors import RunError
 from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.resume import MAY_CHANGE, claim, find
+from ebclab.runs.resume import MAY_CHANGE, claim, find, recorded
 from ebclab.storage import lease
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
@@ -103,7 +103,7 @@ def test_what_a_launch_makes_before_its_settings_blocks_no_name(tmp_path: Path, 
     if not left.endswith("/"):
         path.write_text("left")
     assert find(run, settings(2), resume=False) == "new"
-    with claim(run, settings(2)):
+    with claim(run, settings(2), recorded(run)):
         assert run.read_config() == settings(2)
 
 
@@ -130,12 +130,30 @@ def test_a_link_to_elsewhere_or_a_file_in_place_of_the_folder_is_no_run(tmp_path
 def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     finish(run.path, epochs=2)
-    with claim(run, LONGER):
+    with claim(run, LONGER, recorded(run)):
         assert run.read_config() == LONGER
         assert run.read_result() is None
     new = RunFolder(tmp_path / "new")
-    with claim(new, settings(3)):
+    with claim(new, settings(3), recorded(new)):
         assert sorted(path.name for path in new.path.iterdir()) == [".lock", "checkpoints", "config.yaml"]
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_run_that_another_process_has_trained_since_it_was_looked_at_is_left_alone(
+    tmp_path: Path, was_there: bool
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    if was_there:
+        finish(run.path, epochs=2)
+    seen = recorded(run)
+    shutil.rmtree(run.path, ignore_errors=True)
+    finish(run.path, epochs=3)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=r"run: another process has trained here since this one looked"):
+        claim(run, LONGER, seen).__enter__()
+    assert {
+        path: path.read_bytes() for path in run.path.rglob("*") if path.name != ".lock" and path.is_file()
+    } == before
 
 
 @pytest.mark.parametrize("requests", range(8))
@@ -145,7 +163,7 @@ def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_be
     finish(there, epochs=2)
     finished = False
     with killed_before_change(requests):
-        with claim(run, LONGER):
+        with claim(run, LONGER, recorded(run.pull(NEEDED))):
             (run.path / "metrics.jsonl").write_text("one line")
         finished = True
     assert finished == (requests >= 5)  # lease, result, settings, log, lease
@@ -155,7 +173,7 @@ def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_be
         assert other.read_config() == settings(2)
     state = find(other, LONGER, resume=True, extend=True)
     assert state == "unfinished"
-    with claim(other, LONGER):
+    with claim(other, LONGER, recorded(other)):
         assert [path.name for path in other.checkpoints.iterdir()] == ["last-0000000004"]
     assert other.pull().read_config() == LONGER
     assert not (there / "result.json").exists()
@@ -164,7 +182,7 @@ def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_be
 @pytest.mark.parametrize(("workers", "logged"), [(0, "of this process"), (2, "of a worker")])
 def test_whoever_trains_brings_the_run_to_the_store(workers: int, logged: str, run: RunFolder, there: Path) -> None:
     finish(there, epochs=2)
-    with claim(run, settings(3, workers)):
+    with claim(run, settings(3, workers), recorded(run.pull(NEEDED))):
         assert (there / "config.yaml").read_text() == to_yaml(settings(3, workers))
         assert not (there / "result.json").exists()
         (there / "metrics.jsonl").write_text("of a worker")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -77,6 +78,14 @@ def test_only_options_that_name_files_are_rewritten(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--config: cannot be read, got .*absent.yaml \(No such file"):
         stage_files(["pretrain", "simclr", "--config", str(tmp_path / "absent.yaml")], tmp_path / FILES)
+
+
+def test_a_pipe_is_no_file_that_can_be_sent(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # as the shell's <(command) is
+    with pytest.raises(
+        UserError, match=r"^--config: cannot be read, got .*/pipe \(.* is a named pipe\); give the path"
+    ):
+        stage_files(["pretrain", "simclr", "--config", str(tmp_path / "pipe")], tmp_path / "sent")
 
 
 def test_the_shell_of_the_head_node_hands_over_each_argument_as_it_was_written(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint, resume
 from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.resume import claim, find
+from ebclab.runs.resume import claim, find, recorded
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage import lease
+from ebclab.storage import atomic, lease
 from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
@@ -124,6 +124,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     """Start or continue the run as ``pretrain`` does, from looking at its folder to its result."""
     run.require_free()
     run.pull(NEEDED)
+    seen = recorded(run)
     if find(run, config, resume=False) == "finished":
         return
     with torch.random.fork_rng(devices=[]):
@@ -135,7 +136,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     draw: Any = None  # the method starts from nothing
     prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
     spec = RunSpec(run, config, Tiny, None, ())
-    with claim(run, config) as syncer:
+    with claim(run, config, seen) as syncer:
         train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)
 
 
@@ -184,6 +185,20 @@ def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_p
         left = {path.name for path in checkpoints.iterdir()}
         assert left - {"last-0000000000", "last-0000000002"} == {"last-0000000002.001", "last-0000000004"}, points
     assert points > 100
+
+
+@pytest.mark.parametrize("torn", ['{"kind": "event", "st', '{"kind": "event", "step": 0, "event": "started"}\n{"ki'])
+def test_a_run_whose_disk_was_full_at_its_first_records_has_no_torn_line(tmp_path: Path, torn: str) -> None:
+    run = RunFolder(tmp_path / "runs" / "tiny")
+    launch(tmp_path)
+    run.result_path.unlink()
+    for path in run.checkpoints.iterdir():
+        atomic.remove_folder(path)
+    run.metrics.path.write_text(torn)
+    launch(tmp_path)
+    lines = run.metrics.path.read_text().splitlines()
+    assert len(lines) == len([*run.metrics.records()])
+    assert run.metrics.newest_ranks() == 1
 
 
 @pytest.mark.parametrize("part", ["the roll-back", pytest.param("the whole run", marks=pytest.mark.slow)])

@@ -161,6 +161,13 @@ def test_a_logger_that_fails_at_either_end_is_a_warning(
     assert len(told["trackio"].logged) == 1
 
 
+def test_a_logger_that_is_named_twice_is_told_once(tmp_path: Path, installed: Installed) -> None:
+    told = installed("wandb")["wandb"]
+    with Loggers(RunFolder.at(tmp_path), settings("wandb", "wandb")) as loggers:
+        loggers.write({"train/loss": 1.0}, 1)
+    assert (len(told.runs), told.endings, len(told.logged)) == (1, [0], 1)
+
+
 def test_what_loggers_print_stays_out_of_the_output(
     tmp_path: Path, installed: Installed, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
-from ebclab.errors import TrainingError
+from ebclab.errors import TrainingError, UserError
 from ebclab.training.loop import Training, train
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
@@ -152,6 +152,28 @@ def test_a_metric_that_is_not_finite_stops_the_run_with_its_step_and_name() -> N
         training.method.encoder.weight.fill_(float("inf"))
     with pytest.raises(TrainingError, match=r"step 1: .*info_nce = "):
         train(training, Watcher())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("loss", torch.zeros(()), "the log has another number of this name"),
+        ("epoch", torch.zeros(()), "the log has another number of this name"),
+        ("mine", torch.zeros(3), r"not a tensor with a single number, got shape \(3,\)"),
+        ("mine", 0.5, "not a tensor with a single number, got float"),
+    ],
+)
+def test_a_metric_that_the_log_cannot_take_is_a_sentence(name: str, value: Any, problem: str) -> None:
+    class Telling(Linear):
+        def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+            output = super().forward(batch, generator)
+            return StepOutput(output.loss, {**output.metrics, name: value})
+
+    training, watcher = _training(), Watcher()
+    training.method = Telling()
+    with pytest.raises(UserError, match=f"^metric {name} of Telling: {problem}; "):
+        train(training, watcher)
+    assert watcher.events == []
 
 
 def test_bfloat16_runs_the_forward_pass_under_autocast() -> None:

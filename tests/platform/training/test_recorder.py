@@ -68,7 +68,12 @@ def test_a_new_run_begins_with_nothing(tmp_path: Path) -> None:
     assert 0 <= new.seconds < 100
 
 
+def keep_best(folder: Path, step: int) -> None:
+    checkpoint.save(folder / "checkpoints", "best", checkpoint.Checkpoint(step, {}, {"w": torch.ones(1)}, None, {}))
+
+
 def test_a_resume_takes_over_counters_and_adds_its_own_time(tmp_path: Path) -> None:
+    keep_best(tmp_path, BEST["step"])
     resumed = recorder(tmp_path, began=time.monotonic() - 50, resumed=saved(dict(BEST)))
     assert (resumed.best, resumed.last_metrics, resumed.last_scores) == (BEST, {"loss": 3.0}, {"holdout_knn": 0.5})
     assert 1050 <= resumed.seconds < 1150
@@ -79,11 +84,37 @@ def test_after_going_back_the_best_counts_while_its_checkpoint_is_there(tmp_path
     one = recorder(tmp_path)
     one.best, one.last_metrics = {**BEST, "value": 0.9, "step": 6}, {"loss": 1.0}
     if is_there:
-        checkpoint.save(tmp_path / "checkpoints", "best", checkpoint.Checkpoint(4, {}, {"w": torch.ones(1)}, None, {}))
+        keep_best(tmp_path, 4)
     one.return_to(saved(dict(BEST)))
     assert one.best == (BEST if is_there else {})
     assert (one.last_metrics, one.last_scores) == ({"loss": 3.0}, {"holdout_knn": 0.5})
     assert one.seconds < 1000  # the time of this launch is not undone, and that of the checkpoint not added
+
+
+def test_a_best_checkpoint_that_a_killed_launch_replaced_gives_way_to_the_best_of_the_next(tmp_path: Path) -> None:
+    keep_best(tmp_path, 6)  # of a step that is made again, perhaps by other threads and with another score
+    resumed = recorder(tmp_path, 0.5, 0.25, resumed=saved(dict(BEST)))
+    for epoch in (3, 4):
+        resumed.training.step = 2 * epoch
+        resumed.on_epoch(2 * epoch, epoch)
+    (path,) = (tmp_path / "checkpoints").glob("best-*")
+    assert resumed.best == {"objective": "holdout_knn", "value": 0.5, "epoch": 3, "step": checkpoint.step_of(path)}
+    model = checkpoint.load(tmp_path / "checkpoints", "best")
+    assert model is not None
+    assert model.facts["scores"] == {"holdout_knn": 0.5}
+
+
+def test_a_stop_saves_its_step_where_a_damaged_checkpoint_of_it_lies(tmp_path: Path) -> None:
+    for step in (3, 2):  # the resume found the later one damaged
+        checkpoint.save(tmp_path / "checkpoints", "last", checkpoint.Checkpoint(step, {}, {"w": torch.ones(1)}, {}, {}))
+    (tmp_path / "checkpoints/last-0000000003/model.safetensors").write_text("damaged")
+    stopped = recorder(tmp_path)
+    stopped.training.step = 3
+    stopped.on_stop(3)
+    assert checkpoint.newest_step(tmp_path / "checkpoints") == 3
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    stopped.on_stop(3)  # saved already
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == names
 
 
 def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Loggers:
             known = self._identities()
             sweep = self._run.sweep().partition("?")[0].rpartition("/")[2]
             run = LoggedRun(self._run.path.name, sweep, self._run.path, flat(to_mapping(self._config)))
-            for name in names:
+            for name in dict.fromkeys(names):
                 self._guarded(name, self._started, name, run, known.get(name, ""))
             identities = {**known, **{name: logger.identity for name, logger in self._open.items()}}
             atomic.write_json(self._run.path / IDENTITIES, identities)

@@ -1,0 +1,91 @@
+"""What rank 0 alone meets in the run folder ends both ranks with the same sentence: none waits for the other."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ebclab.config import compose
+from ebclab.errors import DivergedError, EbclabError, TrainingError
+from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.stop_request import StopFlag
+from ebclab.storage.sync import NoSync
+from ebclab.training.display import SilentDisplay
+from ebclab.training.process_group import Ranks
+from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
+from ebclab.training.setup import load_images, prepare
+from energy_contrast.catalog import METHODS
+
+CPU = torch.device("cpu")
+PIXELS = torch.randint(256, (99, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+TINY = [
+    *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
+    *("training.epochs=2", "encoder.width=4"),
+]
+WATCHED = ["method.buffer_size=64", "method.num_steps=2", "encoder.batch_norm=none", "views.normalisation=half"]
+CASES: dict[str, tuple[str, list[str], int, str]] = {
+    "no labels": ("simclr", ["evaluation.monitor=[classification]"], 0, "classification needs labels"),
+    "gone within an epoch": ("simclr", [], 1, "the folder was removed, renamed or replaced"),
+    "gone at its end": ("simclr", [], 2, "the folder was removed, renamed or replaced"),
+    "gone while health is watched": ("ebclr", WATCHED, 2, "the folder was removed, renamed or replaced"),
+}
+"""Method, settings, the step after which the run folder is renamed (0: never), and what the sentence holds."""
+
+
+class Moving(SilentDisplay):
+    """Renames the run folder after the log record of a step."""
+
+    def __init__(self, folder: Path, at: int) -> None:
+        self._folder, self._at = folder, at
+
+    def update(self, step: int, *_: Any) -> None:
+        if step == self._at:
+            self._folder.rename(self._folder.with_name("moved"))
+
+
+def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
+    """Train one of ``CASES`` and return the kind of its end, and its sentence."""
+    method, overrides, step, _ = CASES[name]
+    config = compose(method, overrides=[*TINY, *overrides])
+    images = load_images(config, PIXELS) if name == "no labels" else None
+    prepared = prepare(config, CPU, images, METHODS[method], ranks)
+    place = RunFolder.at(folder / "run")
+    spec = RunSpec(place, config, METHODS[method], images, ())
+    try:
+        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
+            train_rank(spec, prepared, DeviceAssignment(CPU, 1), Moving(place.path, step), StopFlag(), syncer)
+    except EbclabError as error:
+        kind = "diverged" if isinstance(error, DivergedError) else "failed"
+        return [kind if isinstance(error, TrainingError) else "refused", str(error)]
+    return ["done", ""]
+
+
+def be_a_rank(rank: int, num_ranks: int) -> dict[str, list[str]]:
+    """Train every case as one of ``num_ranks`` processes."""
+    with tempfile.TemporaryDirectory() as own:
+        place = [own]
+        dist.broadcast_object_list(place)  # rank 0's
+        found = {name: run(name, Path(place[0]) / name, Ranks.of_process_group()) for name in CASES}
+        dist.barrier()  # the folder lasts until all have read what they need
+        return found
+
+
+@pytest.fixture(scope="module")
+def both(run_ranks: Callable[[str, int], list[Any]]) -> list[dict[str, list[str]]]:
+    """Return how each case ended on each of two ranks."""
+    return run_ranks(__file__, 2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_ranks_end_with_the_sentence_of_the_first(both: list[dict[str, list[str]]], name: str) -> None:
+    zero, one = (found[name] for found in both)
+    assert one == zero
+    assert zero[0] == ("refused" if name == "no labels" else "failed")
+    assert CASES[name][3] in zero[1]
