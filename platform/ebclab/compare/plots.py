@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -143,6 +144,16 @@ def _add_curve(
         )
 
 
+def _bars(values: Sequence[MeanInterval], *, thickness: float) -> dict[str, Any]:
+    """Return bars from the means to the ends of their intervals; none where there is no interval."""
+    return {
+        "type": "data",
+        "array": [0.0 if value.high is None else value.high - value.mean for value in values],
+        "arrayminus": [0.0 if value.low is None else value.mean - value.low for value in values],
+        "thickness": thickness,
+    }
+
+
 def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     """Return the accuracies of default and of tuned settings, with their intervals."""
     found = [each for each in findings.methods_at if each.tuned]
@@ -158,12 +169,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
         figure.add_scatter(
             x=[value.mean for _, value in shown],
             y=[f"{each.method} · {task_words(findings, each.task)}" for each, _ in shown],
-            error_x={
-                "type": "data",
-                "array": [(value.high or value.mean) - value.mean for _, value in shown],
-                "arrayminus": [value.mean - (value.low or value.mean) for _, value in shown],
-                "thickness": 1.5,
-            },
+            error_x=_bars([value for _, value in shown], thickness=1.5),
             mode="markers",
             orientation="h",
             offsetgroup=name,
@@ -245,13 +251,7 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
             figure.add_scatter(
                 x=[each.task.batch_size for each, _ in values],
                 y=[value.mean for _, value in values],
-                error_y={
-                    "type": "data",
-                    "array": [(value.high or value.mean) - value.mean for _, value in values],
-                    "arrayminus": [value.mean - (value.low or value.mean) for _, value in values],
-                    "thickness": 1.2,
-                    "visible": settings == "tuned",
-                },
+                error_y=_bars([value for _, value in values], thickness=1.2) | {"visible": settings == "tuned"},
                 mode="lines+markers",
                 name=name if settings == "tuned" else f"{name}, default",
                 line={"color": colour, "dash": dash, "width": 2 if settings == "tuned" else 1},

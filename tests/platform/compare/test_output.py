@@ -12,7 +12,7 @@ from made_up_comparison import MadeUp, request_for
 
 from ebclab.compare.folder import PlanVersion
 from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
-from ebclab.compare.plots import default_and_tuned
+from ebclab.compare.plots import default_and_tuned, score_by_batch_size
 from ebclab.compare.tables import TextTable, as_markdown, tables
 from ebclab.storage.reading import read_json
 
@@ -82,6 +82,22 @@ def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_th
     last = max(max(value.mean, value.high or 0.0) for value in intervals)
     assert 0 <= left <= first < last <= right <= 1
     assert last - first > 0.8 * (right - left)
+
+
+def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> None:
+    """Of two seeds one is lost: the interval is cut at 0 and at 1."""
+    lost = {"simclr": {"tuned_runs": (150, None)}}
+    found = made_up(request_for("simclr", "dcl", seeds=2, batch_sizes=(32, 64)), lost).findings()
+    interval = found.methods_at[0].tuned
+    assert interval is not None
+    assert (interval.mean, interval.low, interval.high) == (0.375, 0.0, 1.0)
+    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
+    assert by_method is not None
+    assert by_batch is not None
+    tuned = next(trace for trace in by_method.figure["data"] if trace["name"] == "tuned")
+    simclr = next(trace for trace in by_batch.figure["data"] if trace["name"] == "simclr")
+    for bars in (tuned["error_x"], simclr["error_y"]):
+        assert (bars["array"][0], bars["arrayminus"][0]) == (0.625, 0.375)
 
 
 def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
