@@ -12,9 +12,10 @@ from made_up_comparison import MadeUp, request_for
 
 from ebclab.compare.folder import PlanVersion
 from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
-from ebclab.compare.plots import default_and_tuned, score_by_batch_size
+from ebclab.compare.plots import _style, default_and_tuned, learning, plots, profile, score_by_batch_size, tuning_curves
 from ebclab.compare.tables import TextTable, as_markdown, tables
 from ebclab.storage.reading import read_json
+from energy_contrast.catalog import METHODS
 
 Make = Callable[..., MadeUp]
 
@@ -98,6 +99,61 @@ def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> 
     simclr = next(trace for trace in by_batch.figure["data"] if trace["name"] == "simclr")
     for bars in (tuned["error_x"], simclr["error_y"]):
         assert (bars["array"][0], bars["arrayminus"][0]) == (0.625, 0.375)
+
+
+def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together(made_up: Make) -> None:
+    """Two of eight draws diverged: the band begins at 0, where no median is."""
+    draws = (None, None, 0.70, 0.71, 0.72, 0.73, 0.74, 0.75)
+    found = made_up(request_for("simclr", "dcl", trials=8), {"simclr": {"draws": draws, "default": 0.72}}).findings()
+    curve = found.methods_at[0].curve
+    assert curve is not None
+    assert (curve.low[0], curve.median[0], curve.median[-1]) == (0.0, 0.71, 0.75)
+    other = found.methods_at[1]
+    assert other.curve is not None
+    lines = [*curve.median, *other.curve.median, 0.72, 0.5]
+    for by_seconds in (False, True):
+        drawn = tuning_curves(found, by_seconds=by_seconds)
+        assert drawn is not None
+        low, high = drawn.figure["layout"]["yaxis"]["range"]
+        assert low < min(lines) <= max(lines) < high
+        assert max(lines) - min(lines) > 0.6 * (high - low)
+
+
+def test_scores_that_are_close_have_ticks_that_differ(made_up: Make) -> None:
+    """Whole per cents between 82 and 84.5 read 82, 83, 83, 84, 84."""
+    close = {"tuned_runs": (164, 165, 166), "default_runs": (164, 164, 164)}
+    found = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)), {"simclr": close, "dcl": close}).findings()
+    by_runs, by_batch, by_draws = profile(found), score_by_batch_size(found), tuning_curves(found, by_seconds=False)
+    assert by_runs is not None
+    assert by_batch is not None
+    assert by_draws is not None
+    axes = (by_runs.figure["layout"]["xaxis"], by_batch.figure["layout"]["yaxis"], by_draws.figure["layout"]["yaxis"])
+    assert [axis["tickformat"] for axis in axes] == [".1%"] * 3
+
+
+def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)))
+    found = comparison.findings()
+    left = tuple(each for each in found.measured.sweeps if each.planned.name != "dcl-digits-b32")
+    fewer = replace(found, measured=replace(found.measured, sweeps=left))
+    for drawn in (tuning_curves(fewer, by_seconds=False), learning(fewer, by_seconds=False)):
+        assert drawn is not None
+        assert [trace["name"] for trace in drawn.figure["data"] if trace.get("showlegend")] == ["simclr", "dcl"]
+
+
+def test_no_two_of_many_methods_look_alike(comparison: MadeUp) -> None:
+    found, names = comparison.findings(), tuple(METHODS)
+    assert len(names) > 7
+    plan = replace(found.measured.plan, request=replace(found.request, methods=names))
+    many = replace(found, measured=replace(found.measured, plan=plan))
+    assert len({_style(many, name) for name in names}) == len(names)
+
+
+def test_names_of_images_are_no_markup_in_plots(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", datasets=("digits", "folder:/sets/big<i>birds"))).findings()
+    drawn = json.dumps([[each.figure["layout"], each.figure["data"]] for each in plots(found)], default=str)
+    assert "big&lt;i&gt;birds" in drawn
+    assert "big<i>birds" not in drawn
 
 
 def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
