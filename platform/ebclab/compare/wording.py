@@ -160,8 +160,8 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
     known = [each.curve.known_until for each in findings.methods_at if each.curve]
     lines = [
         f"One encoder ({config.encoder.name}), {_epochs(plan)}; other encoders and longer training may rank otherwise.",
-        "Tuned means the best of "
-        f"{findings.request.trials} random draws of the shipped spaces, chosen by one seed each on held-out images.",
+        f"Tuned means the best of {findings.request.trials} random draws of a method's search space, chosen by one "
+        "seed each on held-out images.",
     ]
     if findings.request.budget == "seconds":
         lines.append(
@@ -181,11 +181,10 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
 
 def _epochs(plan: ComparisonPlan) -> str:
     numbers = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
-    return (
-        f"{numbers[0]} epochs"
-        if len(numbers) == 1
-        else f"{numbers[0]} to {numbers[-1]} epochs, for equal seconds at default settings"
-    )
+    if len(numbers) == 1:
+        return f"{numbers[0]} epochs"
+    why = ", for equal seconds at default settings" if plan.request.budget == "seconds" else ""
+    return f"{numbers[0]} to {numbers[-1]} epochs{why}"
 
 
 def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:
