@@ -10,7 +10,10 @@ from dataclasses import replace
 import pytest
 from made_up_comparison import MadeUp, request_for
 
+from ebclab.compare.findings import ComparisonFindings
 from ebclab.compare.folder import PlanVersion
+from ebclab.compare.make_comparison import make_comparison
+from ebclab.compare.measured import read_measured
 from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
 from ebclab.compare.plots import _style, default_and_tuned, learning, plots, profile, score_by_batch_size, tuning_curves
 from ebclab.compare.tables import TextTable, as_markdown, tables
@@ -190,6 +193,18 @@ def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
     text = render_markdown(fewer, ())
     assert "not complete: not begun: dcl-digits-b64" in text
     assert "Nothing can be compared yet" in text
+
+
+def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
+    """Of five draws three are over, and the best of these is confirmed already."""
+    comparison = made_up(request_for("simclr", "dcl"))
+    found = ComparisonFindings(
+        read_measured(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
+    )
+    assert len(found.gaps_of("tuned")) == 1
+    line = "not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
+    assert line in render_markdown(found, ())
+    assert "not complete" not in render_markdown(comparison.findings(), ())
 
 
 def test_markdown_cells_cannot_break_the_table() -> None:
