@@ -125,7 +125,7 @@ class MeasuredSweep:
         tuned: The runs of the settings that the search chose.
         default: The runs of the default settings; those of ``tuned`` where the search found nothing better; None in
             the practice arm.
-        importance: Share of the score's variance over the space that each setting explains; empty with few draws.
+        importance: Share of each setting in the score's variance that single settings explain; empty with few draws.
         search_seconds: Training time of the search.
         test_readings: How often runs of the sweep read the test images.
         problem: Why there is nothing; empty where there is something.

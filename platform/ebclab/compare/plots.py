@@ -391,7 +391,7 @@ def what_matters(findings: ComparisonFindings) -> Plot | None:
     means = {place: float(np.mean(values)) for place, values in shares.items()}
     figure = _matrix(means, rows=settings, columns=methods, between=", ", digits=".0%")
     note = (
-        "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), mean over "
-        "tasks. Empty: not searched for this method."
+        "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), scaled to "
+        "100 % in sum, mean over tasks; rough with few draws. Empty: not searched for this method."
     )
     return plot("What had to be tuned", note, figure, height=150 + 34 * len(settings))

@@ -15,8 +15,17 @@ from ebclab.compare.folder import PlanVersion
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import read_measured
 from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
-from ebclab.compare.plots import _style, default_and_tuned, learning, plots, profile, score_by_batch_size, tuning_curves
-from ebclab.compare.tables import TextTable, as_markdown, tables
+from ebclab.compare.plots import (
+    _style,
+    default_and_tuned,
+    learning,
+    plots,
+    profile,
+    score_by_batch_size,
+    tuning_curves,
+    what_matters,
+)
+from ebclab.compare.tables import TextTable, as_markdown, tables, what_was_tuned
 from ebclab.storage.reading import read_json
 from energy_contrast.catalog import METHODS
 
@@ -193,6 +202,18 @@ def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
     text = render_markdown(fewer, ())
     assert "not complete: not begun: dcl-digits-b64" in text
     assert "Nothing can be compared yet" in text
+
+
+def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
+    """They are 1 in sum where the scores are noise and no setting explains any of it."""
+    noise = {"draws": (0.50, 0.52, 0.49, 0.51, 0.53, 0.50, 0.48, 0.52, 0.51, 0.49)}
+    found = made_up(request_for("simclr", "dcl", trials=10), {"simclr": noise, "dcl": noise}).findings()
+    for each in found.methods_at:
+        assert sum((each.sweep.importance or {}).values()) == pytest.approx(1.0)
+    drawn = what_matters(found)
+    assert drawn is not None
+    assert "scaled to 100 % in sum" in drawn.note
+    assert "scaled to 100 % in sum" in what_was_tuned(found).note
 
 
 def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
