@@ -111,11 +111,15 @@ class ConfirmProposals:
         return Trial(name, "confirm", rank, {}, self.settings[source], seed, self._epochs)
 
     def results(self, log: SweepLog) -> dict[str, list[Trial]]:
-        """Return the finished confirming trials by source of their settings, in the order of their seeds."""
+        """Return the finished confirming trials by source of their settings, in the order of their seeds.
+
+        A trial that ended in a value that is no number has measured nothing.
+        """
         trials: dict[str, list[Trial]] = {source: [] for source in self.settings}
         for name, (_, source, _) in self._wanted.items():
             trial = log.trials.get(name)
-            if trial is not None and trial.state == "finished" and trial.last is not None:
+            last = trial.last if trial is not None and trial.state == "finished" else None
+            if trial is not None and last is not None and math.isfinite(last.objective):
                 trials[source].append(trial)
         return trials
 
