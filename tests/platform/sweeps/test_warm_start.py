@@ -145,11 +145,12 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
         launches.append(given)
         given.folder.path.mkdir(exist_ok=True)
         write_plan(given.folder.plan, plan)
-        launch._write_start(given.folder.read_log(), given, TrialResources(1, 1.0, 0.0, 1))
+        launch._write_start(given.folder.read_log(), given, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0))
 
     monkeypatch.setattr(launch, "launch_sweep", begin)
     where = {"sweeps": tmp_path, "name": "new", "display": SilentSweepDisplay()}
     run_sweep(plan, warm_start=old, **where)
+    assert (launches[0].folder.read_log().last_event("started") or {})["gpus_per_trial"] == 2.0  # what a report charges
     shutil.rmtree(old)
     sweep(old, sweep_plan(), (at(0.01, 0.2), 0.5, "finished"), (at(0.02, 0.3), 0.9, "finished"))
     run_sweep(plan, warm_start=old, **where)

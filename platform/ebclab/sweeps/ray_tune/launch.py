@@ -90,7 +90,7 @@ def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> No
         "started" if not log.trials else "resumed",
         trials=launch.plan.trials,
         concurrent=resources.concurrent,
-        gpus_per_trial=resources.gpus,
+        gpus_per_trial=resources.all_gpus,
         warm_start=launch.warm_start,
         environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
         **learnt,
