@@ -174,9 +174,22 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
             f"With {count(findings.request.trials, 'draw')} the bands of the tuning curves have {end}: what more "
             "tuning could reach is not known (about seven draws are needed for each)."
         )
+    if _is_any_lost(findings):
+        seeds = findings.request.seeds
+        lines.append(
+            "Some runs were lost. An interval knows of lost runs only what its seeds met: where one run in ten is lost,"
+            f" none of {seeds} is in {0.9**seeds:.0%} of comparisons, and the interval is then of sound runs alone."
+        )
     if findings.request.repeats == 1:
         lines.append("The search was made once for each method; another search may choose other settings (--repeat 3).")
     return lines
+
+
+def _is_any_lost(findings: ComparisonFindings) -> bool:
+    """Return whether a draw, or a run that confirms, diverged, collapsed or failed."""
+    sweeps = findings.measured.sweeps
+    confirmed = [runs for each in sweeps for runs in (each.tuned, each.default) if runs]
+    return any(draw.is_lost for each in sweeps for draw in each.draws) or any(runs.lost for runs in confirmed)
 
 
 def _epochs(plan: ComparisonPlan) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_comparison import COLLAPSED, IMAGES, MadeUp, request_for, right
+from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.measured import WORST
@@ -217,8 +217,16 @@ def test_limits_are_said(made_up: Make) -> None:
     lines = "\n".join(what_it_does_not_show(made_up(request_for("simclr", "dcl")).findings()))
     assert "One encoder (small), 2 epochs" in lines
     assert "The search was made once" in lines
+    assert "lost" not in lines
     assert "Tuned means the best of 3 random draws of a method's search space" in lines  # which may be the user's own
     assert "have no upper end: what more tuning could reach" in lines
+
+
+@pytest.mark.parametrize("lost", [{"draws": (None, 0.6, 0.3)}, {"default_runs": (140, COLLAPSED, 139)}])
+def test_where_runs_were_lost_the_page_says_what_intervals_do_not_know(made_up: Make, lost: Scores) -> None:
+    """None of three is lost in 0.9^3 of comparisons."""
+    lines = what_it_does_not_show(made_up(request_for("simclr", "dcl", seeds=3), {"dcl": lost}).findings())
+    assert "where one run in ten is lost, none of 3 is in 73% of comparisons" in "\n".join(lines)
 
 
 def test_other_epochs_are_said_to_be_for_equal_seconds_only_where_they_are(made_up: Make) -> None:
