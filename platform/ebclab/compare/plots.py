@@ -20,7 +20,7 @@ from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, Plot, plot
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _COLUMNS = 3  # panels side by side
-_FEW_EPOCHS = 10  # with more, plotly puts ticks at whole epochs by itself
+_FEW = 10  # epochs or draws; with more, plotly puts ticks at whole numbers by itself
 
 
 def plots(findings: ComparisonFindings) -> list[Plot]:
@@ -96,6 +96,8 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
         _add_curve(figure, findings, each, tasks, by_seconds, is_named=each.method in named)
         named.add(each.method)
     figure.update_xaxes(type="log" if by_seconds else "linear")
+    if not by_seconds and max(len(each.sweep.draws) for each in found) <= _FEW:
+        figure.update_xaxes(dtick=1)
     figure.update_yaxes(range=_span(found))
     over = "the seconds that n draws take on average" if by_seconds else "n draws"
     note = (
@@ -137,6 +139,7 @@ def _add_curve(
     figure.add_scatter(
         x=[*x, *reversed(x)],
         y=[*upper, *reversed(curve.low)],
+        mode="lines",
         fill="toself",
         fillcolor=colour,
         opacity=0.13,
@@ -299,7 +302,7 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
     tasks = list(dict.fromkeys(each.task for each in found))
     x = "seconds of training" if by_seconds else "epochs"
     figure, height = _panels(findings, tasks, x, "held-out score")
-    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW_EPOCHS:
+    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW:
         figure.update_xaxes(dtick=1)
     named = set[str]()  # methods in the legend
     for each in found:

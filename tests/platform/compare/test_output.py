@@ -131,6 +131,14 @@ def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together
         assert max(lines) - min(lines) > 0.6 * (high - low)
 
 
+def test_few_draws_have_ticks_at_whole_numbers_and_bands_no_marks(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    drawn = tuning_curves(found, by_seconds=False)
+    assert drawn is not None
+    assert drawn.figure["layout"]["xaxis"]["dtick"] == 1
+    assert {trace["mode"] for trace in drawn.figure["data"] if trace.get("fill")} == {"lines"}
+
+
 def test_scores_that_are_close_have_ticks_that_differ(made_up: Make) -> None:
     """Whole per cents between 82 and 84.5 read 82, 83, 83, 84, 84."""
     close = {"tuned_runs": (164, 165, 166), "default_runs": (164, 164, 164)}
