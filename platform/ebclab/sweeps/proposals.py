@@ -36,9 +36,9 @@ class SearchProposals:
         return True
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many trials are still to be proposed: none when the time for the search is spent."""
+        """Return how many trials are still to be proposed: none when those there are spend the time for the search."""
         budget = self._plan.search_seconds
-        if budget and sum(trial.seconds for trial in trials) >= budget:
+        if budget and _seconds_in_the_end(trials) >= budget:
             return 0
         return self._plan.trials - len(trials)
 
@@ -63,6 +63,22 @@ class SearchProposals:
         if self._plan.search == "grid":
             return next(number for number in range(len(taken) + 1) if number not in taken)
         return max(taken, default=-1) + 1
+
+
+def _seconds_in_the_end(trials: Sequence[Trial]) -> float:
+    """Return the training time of all trials when none that is at work stops early.
+
+    A trial has its own pace, before its first epoch the mean of the others'; while none is known, nobody knows how long
+    a trial that is at work takes.
+    """
+    paces = [trial.seconds / trial.epochs_done for trial in trials if trial.epochs_done]
+    usual = sum(paces) / len(paces) if paces else math.inf
+
+    def whole(trial: Trial) -> float:
+        pace = trial.seconds / trial.epochs_done if trial.epochs_done else usual
+        return trial.seconds if trial.is_over else max(trial.seconds, pace * trial.epochs)
+
+    return sum(map(whole, trials))
 
 
 class ConfirmProposals:
