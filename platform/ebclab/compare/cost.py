@@ -133,15 +133,26 @@ def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> Epochs
     Args:
         plan: A plan in which all methods train the same epochs.
         before: The plan that is continued, whose epochs stay; None for a new comparison.
+
+    Raises:
+        ConfigError: These seconds are less than one epoch of a method.
     """
     epochs = {_key(planned): planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
     if all(_key(planned) in epochs for planned in plan.sweeps):
         return epochs
     seconds = {_key(each.planned): each.run_seconds for each in costs(plan)}
-    for planned in plan.sweeps:
+    problems = dict[str, None]()
+    for planned in (planned for planned in plan.sweeps if _key(planned) not in epochs):
         first = seconds[plan.request.methods[0], planned.task.dataset, planned.task.batch_size]
         own = seconds[_key(planned)] / planned.plan.config.training.epochs
-        epochs.setdefault(_key(planned), max(1, round(first / own)))
+        epochs[_key(planned)] = round(first / own)
+        if own > first:
+            where = f"{planned.method} at batch size {planned.task.batch_size}"
+            got = f"got {first:.3g} s, those of a run of {plan.request.methods[0]}"
+            line = f"--budget seconds: less than one epoch of {where}, {got}; one takes {own:.3g} s: raise --epochs"
+            problems[line] = None
+    if problems:
+        raise ConfigError(list(problems))
     return epochs
 
 

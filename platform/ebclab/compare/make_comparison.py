@@ -12,6 +12,7 @@ from ebclab.compare.request import ComparisonRequest, wrong_names
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
 from ebclab.config.check import as_written
 from ebclab.config.experiment import SECTIONS, settings_of
+from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError
 from ebclab.evaluation.objectives import ANSWERED
 from ebclab.storage.object_store import fetched
@@ -55,9 +56,19 @@ def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = Non
                     sweeps.append(PlannedSweep(method, task, arm, _sweep(request, config, arm)))
                 except ConfigError as error:
                     problems |= dict.fromkeys(f"{method} at batch size {task.batch_size}: {p}" for p in error.problems)
+    problems |= dict.fromkeys(_shared_folders(sweeps))
     if problems:
         raise ConfigError(list(problems))
     return ComparisonPlan(request, tuple(sweeps))
+
+
+def _shared_folders(sweeps: Iterable[PlannedSweep]) -> Iterator[str]:
+    """Yield a line for each two datasets whose sweeps would lie in one folder, which is called by their last parts."""
+    first: dict[str, str] = {}
+    for planned in sweeps:
+        other, own = first.setdefault(planned.name, planned.task.dataset), planned.task.dataset
+        if other != own:
+            yield f"--dataset: {other} and {own} have one name for results, {short_name(own)}; rename one of them"
 
 
 def _tasks(request: ComparisonRequest, problems: dict[str, None]) -> Iterator[Task]:

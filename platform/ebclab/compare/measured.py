@@ -125,7 +125,7 @@ class MeasuredSweep:
         tuned: The runs of the settings that the search chose.
         default: The runs of the default settings; those of ``tuned`` where the search found nothing better; None in
             the practice arm.
-        importance: Share of the score's variance over the space that each setting explains; empty with few draws.
+        importance: Share of each setting in the score's variance that single settings explain; empty with few draws.
         search_seconds: Training time of the search.
         test_readings: How often runs of the sweep read the test images.
         problem: Why there is nothing; empty where there is something.
@@ -204,11 +204,13 @@ def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
         default=default if planned.plan.baseline else None,
         importance=importance(planned.plan.space, compared.thinned()),
         test_readings=sum(event["event"] == "test_read" for event in log.events),
-        problem=_what_is_missing(tuned),
+        problem=_what_is_missing(planned, len(over), tuned),
     )
 
 
-def _what_is_missing(tuned: SettingsRuns | None) -> str:
+def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns | None) -> str:
+    if planned.arm == "draws" and num_over < planned.plan.trials:
+        return f"{num_over} of {planned.plan.trials} trials of the search are over; another draw may be chosen"
     if tuned is None:
         return "the chosen settings have not been run with other seeds yet"
     if tuned.lost == len(tuned.held_out.by_seed):

@@ -108,15 +108,18 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
     plan, request = findings.measured.plan, findings.request
     config = plan.sweeps[0].plan.config
     epochs = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
+    why = (
+        ", so that runs at default settings take equal seconds, to the nearest epoch"
+        if request.budget == "seconds"
+        else ""
+    )
     but = f" but for {', '.join(request.may_differ)}" if request.may_differ else ""
     made = {
         "methods": ", ".join(request.methods),
         "images": ", ".join(dict.fromkeys(task.dataset for task in plan.tasks)),
         "images a batch": ", ".join(map(str, dict.fromkeys(task.batch_size for task in plan.tasks))),
         "encoder, views": f"{config.encoder.name}, {config.views.recipe}; the same for all{but}",
-        "epochs": f"{epochs[0]}, the same for all"
-        if len(epochs) == 1
-        else f"{epochs[0]} to {epochs[-1]}, so that runs at default settings take equal seconds",
+        "epochs": f"{epochs[0]}, the same for all" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}{why}",
         "search": f"{request.trials} random draws for each method and batch size, one seed each",
         "confirmed with": f"{request.seeds} other seeds, the same for all methods",
         "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {margin_words(request)}",

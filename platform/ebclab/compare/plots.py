@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,11 +15,12 @@ from ebclab.compare.statistics import score_distribution
 from ebclab.compare.tuning_curve import CONFIDENCE
 from ebclab.compare.wording import METRICS, margin_words, task_words
 from ebclab.evaluation.comparison import MeanInterval
+from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, Plot, plot
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _COLUMNS = 3  # panels side by side
-_FEW_EPOCHS = 10  # with more, plotly puts ticks at whole epochs by itself
+_FEW = 10  # epochs or draws; with more, plotly puts ticks at whole numbers by itself
 
 
 def plots(findings: ComparisonFindings) -> list[Plot]:
@@ -39,9 +41,14 @@ def plots(findings: ComparisonFindings) -> list[Plot]:
 
 
 def _style(findings: ComparisonFindings, method: str) -> tuple[str, str]:
-    """Return colour and mark of a method."""
+    """Return colour and mark of a method; with more methods than colours, a colour returns with another mark."""
     place = findings.request.methods.index(method)
-    return COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
+    return COLOURS[place % len(COLOURS)], MARKS[(place + place // len(COLOURS)) % len(MARKS)]
+
+
+def _named(findings: ComparisonFindings, task: Task) -> str:
+    """Return what a task is called, as text without markup."""
+    return as_text(task_words(findings, task))
 
 
 def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str) -> tuple[go.Figure, int]:
@@ -51,14 +58,14 @@ def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str)
     figure = make_subplots(
         rows,
         columns,
-        subplot_titles=[task_words(findings, task) for task in tasks],
+        subplot_titles=[_named(findings, task) for task in tasks],
         shared_yaxes="all",
         horizontal_spacing=0.04,
         vertical_spacing=0.16 / rows,
     )
     figure.update_annotations(font_size=12)  # titles stay apart on a narrow screen
     for row in range(1, rows + 1):
-        figure.update_yaxes(title=y, tickformat=".0%", row=row, col=1)
+        figure.update_yaxes(title=y, tickformat=".1%", row=row, col=1)
         for column in range(1, columns + 1):
             figure.update_xaxes(title=x, row=row, col=column)
     return figure, 130 + 270 * rows
@@ -84,32 +91,55 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
     tasks = list(dict.fromkeys(each.task for each in found))
     x = "seconds of training" if by_seconds else "random draws"
     figure, height = _panels(findings, tasks, x, "held-out score")
+    named = set[str]()  # methods in the legend
     for each in found:
-        _add_curve(figure, findings, each, tasks, by_seconds)
+        _add_curve(figure, findings, each, tasks, by_seconds, is_named=each.method in named)
+        named.add(each.method)
     figure.update_xaxes(type="log" if by_seconds else "linear")
+    if not by_seconds and max(len(each.sweep.draws) for each in found) <= _FEW:
+        figure.update_xaxes(dtick=1)
+    figure.update_yaxes(range=_span(found))
     over = "the seconds that n draws take on average" if by_seconds else "n draws"
     note = (
         f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
-        "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end."
+        "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end. "
+        "Panels span the lines; a band may go on below."
     )
     title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
     return _in_panels(plot(title, note, figure, height=height))
 
 
+def _span(found: Sequence[MethodAt]) -> list[float]:
+    """Return from where to where panels go: medians and default scores, with room for the bands below them.
+
+    A band often begins at 0, or at a draw that diverged; a panel that held it whole would press the lines together.
+    """
+    values = [score for each in found if each.curve for score in each.curve.median]
+    values += [each.sweep.default_draw.score for each in found if each.sweep.default_draw]
+    room = max(max(values) - min(values), 0.01)
+    return [max(0.0, min(values) - room / 2), min(1.0, max(values) + room / 10)]
+
+
 def _add_curve(
-    figure: go.Figure, findings: ComparisonFindings, each: MethodAt, tasks: Sequence[Task], by_seconds: bool
+    figure: go.Figure,
+    findings: ComparisonFindings,
+    each: MethodAt,
+    tasks: Sequence[Task],
+    by_seconds: bool,
+    *,
+    is_named: bool,
 ) -> None:
     curve, (colour, mark) = each.curve, _style(findings, each.method)
     if curve is None:
         return
     seconds = sum(draw.seconds for draw in each.sweep.draws) / len(each.sweep.draws)
     x = [n * seconds if by_seconds else n for n in curve.trials]
-    index = tasks.index(each.task)
-    place, known = _place(index, tasks), curve.known_until
+    place, known = _place(tasks.index(each.task), tasks), curve.known_until
     upper = [high if n <= known else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)]
     figure.add_scatter(
         x=[*x, *reversed(x)],
         y=[*upper, *reversed(curve.low)],
+        mode="lines",
         fill="toself",
         fillcolor=colour,
         opacity=0.13,
@@ -125,7 +155,7 @@ def _add_curve(
         mode="lines+markers",
         name=each.method,
         legendgroup=each.method,
-        showlegend=index == 0,
+        showlegend=not is_named,
         line={"color": colour, "width": 2},
         marker={"symbol": mark, "size": 5},
         **place,
@@ -143,6 +173,16 @@ def _add_curve(
         )
 
 
+def _bars(values: Sequence[MeanInterval], *, thickness: float) -> dict[str, Any]:
+    """Return bars from the means to the ends of their intervals; none where there is no interval."""
+    return {
+        "type": "data",
+        "array": [0.0 if value.high is None else value.high - value.mean for value in values],
+        "arrayminus": [0.0 if value.low is None else value.mean - value.low for value in values],
+        "thickness": thickness,
+    }
+
+
 def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     """Return the accuracies of default and of tuned settings, with their intervals."""
     found = [each for each in findings.methods_at if each.tuned]
@@ -157,13 +197,8 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
         shown = [(each, value) for each in found if (value := of(each))]
         figure.add_scatter(
             x=[value.mean for _, value in shown],
-            y=[f"{each.method} · {task_words(findings, each.task)}" for each, _ in shown],
-            error_x={
-                "type": "data",
-                "array": [(value.high or value.mean) - value.mean for _, value in shown],
-                "arrayminus": [value.mean - (value.low or value.mean) for _, value in shown],
-                "thickness": 1.5,
-            },
+            y=[f"{each.method} · {_named(findings, each.task)}" for each, _ in shown],
+            error_x=_bars([value for _, value in shown], thickness=1.5),
             mode="markers",
             orientation="h",
             offsetgroup=name,
@@ -187,7 +222,7 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
     if not gaps:
         return None
     figure = go.Figure()
-    names = [f"{gap.one.method} over {gap.other.method} · {task_words(findings, gap.one.task)}" for gap in gaps]
+    names = [f"{gap.one.method} over {gap.other.method} · {_named(findings, gap.one.task)}" for gap in gaps]
     seeds, rows, labels = [], [], []
     for gap, name in zip(gaps, names, strict=True):
         one, other = findings.score(gap.one), findings.score(gap.other)
@@ -239,19 +274,13 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
         ]
         colour, mark = _style(findings, method)
         several = len({place[1:] for place in lines}) > 1
-        name = f"{method}, {dataset}, repeat {repeat + 1}" if several else method
+        name = f"{method}, {as_text(dataset)}, repeat {repeat + 1}" if several else method
         for settings, dash in (("tuned", "solid"), ("default", "dot")):
             values = [(each, value) for each in mine if (value := each.tuned if settings == "tuned" else each.default)]
             figure.add_scatter(
                 x=[each.task.batch_size for each, _ in values],
                 y=[value.mean for _, value in values],
-                error_y={
-                    "type": "data",
-                    "array": [(value.high or value.mean) - value.mean for _, value in values],
-                    "arrayminus": [value.mean - (value.low or value.mean) for _, value in values],
-                    "thickness": 1.2,
-                    "visible": settings == "tuned",
-                },
+                error_y=_bars([value for _, value in values], thickness=1.2) | {"visible": settings == "tuned"},
                 mode="lines+markers",
                 name=name if settings == "tuned" else f"{name}, default",
                 line={"color": colour, "dash": dash, "width": 2 if settings == "tuned" else 1},
@@ -260,7 +289,7 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
             )
     sizes = sorted({each.task.batch_size for each in found})
     figure.update_xaxes(title="images a batch", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
-    figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".0%")
+    figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
     note = "Lines: tuned at each batch size, with 95 % intervals. Dotted: default settings."
     return plot("Accuracy by batch size", note, figure, height=440)
 
@@ -273,15 +302,15 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
     tasks = list(dict.fromkeys(each.task for each in found))
     x = "seconds of training" if by_seconds else "epochs"
     figure, height = _panels(findings, tasks, x, "held-out score")
-    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW_EPOCHS:
+    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW:
         figure.update_xaxes(dtick=1)
+    named = set[str]()  # methods in the legend
     for each in found:
         curves = each.sweep.tuned.curves if each.sweep.tuned else ()
         length = min(len(curve.epochs) for curve in curves)
         if not length:
             continue
         colour, mark = _style(findings, each.method)
-        index = tasks.index(each.task)
         along = [curve.seconds if by_seconds else curve.epochs for curve in curves]
         figure.add_scatter(
             x=np.mean([line[:length] for line in along], axis=0),
@@ -289,11 +318,12 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
             mode="lines+markers",
             name=each.method,
             legendgroup=each.method,
-            showlegend=index == 0,
+            showlegend=each.method not in named,
             line={"color": colour, "width": 2},
             marker={"symbol": mark, "size": 5},
-            **_place(index, tasks),
+            **_place(tasks.index(each.task), tasks),
         )
+        named.add(each.method)
     note = "Means over the seeds of the tuned settings. The learning rate falls towards each run's own end."
     title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
     return _in_panels(plot(title, note, figure, height=height))
@@ -343,7 +373,7 @@ def profile(findings: ComparisonFindings) -> Plot | None:
             name=method,
             line={"color": _style(findings, method)[0], "width": 2, "shape": "hv"},
         )
-    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".0%")
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
     figure.update_yaxes(title="share of runs above it", tickformat=".0%")
     note = (
         f"Over {len(findings.tasks)} tasks and {findings.request.seeds} seeds, tuned settings: further right is better."
@@ -364,7 +394,7 @@ def what_matters(findings: ComparisonFindings) -> Plot | None:
     means = {place: float(np.mean(values)) for place, values in shares.items()}
     figure = _matrix(means, rows=settings, columns=methods, between=", ", digits=".0%")
     note = (
-        "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), mean over "
-        "tasks. Empty: not searched for this method."
+        "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), scaled to "
+        "100 % in sum, mean over tasks; rough with few draws. Empty: not searched for this method."
     )
     return plot("What had to be tuned", note, figure, height=150 + 34 * len(settings))

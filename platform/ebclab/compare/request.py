@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -105,8 +106,8 @@ class ComparisonRequest:
             lines.append(f"--margin: points between 0 and 100, got {self.margin:g}")
         if self.target is not None and not 0 < self.target < 100:
             lines.append(f"--target: per cent between 0 and 100, got {self.target:g}")
-        if self.practice_seconds < 0:
-            lines.append(f"--practice: must not be negative, got {self.practice_seconds:g} s")
+        if not 0 <= self.practice_seconds < math.inf:
+            lines.append(f"--practice: seconds, from 0 on, got {self.practice_seconds:g} s")
         if self.repeats < 1:
             lines.append(f"--repeat: at least once, got {self.repeats}")
         for option, value, kind in (("--metric", self.metric, Metric), ("--budget", self.budget, Budget)):

@@ -245,7 +245,11 @@ def what_was_tuned(findings: ComparisonFindings) -> TextTable:
                     f"{shares[name]:.0%}" if name in shares else "-",
                 )
             )
-    note = "Share: how much of the variance of the held-out score over the space the setting explains alone (fANOVA)."
+    note = (
+        "Share: how much of the variance of the held-out score over the space the setting explains alone (fANOVA), "
+        "scaled to 100 % in sum for each method and task. With fewer than ten draws a setting it is rough, and chance "
+        "has its part in it."
+    )
     return TextTable("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)
 
 

@@ -160,8 +160,8 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
     known = [each.curve.known_until for each in findings.methods_at if each.curve]
     lines = [
         f"One encoder ({config.encoder.name}), {_epochs(plan)}; other encoders and longer training may rank otherwise.",
-        "Tuned means the best of "
-        f"{findings.request.trials} random draws of the shipped spaces, chosen by one seed each on held-out images.",
+        f"Tuned means the best of {findings.request.trials} random draws of a method's search space, chosen by one "
+        "seed each on held-out images.",
     ]
     if findings.request.budget == "seconds":
         lines.append(
@@ -174,18 +174,30 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
             f"With {count(findings.request.trials, 'draw')} the bands of the tuning curves have {end}: what more "
             "tuning could reach is not known (about seven draws are needed for each)."
         )
+    if _is_any_lost(findings):
+        seeds = findings.request.seeds
+        lines.append(
+            "Some runs were lost. An interval knows of lost runs only what its seeds met: where one run in ten is lost,"
+            f" none of {seeds} is in {0.9**seeds:.0%} of comparisons, and the interval is then of sound runs alone."
+        )
     if findings.request.repeats == 1:
         lines.append("The search was made once for each method; another search may choose other settings (--repeat 3).")
     return lines
 
 
+def _is_any_lost(findings: ComparisonFindings) -> bool:
+    """Return whether a draw, or a run that confirms, diverged, collapsed or failed."""
+    sweeps = findings.measured.sweeps
+    confirmed = [runs for each in sweeps for runs in (each.tuned, each.default) if runs]
+    return any(draw.is_lost for each in sweeps for draw in each.draws) or any(runs.lost for runs in confirmed)
+
+
 def _epochs(plan: ComparisonPlan) -> str:
     numbers = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
-    return (
-        f"{numbers[0]} epochs"
-        if len(numbers) == 1
-        else f"{numbers[0]} to {numbers[-1]} epochs, for equal seconds at default settings"
-    )
+    if len(numbers) == 1:
+        return f"{numbers[0]} epochs"
+    why = ", for equal seconds at default settings" if plan.request.budget == "seconds" else ""
+    return f"{numbers[0]} to {numbers[-1]} epochs{why}"
 
 
 def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:

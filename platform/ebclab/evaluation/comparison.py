@@ -91,7 +91,7 @@ class Difference:
     """How much better some settings are than others.
 
     Attributes:
-        mean: Difference of the means over seeds.
+        mean: Difference of the means over the seeds in common; over all seeds where there is none.
         low: Lower end of its 95 % interval; None where there is none.
         high: Upper end of the interval; None likewise.
         images: Number of images whose sampling the interval accounts for; None where it is over seeds only.
@@ -136,10 +136,13 @@ def difference_with_chance(one: Measurements, other: Measurements, chance: float
         other: The same of the other settings.
         chance: Probability that the interval misses: ``CHANCE`` over the number of differences that hold together.
     """
-    mean = fmean(one.by_seed.values()) - fmean(other.by_seed.values())
     seeds = [seed for seed in one.by_seed if seed in other.by_seed]
+    if not seeds:
+        mean = fmean(one.by_seed.values()) - fmean(other.by_seed.values())
+        return Difference(mean, None, None, open="no seed in common")
+    mean = fmean(one.by_seed[seed] for seed in seeds) - fmean(other.by_seed[seed] for seed in seeds)
     if len(seeds) < 2:
-        return Difference(mean, None, None, open="one seed" if seeds else "no seed in common")
+        return Difference(mean, None, None, open="one seed")
     if one.answers and other.answers:
         if one.answers[seeds[0]].images != other.answers[seeds[0]].images:
             return Difference(mean, None, None, open="scored on other images")

@@ -105,7 +105,7 @@ def study_of(space: Space, compared: Footing) -> optuna.Study:
 
 
 def importance(space: Space, compared: Footing) -> dict[str, float]:
-    """Return the share of the objective's variance over the space that each setting explains alone (fANOVA).
+    """Return what each setting explains alone of the objective's variance over the space (fANOVA), 1 in sum.
 
     The result is empty when there are fewer than ``LEAST_TRIALS`` trials or all measured the same.
 

@@ -215,18 +215,20 @@ def _against_start(part: Section) -> str:
     if part.start is None:
         pending = record.plan.baseline and not record.is_finished
         return "The starting settings are not confirmed " + ("yet." if pending else "with them: no comparison.")
-    if part.start == 0:
-        return "The search found nothing better than the settings it started from."
     gap = part.differences[part.start]
+    ahead = [entry for entry in part.confirmed if entry.mean > part.confirmed[0].mean]  # with fewer finished runs
+    if ahead and (gap is None or gap.mean < 0):
+        named = [f"{entry.in_words(record.plan)} ({len(entry.values)} of {entry.seeds_asked})" for entry in ahead]
+        return f"Where their runs finished, these score higher: {', '.join(named)}."
     if gap is None:
-        return ""
+        return "The search found nothing better than the settings it started from."
     if gap.low is None or gap.high is None:
         why = "one seed says nothing of noise" if gap.open == "one seed" else gap.open
         return f"It is {points(record, gap.mean)} better than {BASELINE_WORDS}; {why}."
     gain = f"{points(record, gap.mean)} (95 %: {points_interval(record, gap.low, gap.high)})"
     if gap.is_noise:
         return f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
-    return f"Better than {BASELINE_WORDS} by {gain}."
+    return f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
 
 
 BASELINE_WORDS = "the starting settings"

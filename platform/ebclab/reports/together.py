@@ -106,7 +106,7 @@ def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
     figure = go.Figure()
     colours = [BLUE, ORANGE, GREEN, GREY]
     for place, record in enumerate(records):
-        line = best_so_far(record)
+        line = [(seconds, best) for seconds, best in best_so_far(record) if best is not None]
         if line:
             figure.add_scatter(
                 x=[x for x, _ in line], y=[y for _, y in line], mode="lines+markers", name=as_text(record.name),
@@ -122,14 +122,13 @@ def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
     return plot("Best so far against the budget", note, figure)
 
 
-def best_so_far(record: SweepRecord) -> list[tuple[float, float]]:
-    """Return pairs of training time of all trials so far, in seconds, and best objective so far."""
-    line: list[tuple[float, float]] = []
-    seconds, best = 0.0, -math.inf
+def best_so_far(record: SweepRecord) -> list[tuple[float, float | None]]:
+    """Return, for each trial, training time of all trials so far, in seconds, and best objective; None before any."""
+    line: list[tuple[float, float | None]] = []
+    seconds, best = 0.0, None
     for trial in record.search:
         seconds += trial.seconds
         if trial.last and not trial.is_lost and math.isfinite(trial.last.objective):
-            best = max(best, trial.last.objective)
-        if best > -math.inf:
-            line.append((seconds, best))
+            best = trial.last.objective if best is None else max(best, trial.last.objective)
+        line.append((seconds, best))
     return line

@@ -29,14 +29,12 @@ class Forecast:
         search_epochs: Epochs of all trials of the search together.
         confirm_epochs: Epochs of all confirming runs together.
         concurrent: Number of trials at once.
-        gpus: GPUs of a trial.
     """
 
     epoch_seconds: float
     search_epochs: int
     confirm_epochs: int
     concurrent: int
-    gpus: float
 
     @property
     def seconds(self) -> float:
@@ -66,7 +64,6 @@ def forecast(plan: SweepPlan, resources: TrialResources, split: Split, methods: 
         search_epochs=plan.trials * plan.epochs,
         confirm_epochs=(plan.top + (plan.baseline and plan.top > 0)) * plan.seeds * config.training.epochs,
         concurrent=resources.concurrent,
-        gpus=resources.gpus,
     )
 
 

@@ -59,8 +59,8 @@ class SweepPlan:
         top: How many of the best settings are confirmed, that is, run again at full budget; 0 confirms none.
         seeds: Number of seeds for each of them.
         baseline: Also confirm the settings that the search started from.
-        search_seconds: Training time after which the search proposes no more trials, as the log has it; 0 means that
-            ``trials`` alone ends it.
+        search_seconds: Training time for which the search proposes trials, as the log has it; trials at work count as
+            if none stopped early. 0 means that ``trials`` alone ends it.
         tested: Which confirmed settings read the test set: the winner and the start, or all.
     """
 

@@ -36,9 +36,9 @@ class SearchProposals:
         return True
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many trials are still to be proposed: none when the time for the search is spent."""
+        """Return how many trials are still to be proposed: none when those there are spend the time for the search."""
         budget = self._plan.search_seconds
-        if budget and sum(trial.seconds for trial in trials) >= budget:
+        if budget and _seconds_in_the_end(trials) >= budget:
             return 0
         return self._plan.trials - len(trials)
 
@@ -63,6 +63,22 @@ class SearchProposals:
         if self._plan.search == "grid":
             return next(number for number in range(len(taken) + 1) if number not in taken)
         return max(taken, default=-1) + 1
+
+
+def _seconds_in_the_end(trials: Sequence[Trial]) -> float:
+    """Return the training time of all trials when none that is at work stops early.
+
+    A trial has its own pace, before its first epoch the mean of the others'; while none is known, nobody knows how long
+    a trial that is at work takes.
+    """
+    paces = [trial.seconds / trial.epochs_done for trial in trials if trial.epochs_done]
+    usual = sum(paces) / len(paces) if paces else math.inf
+
+    def whole(trial: Trial) -> float:
+        pace = trial.seconds / trial.epochs_done if trial.epochs_done else usual
+        return trial.seconds if trial.is_over else max(trial.seconds, pace * trial.epochs)
+
+    return sum(map(whole, trials))
 
 
 class ConfirmProposals:
@@ -111,11 +127,15 @@ class ConfirmProposals:
         return Trial(name, "confirm", rank, {}, self.settings[source], seed, self._epochs)
 
     def results(self, log: SweepLog) -> dict[str, list[Trial]]:
-        """Return the finished confirming trials by source of their settings, in the order of their seeds."""
+        """Return the finished confirming trials by source of their settings, in the order of their seeds.
+
+        A trial that ended in a value that is no number has measured nothing.
+        """
         trials: dict[str, list[Trial]] = {source: [] for source in self.settings}
         for name, (_, source, _) in self._wanted.items():
             trial = log.trials.get(name)
-            if trial is not None and trial.state == "finished" and trial.last is not None:
+            last = trial.last if trial is not None and trial.state == "finished" else None
+            if trial is not None and last is not None and math.isfinite(last.objective):
                 trials[source].append(trial)
         return trials
 

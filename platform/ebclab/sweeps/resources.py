@@ -32,17 +32,24 @@ class TrialResources:
         cpus: CPUs that Ray reserves for the process of a trial; 0 where the trial's workers reserve them.
         gpus: GPUs, or a share of one, that Ray reserves for it; 0 where the trial's workers reserve them.
         threads: CPU threads of a trial.
+        worker_gpus: GPUs that the trial's workers reserve, all together; 0 where it has none.
     """
 
     concurrent: int
     cpus: float
     gpus: float
     threads: int
+    worker_gpus: float = 0.0
+
+    @property
+    def all_gpus(self) -> float:
+        """GPUs of a trial, or a share of one, whoever reserves them."""
+        return self.gpus + self.worker_gpus
 
     def in_words(self) -> str:
         """Return how many trials run at once and what each gets, for people."""
         each = f"{self.threads} CPU thread{'s' if self.threads > 1 else ''}"
-        return f"{self.concurrent} at once, {each}" + (f" and {self.gpus:g} GPU" if self.gpus else "") + " each"
+        return f"{self.concurrent} at once, {each}" + (f" and {self.all_gpus:g} GPU" if self.all_gpus else "") + " each"
 
 
 def share_out(
@@ -92,8 +99,10 @@ def share_out(
             f"{concurrent} x {gpus_per_trial:g} GPUs = {concurrent * gpus_per_trial:g}, "
             f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs{shares}; use at most {fit}"
         )
-    own = (0.0, 0.0) if workers else (float(threads), gpus_per_trial)
-    return TrialResources(min(concurrent or fit, num_trials), *own, threads)
+    at_once = min(concurrent or fit, num_trials)
+    if workers:
+        return TrialResources(at_once, 0.0, 0.0, threads, worker_gpus=gpus_per_trial)
+    return TrialResources(at_once, float(threads), gpus_per_trial, threads)
 
 
 def _require_room_for_one(needed: float, cpus: float, gpus_per_trial: float, gpus: float) -> None:

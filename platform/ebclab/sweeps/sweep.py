@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.experiment import methods_of
@@ -77,8 +78,7 @@ def sweep(
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
         return result
-    warm_start = warm_start or _recorded_warm_start(folder)
-    earlier = earlier_results(warm_start, plan, methods) if warm_start else []
+    before, earlier = _what_was_learnt(folder, warm_start, plan, methods)
     split = given or load_images(plan.config)
     require_judgeable(plan, split)
     warnings = require_trainable(plan, split, methods, weights)
@@ -89,7 +89,6 @@ def sweep(
     if not folder.log.exists():
         for warning in warnings:
             shown.note(f"warning: {warning}")
-    before = SweepFolder.at(warm_start).address if warm_start else None
     return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights))
 
 
@@ -111,10 +110,20 @@ def with_initial_weights(
     return replace(plan, config=config), weights
 
 
-def _recorded_warm_start(folder: SweepFolder) -> str | None:
-    """Return the earlier sweep that this one learns from, as its log says; None when there is none."""
+def _what_was_learnt(
+    folder: SweepFolder, warm_start: str | Path | None, plan: SweepPlan, methods: Mapping[str, type[Method]]
+) -> tuple[str | None, Sequence[tuple[dict[str, Any], float]]]:
+    """Return the address of the earlier sweep, None when there is none, and its points with their objectives.
+
+    A sweep that goes on has them in its log: the earlier one may have grown since, or be gone.
+    """
     started = folder.read_log().last_event("started") or {}
-    return started.get("warm_start")
+    before = SweepFolder.at(warm_start).address if warm_start else started.get("warm_start")
+    if before is None:
+        return None, []
+    if before == started.get("warm_start") and "earlier" in started:
+        return before, [(dict(point), float(objective)) for point, objective in started["earlier"]]
+    return before, earlier_results(before, plan, methods)
 
 
 def default_name(plan: SweepPlan) -> str:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from ebclab.cli import main
 from ebclab.compare.compare import plan_of_request
-from ebclab.compare.cost import equal_seconds, require_runnable
+from ebclab.compare.cost import SweepCost, equal_seconds, require_runnable
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.errors import ConfigError, UserError
 from ebclab.storage.reading import read_json
@@ -129,6 +129,27 @@ def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued
     settled = make_comparison(asked, epochs)
     assert settled.sweep("ebclr", settled.tasks[0]).plan.config.training.epochs == epochs["ebclr", "digits", 64]
     assert equal_seconds(plan, settled) == epochs
+
+
+def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four epochs of SimCLR take 10 s, one of DCL 100 s, one of DHEL 2.5 s."""
+    plan = make_comparison(request_for("simclr", "dcl", "dhel", budget="seconds", epochs=4))
+    seconds = {"simclr": 10.0, "dcl": 400.0, "dhel": 10.0}
+    monkeypatch.setattr(
+        "ebclab.compare.cost.costs", lambda plan: [SweepCost(each, seconds[each.method], 1) for each in plan.sweeps]
+    )
+    with pytest.raises(ConfigError) as error:
+        equal_seconds(plan, None)
+    assert error.value.problems == [
+        "--budget seconds: less than one epoch of dcl at batch size 64, got 10 s, those of a run of simclr; "
+        "one takes 100 s: raise --epochs"
+    ]
+    seconds["dcl"] = 16.0
+    assert equal_seconds(plan, None) == {
+        ("simclr", "digits", 64): 4,
+        ("dcl", "digits", 64): 2,  # 10 s are two and a half epochs of 4 s
+        ("dhel", "digits", 64): 4,
+    }
 
 
 def test_the_page_of_what_is_there_so_far_trains_nothing(

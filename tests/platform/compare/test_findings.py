@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_comparison import COLLAPSED, IMAGES, MadeUp, request_for, right
+from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.measured import WORST
+from ebclab.compare.output import facts
 from ebclab.compare.plan import Task
 from ebclab.compare.tables import tuned_and_default
 from ebclab.compare.wording import answer, task_words, what_it_does_not_show
@@ -216,7 +217,31 @@ def test_limits_are_said(made_up: Make) -> None:
     lines = "\n".join(what_it_does_not_show(made_up(request_for("simclr", "dcl")).findings()))
     assert "One encoder (small), 2 epochs" in lines
     assert "The search was made once" in lines
+    assert "lost" not in lines
+    assert "Tuned means the best of 3 random draws of a method's search space" in lines  # which may be the user's own
     assert "have no upper end: what more tuning could reach" in lines
+
+
+@pytest.mark.parametrize("lost", [{"draws": (None, 0.6, 0.3)}, {"default_runs": (140, COLLAPSED, 139)}])
+def test_where_runs_were_lost_the_page_says_what_intervals_do_not_know(made_up: Make, lost: Scores) -> None:
+    """None of three is lost in 0.9^3 of comparisons."""
+    lines = what_it_does_not_show(made_up(request_for("simclr", "dcl", seeds=3), {"dcl": lost}).findings())
+    assert "where one run in ten is lost, none of 3 is in 73% of comparisons" in "\n".join(lines)
+
+
+def test_other_epochs_are_said_to_be_for_equal_seconds_only_where_they_are(made_up: Make) -> None:
+    """Runs of two epochs and of three, once because it was allowed and once because seconds are equal."""
+    asked = request_for(
+        "simclr", "dcl", epochs=None, may_differ=("training.epochs",),
+        assignments=("simclr:training.epochs=2", "dcl:training.epochs=3"),
+    )  # fmt: skip
+    found = made_up(asked).findings()
+    said = (facts(found)["epochs"], what_it_does_not_show(found)[0].partition(";")[0])
+    assert said == ("2 to 3", "One encoder (small), 2 to 3 epochs")
+    plan = replace(found.measured.plan, request=replace(found.request, budget="seconds"))
+    timed = replace(found, measured=replace(found.measured, plan=plan))
+    assert facts(timed)["epochs"] == "2 to 3, so that runs at default settings take equal seconds, to the nearest epoch"
+    assert "2 to 3 epochs, for equal seconds at default settings" in what_it_does_not_show(timed)[0]
 
 
 @pytest.mark.parametrize(("trials", "end"), [(6, "only up to 1 draw: what"), (24, "only up to 3 draws: what")])

@@ -10,11 +10,24 @@ from dataclasses import replace
 import pytest
 from made_up_comparison import MadeUp, request_for
 
+from ebclab.compare.findings import ComparisonFindings
 from ebclab.compare.folder import PlanVersion
+from ebclab.compare.make_comparison import make_comparison
+from ebclab.compare.measured import read_measured
 from ebclab.compare.output import as_mapping, render_markdown, render_page, write_findings
-from ebclab.compare.plots import default_and_tuned
-from ebclab.compare.tables import TextTable, as_markdown, tables
+from ebclab.compare.plots import (
+    _style,
+    default_and_tuned,
+    learning,
+    plots,
+    profile,
+    score_by_batch_size,
+    tuning_curves,
+    what_matters,
+)
+from ebclab.compare.tables import TextTable, as_markdown, tables, what_was_tuned
 from ebclab.storage.reading import read_json
+from energy_contrast.catalog import METHODS
 
 Make = Callable[..., MadeUp]
 
@@ -84,6 +97,85 @@ def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_th
     assert last - first > 0.8 * (right - left)
 
 
+def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> None:
+    """Of two seeds one is lost: the interval is cut at 0 and at 1."""
+    lost = {"simclr": {"tuned_runs": (150, None)}}
+    found = made_up(request_for("simclr", "dcl", seeds=2, batch_sizes=(32, 64)), lost).findings()
+    interval = found.methods_at[0].tuned
+    assert interval is not None
+    assert (interval.mean, interval.low, interval.high) == (0.375, 0.0, 1.0)
+    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
+    assert by_method is not None
+    assert by_batch is not None
+    tuned = next(trace for trace in by_method.figure["data"] if trace["name"] == "tuned")
+    simclr = next(trace for trace in by_batch.figure["data"] if trace["name"] == "simclr")
+    for bars in (tuned["error_x"], simclr["error_y"]):
+        assert (bars["array"][0], bars["arrayminus"][0]) == (0.625, 0.375)
+
+
+def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together(made_up: Make) -> None:
+    """Two of eight draws diverged: the band begins at 0, where no median is."""
+    draws = (None, None, 0.70, 0.71, 0.72, 0.73, 0.74, 0.75)
+    found = made_up(request_for("simclr", "dcl", trials=8), {"simclr": {"draws": draws, "default": 0.72}}).findings()
+    curve = found.methods_at[0].curve
+    assert curve is not None
+    assert (curve.low[0], curve.median[0], curve.median[-1]) == (0.0, 0.71, 0.75)
+    other = found.methods_at[1]
+    assert other.curve is not None
+    lines = [*curve.median, *other.curve.median, 0.72, 0.5]
+    for by_seconds in (False, True):
+        drawn = tuning_curves(found, by_seconds=by_seconds)
+        assert drawn is not None
+        low, high = drawn.figure["layout"]["yaxis"]["range"]
+        assert low < min(lines) <= max(lines) < high
+        assert max(lines) - min(lines) > 0.6 * (high - low)
+
+
+def test_few_draws_have_ticks_at_whole_numbers_and_bands_no_marks(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    drawn = tuning_curves(found, by_seconds=False)
+    assert drawn is not None
+    assert drawn.figure["layout"]["xaxis"]["dtick"] == 1
+    assert {trace["mode"] for trace in drawn.figure["data"] if trace.get("fill")} == {"lines"}
+
+
+def test_scores_that_are_close_have_ticks_that_differ(made_up: Make) -> None:
+    """Whole per cents between 82 and 84.5 read 82, 83, 83, 84, 84."""
+    close = {"tuned_runs": (164, 165, 166), "default_runs": (164, 164, 164)}
+    found = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)), {"simclr": close, "dcl": close}).findings()
+    by_runs, by_batch, by_draws = profile(found), score_by_batch_size(found), tuning_curves(found, by_seconds=False)
+    assert by_runs is not None
+    assert by_batch is not None
+    assert by_draws is not None
+    axes = (by_runs.figure["layout"]["xaxis"], by_batch.figure["layout"]["yaxis"], by_draws.figure["layout"]["yaxis"])
+    assert [axis["tickformat"] for axis in axes] == [".1%"] * 3
+
+
+def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)))
+    found = comparison.findings()
+    left = tuple(each for each in found.measured.sweeps if each.planned.name != "dcl-digits-b32")
+    fewer = replace(found, measured=replace(found.measured, sweeps=left))
+    for drawn in (tuning_curves(fewer, by_seconds=False), learning(fewer, by_seconds=False)):
+        assert drawn is not None
+        assert [trace["name"] for trace in drawn.figure["data"] if trace.get("showlegend")] == ["simclr", "dcl"]
+
+
+def test_no_two_of_many_methods_look_alike(comparison: MadeUp) -> None:
+    found, names = comparison.findings(), tuple(METHODS)
+    assert len(names) > 7
+    plan = replace(found.measured.plan, request=replace(found.request, methods=names))
+    many = replace(found, measured=replace(found.measured, plan=plan))
+    assert len({_style(many, name) for name in names}) == len(names)
+
+
+def test_names_of_images_are_no_markup_in_plots(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", datasets=("digits", "folder:/sets/big<i>birds"))).findings()
+    drawn = json.dumps([[each.figure["layout"], each.figure["data"]] for each in plots(found)], default=str)
+    assert "big&lt;i&gt;birds" in drawn
+    assert "big<i>birds" not in drawn
+
+
 def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
     request = request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder"))
     text = render_markdown(made_up(request).findings(), ())
@@ -118,6 +210,30 @@ def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
     text = render_markdown(fewer, ())
     assert "not complete: not begun: dcl-digits-b64" in text
     assert "Nothing can be compared yet" in text
+
+
+def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
+    """They are 1 in sum where the scores are noise and no setting explains any of it."""
+    noise = {"draws": (0.50, 0.52, 0.49, 0.51, 0.53, 0.50, 0.48, 0.52, 0.51, 0.49)}
+    found = made_up(request_for("simclr", "dcl", trials=10), {"simclr": noise, "dcl": noise}).findings()
+    for each in found.methods_at:
+        assert sum((each.sweep.importance or {}).values()) == pytest.approx(1.0)
+    drawn = what_matters(found)
+    assert drawn is not None
+    assert "scaled to 100 % in sum" in drawn.note
+    assert "scaled to 100 % in sum" in what_was_tuned(found).note
+
+
+def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
+    """Of five draws three are over, and the best of these is confirmed already."""
+    comparison = made_up(request_for("simclr", "dcl"))
+    found = ComparisonFindings(
+        read_measured(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
+    )
+    assert len(found.gaps_of("tuned")) == 1
+    line = "not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
+    assert line in render_markdown(found, ())
+    assert "not complete" not in render_markdown(comparison.findings(), ())
 
 
 def test_markdown_cells_cannot_break_the_table() -> None:

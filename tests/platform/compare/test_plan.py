@@ -115,6 +115,13 @@ def test_epochs_must_be_the_same_unless_said() -> None:
         ({"questions": ("simclr@64,moco@64",)}, "not compared, got moco"),
         ({"target": 120.0}, "--target: per cent between 0 and 100, got 120"),
         ({"repeats": 0}, "--repeat: at least once, got 0"),
+        ({"practice_seconds": -1.0}, "--practice: seconds, from 0 on, got -1 s"),
+        ({"practice_seconds": float("nan")}, "--practice: seconds, from 0 on, got nan s"),
+        ({"practice_seconds": float("inf")}, "--practice: seconds, from 0 on, got inf s"),
+        (
+            {"datasets": ("folder:/a/birds", "folder:/b/birds")},
+            "--dataset: folder:/a/birds and folder:/b/birds have one name for results, folder-birds",
+        ),
         ({"metric": "linaer"}, "--metric: got linaer; did you mean linear?"),
         ({"budget": "hours"}, "--budget: got hours; Known: epochs, seconds"),
         ({"assignments": ("moco:method.temperature=0.2",)}, "not among the methods compared, got moco"),

@@ -18,6 +18,7 @@ from ebclab.reports.html import in_script
 from ebclab.reports.output import write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import section
+from ebclab.reports.together import rows
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -186,6 +187,21 @@ def test_sweeps_stand_side_by_side_at_the_budget_of_the_shortest(
     assert cells == ["1:20"]  # two trials of four epochs of ten seconds
     assert "50.0%" in found.words  # the long one after as many trials, and not its 70 %
     assert {"together", "curves-1", "curves-2"} <= set(found.figures)
+
+
+def test_a_trial_that_measured_nothing_counts_among_those_of_the_equal_budget(
+    sweep_folder: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The first of three trials diverged in its first epoch: 10 + 40 + 40 s, as long as the other sweep's search."""
+    lost, other = sweep_folder("lost"), sweep_folder("other")
+    lost.search(0, [0.1], "diverged", "loss is nan")
+    for number in (1, 2):
+        lost.search(number, [0.1, 0.2, 0.3, 0.4])
+        other.search(number, [0.1, 0.2, 0.3, 0.5])
+    other.search(3, [0.1], "stopped", "no gain")
+    lines = {row.record.name: row.trials_then for row in rows([read_sweep(lost.path), read_sweep(other.path)])}
+    assert lines == {"lost": 3, "other": 3}
+    write_report([lost.path, other.path], tmp_path / "both.html")
 
 
 def test_sweeps_of_different_data_are_said_not_to_compare(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:

@@ -200,6 +200,15 @@ def test_names_and_reasons_with_html_are_text(tmp_path: Path) -> None:
     assert "</script><img" not in raw
 
 
+def test_equal_events_of_two_runs_stand_under_the_name_of_each(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / name) for name in ("first", "second")]
+    for each in runs:
+        each.metrics.append("event", 4, **HEALTH)
+    text, _ = page_of(*(run.path for run in runs), to=tmp_path / "page.html")
+    told = text[text.index("<h2>Events</h2>") : text.index("<h2>Machines and time</h2>")]
+    assert re.findall(r"<h3>(.*?)</h3>", told) == ["first", "second"]
+
+
 def test_long_curves_are_thinned_to_their_end_and_the_page_says_so(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
     with run.metrics.path.open("a") as file:

@@ -121,6 +121,28 @@ def test_the_page_says_that_the_winner_was_chosen_and_on_which_images(sweep_fold
     assert "which no trial was trained on and no search saw" in page
 
 
+@pytest.mark.parametrize(
+    ("trial", "start", "said"),
+    [
+        (6 * (0.4,), (0.60, 0.61, 0.62, 0.60), "these score higher: the starting settings (4 of 6)."),
+        ((0.60, 0.61, 0.62, 0.60), 6 * (0.4,), "these score higher: trial 0008 (4 of 6)."),
+    ],
+)
+def test_a_winner_of_more_finished_runs_is_not_said_to_be_better(
+    sweep_folder: Folders, trial: tuple[float, ...], start: tuple[float, ...], said: str
+) -> None:
+    """The page had "Better than the starting settings by -20.7 points", and "nothing better" of 20 points more."""
+    folder = sweep_folder(top=1, seeds=6)
+    for number in range(9):
+        folder.search(number, [0.3, 0.4, 0.5, 0.6 + 0.01 * number])
+    for source, values in {"0008": trial, "baseline": start}.items():
+        for seed, value in enumerate(values, start=1):
+            folder.confirm(source, seed, value + 0.001 * (seed % 2))
+    answer = lead(section(read_sweep(folder.path), None))
+    assert f"Where their runs finished, {said}" in answer
+    assert "etter than" not in answer
+
+
 def test_with_five_seeds_nothing_is_said_of_few(sweep_folder: Folders) -> None:
     folder = sweep_folder(top=1, seeds=5, baseline=False)
     folder.search(0, [0.5, 0.6, 0.7, 0.8])

@@ -187,6 +187,17 @@ def test_only_finished_confirming_runs_give_a_result(sweep_plan: Plans, log: Swe
     assert confirmed.settings == log.trials["0002"].settings
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_confirming_run_that_ended_in_no_number_is_none_of_the_seeds(
+    sweep_plan: Plans, log: SweepLog, bad: float
+) -> None:
+    plan = sweep_plan(trials=4, top=1, seeds=3, baseline=False)
+    for one, value in zip(proposed(ConfirmProposals(plan, log)), (0.8, bad, 0.9), strict=True):
+        write(log, replace(one, state="finished", curve={6: Epoch(value, 1.0)}))
+    (confirmed,) = confirmed_settings(plan, log)
+    assert (confirmed.seeds, confirmed.values) == ((1, 3), (0.8, 0.9))
+
+
 def test_confirmed_settings_have_the_intervals_of_all_that_were_compared(sweep_plan: Plans, log: SweepLog) -> None:
     """Three sets of settings: each mean misses with a third of 5 %, over the seeds and the images of its answers."""
     plan = sweep_plan(trials=4, top=2, seeds=2)

@@ -58,6 +58,15 @@ def test_trials_with_workers_reserve_nothing_themselves() -> None:
     assert slots(workers=2) == TrialResources(1, 0.0, 0.0, 1)  # its workers share all CPUs
 
 
+def test_the_gpus_of_a_trials_workers_are_said_and_charged() -> None:
+    """Two workers with a GPU each: the page had said that no GPU was used, at no cost."""
+    found = slots(workers=2, cpus_per_worker=1.0, gpus=4.0, gpus_per_trial=2.0)
+    assert (found.concurrent, found.gpus, found.all_gpus) == (2, 0.0, 2.0)
+    assert found.in_words() == "2 at once, 1 CPU thread and 2 GPU each"
+    alone = slots(gpus=4.0, gpus_per_trial=0.5)
+    assert (alone.gpus, alone.all_gpus) == (0.5, 0.5)
+
+
 def test_workers_that_share_all_cpus_always_fit() -> None:
     found = {slots(cpus=float(cpus), workers=workers).concurrent for cpus in range(1, 33) for workers in range(1, 33)}
     assert found == {1}

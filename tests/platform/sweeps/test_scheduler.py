@@ -42,6 +42,18 @@ def test_all_trials_end_and_no_more_train_at_once_than_allowed(
     assert box.most_at_once == min(concurrent, 9)
 
 
+@pytest.mark.parametrize("concurrent", [1, 2, 8, 16])
+@pytest.mark.parametrize("scheduler", ["asha", "none"])
+def test_a_search_for_a_budget_of_seconds_takes_them_however_many_trials_train_at_once(
+    sweep_plan: Plans, machine: Machines, scheduler: str, concurrent: int
+) -> None:
+    """Trials of at most six epochs, a second each: 16 at once had taken 38 s of 12."""
+    plan = replace(sweep_plan(scheduler=scheduler, trials=100), search_seconds=12.0)
+    trials = machine(concurrent=concurrent).work(plan)
+    assert 12.0 <= sum(trial.seconds for trial in trials.values()) < 12.0 + 6.0
+    assert all(trial.is_over for trial in trials.values())
+
+
 @pytest.mark.parametrize("scheduler", ["asha", "median"])
 def test_a_trial_is_stopped_exactly_when_the_rules_say_so_of_what_was_known_then(
     sweep_plan: Plans, machine: Machines, scheduler: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,13 @@ import pytest
 
 from ebclab.config import compose
 from ebclab.errors import RunError, UserError
+from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
+from ebclab.sweeps.ray_tune import launch
+from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.sweep import sweep as run_sweep
 from ebclab.sweeps.warm_start import earlier_results
 
 Plans = Callable[..., SweepPlan]
@@ -127,3 +132,29 @@ def test_the_earlier_sweep_is_only_read(sweep_plan: Plans, tmp_path: Path) -> No
     before = old.log.read_bytes()
     assert len(earlier_results(old.path, sweep_plan())) == 1
     assert old.log.read_bytes() == before
+
+
+def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier sweep has grown when the command is repeated, and is gone when the sweep is resumed."""
+    plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
+    launches: list[launch.Launch] = []
+
+    def begin(given: launch.Launch) -> None:
+        launches.append(given)
+        given.folder.path.mkdir(exist_ok=True)
+        write_plan(given.folder.plan, plan)
+        launch._write_start(given.folder.read_log(), given, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0))
+
+    monkeypatch.setattr(launch, "launch_sweep", begin)
+    where = {"sweeps": tmp_path, "name": "new", "display": SilentSweepDisplay()}
+    run_sweep(plan, warm_start=old, **where)
+    assert (launches[0].folder.read_log().last_event("started") or {})["gpus_per_trial"] == 2.0  # what a report charges
+    shutil.rmtree(old)
+    sweep(old, sweep_plan(), (at(0.01, 0.2), 0.5, "finished"), (at(0.02, 0.3), 0.9, "finished"))
+    run_sweep(plan, warm_start=old, **where)
+    shutil.rmtree(old)
+    run_sweep(plan, resume=True, **where)
+    assert [each.earlier for each in launches] == [[(at(0.01, 0.2), 0.5)]] * 3
+    assert {each.warm_start for each in launches} == {str(old)}

@@ -74,7 +74,7 @@ def _render(records: Sequence[RunRecord], csv_name: str, json_name: str) -> str:
             differing=differing(records),
             apart=num_apart(records),
             count=count,
-            events=[events_in_words(record) for record in records],
+            events=[(record.name, events_in_words(record)) for record in records],
             commands=[_command(record) for record in records],
             looks=[look(number) for number in range(len(records))],
             plots=curves(records),

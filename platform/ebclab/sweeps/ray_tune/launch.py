@@ -81,14 +81,19 @@ def _phases(launch: Launch, log: SweepLog, resources: TrialResources) -> Iterato
 
 
 def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> None:
-    """Write into the log that the sweep starts or is resumed, with what resources and on which machine."""
+    """Write into the log that the sweep starts or is resumed, with what resources and on which machine.
+
+    What it learns from an earlier sweep is written down once, when it starts.
+    """
+    learnt = {"earlier": list(map(list, launch.earlier))} if launch.earlier and not log.trials else {}
     log.append(
         "started" if not log.trials else "resumed",
         trials=launch.plan.trials,
         concurrent=resources.concurrent,
-        gpus_per_trial=resources.gpus,
+        gpus_per_trial=resources.all_gpus,
         warm_start=launch.warm_start,
         environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
+        **learnt,
     )
 
 

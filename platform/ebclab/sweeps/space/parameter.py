@@ -95,8 +95,9 @@ class Parameter:
             return next((choice for choice in self.choices if _same(choice, value)), None)
         if not is_number(value):
             return None
-        slack = ROUNDING * (self.high - self.low)
-        if not self.low - slack <= value <= self.high + slack:
+        width = self.high - self.low
+        below = self.low if self.kind == "loguniform" else width  # of a range over many powers, 0 is outside
+        if not self.low - ROUNDING * below <= value <= self.high + ROUNDING * width:
             return None
         inside = min(max(value, self.low), self.high)
         if self.kind == "quantised":

@@ -64,6 +64,7 @@ def test_quantised_whole_numbers_stay_whole():
     ("given", "inside", "outside"),
     [
         ({"uniform": [0.1, 0.3]}, [0.1, 0.2, 0.3], [0.0999, 0.3001, "x", True, math.nan]),
+        ({"loguniform": [1e-10, 1]}, [1e-10, 0.5, 1], [0.0, 9.9e-11, 1.1]),
         ({"int": [1, 5]}, [1, 5], [0, 6, 2.5, True]),
         ({"quantised": [0.1, 0.7, 0.2]}, [0.1, 0.3, 0.1 + 0.2], [0.2, 0.9]),
         ({"choice": [1, "a", 0.5]}, [1, "a", 0.5], [True, "b", 2]),
