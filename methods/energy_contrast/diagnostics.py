@@ -85,7 +85,7 @@ def uniformity(z: Tensor) -> Tensor:
     ``log mean_{i != j} exp(-2 |z_i / |z_i| - z_j / |z_j||^2)``
 
     Args:
-        z: (N, D) vectors of different images, of any length.
+        z: (N, D) vectors of different images, of any length; a vector of zeros stays one.
 
     Returns:
         () log potential in [-8, 0]; 0 when all vectors agree, near -4 when they are spread evenly in high dimension,
@@ -99,8 +99,10 @@ def uniformity(z: Tensor) -> Tensor:
     if len(z) == 1:
         return z.new_full((), math.nan)
     unit = F.normalize(z, dim=1)
+    squared = unit.any(dim=1).to(unit)  # (N,) |a|^2: 1, or 0 of a vector of zeros
     cosine = (unit @ unit.T).fill_diagonal_(-torch.inf)  # (N, N)
-    log_potential = torch.logsumexp((4 * cosine - 4).flatten(), dim=0)  # |a - b|^2 = 2 - 2 <a, b>
+    distance = 2 * (squared[:, None] + squared) - 4 * cosine  # 2 |a - b|^2 = 2 |a|^2 + 2 |b|^2 - 4 <a, b>
+    log_potential = torch.logsumexp(-distance.flatten(), dim=0)
     return log_potential - math.log(len(z) * (len(z) - 1))
 
 

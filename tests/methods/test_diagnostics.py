@@ -86,6 +86,13 @@ def test_uniformity_is_zero_when_collapsed_and_minus_eight_for_two_opposite_poin
     assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8.0, rel=1e-6)
 
 
+def test_vectors_of_zeros_agree_with_each_other() -> None:
+    """A dead encoder has collapsed: it must not look evenly spread."""
+    assert uniformity(torch.zeros(5, 3)).item() == pytest.approx(0.0, abs=1e-6)
+    z = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0]])  # squared distances 0, 1, 1
+    assert uniformity(z).item() == pytest.approx(math.log((1 + 2 * math.exp(-2)) / 3), rel=1e-6)
+
+
 def test_uniformity_can_be_trained() -> None:
     z = random_vectors(6, 3).requires_grad_()
     assert torch.autograd.gradcheck(uniformity, z)
