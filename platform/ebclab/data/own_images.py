@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from ebclab.config.addresses import OWN
 from ebclab.config.names import is_folder_name
 from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.photograph import NoBytesError, in_bytes
 from ebclab.errors import DataError
 
 Images = ImageSet | Tensor | np.ndarray[Any, Any] | Dataset[Any]
@@ -202,7 +203,10 @@ def _items(dataset: Dataset[Any]) -> Iterator[Any]:
 
 def _pixels(image: object, number: int) -> Tensor:
     if isinstance(image, Image.Image):
-        return torch.from_numpy(np.array(image if image.mode == "L" else image.convert("RGB")))
+        try:
+            return torch.from_numpy(np.array(in_bytes(image, "L" if image.mode == "L" else "RGB")))
+        except NoBytesError as error:
+            raise DataError(f"images: pixels must be bytes (uint8), got {error}, at {number}; convert them") from error
     if isinstance(image, Tensor | np.ndarray):
         return _tensor(image)
     raise DataError(

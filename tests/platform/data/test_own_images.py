@@ -88,6 +88,32 @@ def test_grey_pictures_have_one_channel() -> None:
     assert torch.equal(own_images(Pictures(GREY)).images, GREY)
 
 
+class Listed(Dataset[Any]):
+    """Some pictures."""
+
+    def __init__(self, *pictures: Image.Image) -> None:
+        self._pictures = pictures
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, number: int) -> Image.Image:
+        return self._pictures[number]
+
+
+def test_pictures_of_16_bits_and_transparent_ones_become_what_files_of_them_become() -> None:
+    levels = Image.fromarray(np.array([[255, 256], [40_000, 65_535]], dtype=np.uint16))
+    assert own_images(Listed(levels)).images[0].tolist() == [[[0, 1], [156, 255]]] * 3
+    clear = Image.new("RGBA", (2, 2), (10, 20, 30, 0))
+    assert own_images(Listed(clear)).images.unique().tolist() == [255]
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pictures_of_more_than_16_bits_are_one_sentence(mode: str) -> None:
+    with pytest.raises(DataError, match=f"got pixels of mode {mode}, more than 16 bits, at 1; convert them"):
+        own_images(Listed(Image.new("RGB", (3, 3)), Image.new(mode, (3, 3), 40_000)))
+
+
 def test_keys_follow_the_content_wherever_it_stands_and_equal_images_have_different_ones() -> None:
     keys = own_images(RGB).keys
     assert torch.equal(own_images(RGB.flip(0)).keys, keys.flip(0))
