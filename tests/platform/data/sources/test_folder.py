@@ -66,6 +66,17 @@ def test_a_key_is_the_hash_of_the_path_within_the_split(pets: Path) -> None:
     assert set(train.keys.tolist()) < set(load_split(f"folder:{pets}", None, "train").keys.tolist())
 
 
+def test_two_parts_of_one_split_with_one_path_are_refused(pets: Path) -> None:
+    save(pets / "Train/dog/new.png", pixels(20))
+    assert len(load_split(f"folder:{pets}", None, "train")) == 6
+    save(pets / "Train/dog/b.png", pixels(21))
+    message = (
+        r"two train parts with a file dog/b\.png, got Train/dog/b\.png and train/dog/b\.png; move one of them away"
+    )
+    with pytest.raises(DataError, match=message):
+        load_split(f"folder:{pets}", None, "train")
+
+
 def test_test_images_have_the_classes_and_statistics_of_the_training_part(pets: Path) -> None:
     train, test = (load_split(f"folder:{pets}", None, split) for split in ("train", "test"))
     assert test.labels.tolist() == [2]
