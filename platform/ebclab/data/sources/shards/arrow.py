@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -103,8 +104,8 @@ class ArrowSource:
         rows = torch.arange(int(counts.sum()))
         groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
         self.index = RowIndex(rows, torch.cat(labels), groups, rows - (counts.cumsum(0) - counts)[groups])
-        first = int(groups[0])
-        self.example = first_example(self._encoded(first, range(int(counts[first]))), reading, self._place.path)
+        every = (self._encoded(group, range(count)) for group, count in enumerate(counts.tolist()) if count)
+        self.example = first_example(chain.from_iterable(every), reading, self._place.path)
 
     def read(self, group: int, places: Tensor) -> Decoded:
         """Return rows ``places`` of record batch ``group``.
