@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 import pyarrow as pa
 from pyarrow import fs
 
-from ebclab.config.addresses import credentials_problem, expanded, is_address, slashes_problem
+from ebclab.config.addresses import as_uri, credentials_problem, expanded, is_address, path_problem
 from ebclab.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Location:
     """A folder or file, local or in an object store; it can be sent to other processes.
 
     An address may hold options of the store after a question mark, as pyarrow reads them:
-    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. It holds no credentials: every process finds its
-    own.
+    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. Before it, names stand as they are, in any script;
+    an escape such as %20 is one. It holds no credentials: every process finds its own.
 
     Args:
         path: A local path, or an address such as s3://bucket/folder or gs://bucket/folder.
@@ -65,14 +65,16 @@ class Location:
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
-        if problem := credentials_problem(path) or slashes_problem(path):
+        if problem := credentials_problem(path) or path_problem(path):
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)
         self.address = address = str(expanded(path).absolute()) if self.is_local else path.rstrip("/")
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
-            self.filesystem, self.inside = fs.FileSystem.from_uri(_sparing(address))
+            self.filesystem, self.inside = fs.FileSystem.from_uri(
+                address if self.is_local else as_uri(_sparing(address))
+            )
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise DataError(
                 f"{setting}: not a place that can be opened, got {path!r} ({first_line(error)}); "
