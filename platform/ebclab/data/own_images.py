@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -101,10 +102,10 @@ def _checked(images: ImageSet) -> ImageSet:
             "number the images, or give them without keys"
         )
     channels = pixels.shape[1]
-    if not len(images.mean) == len(images.std) == channels:
+    if not len(images.mean) == len(images.std) == channels or not all(map(math.isfinite, (*images.mean, *images.std))):
         raise DataError(
-            f"images.mean, images.std: one of each is needed for each of the {channels} channels, got {images.mean} "
-            f"and {images.std}; ebclab.data.image_set.channel_statistics computes them"
+            f"images.mean, images.std: one number of each is needed for each of the {channels} channels, got "
+            f"{images.mean} and {images.std}; ebclab.data.image_set.channel_statistics computes them"
         )
     if images.marks is not None and len(images.marks) != count:
         raise DataError(f"images.marks: a row is needed for each of {count:,} images, got {len(images.marks):,}")
