@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -243,6 +244,29 @@ def test_a_file_names_all_images_that_were_left_out(
     listed = [json.loads(line) for line in file.read_text().splitlines()]
     reason = {"kind": "of no known format", "reason": "a file of no known format"}
     assert listed == [{"name": f"{images}/b{number}.png", **reason} for number in range(7)]
+
+
+def test_a_list_of_another_user_or_a_folder_that_cannot_be_written_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, images = tmp_path / "temporary", tmp_path / "images"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    save(images / "a.png", pixels(0))
+    for number in range(6):
+        (images / f"b{number}.png").write_bytes(b"nothing")
+    load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "replace", refused)
+    load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+    (file,) = temporary.iterdir()
+    assert caplog.text.count(f"all are named in {file}") == 2
+    file.unlink()
+    load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+    assert f"the others are not named, {file} cannot be written: Operation not permitted" in caplog.text
 
 
 def test_a_folder_of_damaged_images_alone_is_refused(tmp_path: Path) -> None:
