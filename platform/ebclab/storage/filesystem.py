@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _COPIED_BYTES = 8 << 20  # at once
+_LINKS_FOLLOWED = 32  # within each other: on macOS 32, on Linux 40
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
 """Marks an OSError of pyarrow as an object store's."""
 
@@ -99,7 +100,8 @@ class Location:
             below: A folder below this place, where these alone are wanted that lie in it.
 
         Raises:
-            DataError: There is no such place, it cannot be read, or the name of a file in it is no text.
+            DataError: There is no such place, it cannot be read, the name of a file in it is no text, or a link in it
+                leads to a folder above itself.
         """
         try:
             info = self.filesystem.get_file_info(self.inner_path(below))
@@ -120,6 +122,11 @@ class Location:
                 f"{self.path}: a file's name is no text in UTF-8, got {bytes(name)!r}; rename it, or its folder"
             ) from error
         wanted = sorted(name for name in found if name.lower().endswith(suffixes) and not _is_hidden(name))
+        if self.is_local and (deep := next((name for name in wanted if name.count("/") >= _LINKS_FOLLOWED), None)):
+            raise DataError(
+                f"{self.path}: a link in it leads to a folder above itself, so that its files are found again and "
+                f"again, got folders {_LINKS_FOLLOWED} deep such as {deep:.80}...; remove the link"
+            )
         return {name: found[name] for name in wanted}
 
     def folders(self, below: str = "") -> list[str]:

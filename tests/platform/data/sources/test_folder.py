@@ -145,6 +145,18 @@ def test_names_in_any_script_make_classes_and_keys(tmp_path: Path) -> None:
     )
 
 
+def test_links_are_followed_but_in_a_circle(pets: Path) -> None:
+    (pets / "train/bird").symlink_to(pets / "test/owl")
+    (pets / "train/dog/link.png").symlink_to(pets / "train/cat/z.png")
+    (pets / "train/dog/nowhere.png").symlink_to(pets / "nothing.png")
+    found = load_split(f"folder:{pets}/train", None, "train")
+    assert found.class_names == ("bird", "cat", "dog", "owl")
+    assert len(found) == 7
+    (pets / "train/cat/all").symlink_to(pets)
+    with pytest.raises(DataError, match=r"/train: a link in it leads to a folder above itself, .* got folders 32 deep"):
+        load_split(f"folder:{pets}/train", None, "train")
+
+
 def test_thousands_of_empty_folders_are_no_classes(tmp_path: Path) -> None:
     for number in range(3000):
         (tmp_path / f"{number:04}").mkdir()
