@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import struct
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import BinaryIO, Literal
 
 import numpy as np
@@ -83,6 +85,15 @@ def size_in_header(file: BinaryIO) -> tuple[int, int]:
     with Image.open(file) as picture:
         width, height = picture.size
         return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
+
+
+def sizes_in_headers(contents: Iterable[bytes]) -> list[tuple[int, int]]:
+    """Return ``size_in_header`` of encoded images, those left out whose header cannot be read."""
+    found = []
+    for content in contents:
+        with suppress(*DAMAGE):
+            found.append(size_in_header(io.BytesIO(content)))
+    return found
 
 
 def central_squares(images: Tensor, side: int) -> Tensor:
