@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 _PASSWORD = re.compile(r"(?<=://)[^?@\s]*:[^?\s]*@|(?<=://)[^/?@\s]*:[^@\s]*@")
 """A name and a password before the host. A secret may hold slashes and @, and a question mark where no host has one."""
@@ -44,13 +45,32 @@ def expanded(path: str) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def slashes_problem(address: str) -> str | None:
-    """Return why a store cannot have an address with an empty name in it; None when there is none, or it is a path."""
+def path_problem(address: str) -> str | None:
+    """Return why a store cannot have an address with an empty name, ``.`` or ``..`` in it; None when it has none.
+
+    Args:
+        address: What the user wrote; a path on this disk has no problem.
+    """
     scheme, separator, rest = address.partition("://")
     path, mark, options = rest.partition("?")
-    if not separator or "//" not in path.strip("/"):
+    if not separator:
+        return None
+    if not {".", ".."}.isdisjoint(unquote(path).split("/")):
+        return f"a folder called . or .., which a store has not, got {address}; write the address of the folder meant"
+    if "//" not in path.strip("/"):
         return None
     return f"two slashes side by side, got {address}; write {scheme}://{re.sub('/+', '/', path)}{mark}{options}"
+
+
+def as_uri(address: str) -> str:
+    """Return an address in which whatever a URI cannot hold is escaped; an escape such as %20 stays one."""
+    path, mark, options = address.partition("?")
+    return quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", path), safe="%/:@!$&'()*+,;=") + mark + options
+
+
+def in_address(name: str) -> str:
+    """Return a name as it stands in an address: what would be an escape there, or begin the options, is escaped."""
+    return re.sub(r"%(?=[0-9A-Fa-f]{2})|\?", lambda found: quote(found[0]), name)
 
 
 def folder_problem(path: str) -> str | None:

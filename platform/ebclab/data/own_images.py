@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torch.utils.data import Dataset
 from ebclab.config.addresses import OWN
 from ebclab.config.names import is_folder_name
 from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.photograph import NoBytesError, in_bytes
 from ebclab.errors import DataError
 
 Images = ImageSet | Tensor | np.ndarray[Any, Any] | Dataset[Any]
@@ -100,10 +102,10 @@ def _checked(images: ImageSet) -> ImageSet:
             "number the images, or give them without keys"
         )
     channels = pixels.shape[1]
-    if not len(images.mean) == len(images.std) == channels:
+    if not len(images.mean) == len(images.std) == channels or not all(map(math.isfinite, (*images.mean, *images.std))):
         raise DataError(
-            f"images.mean, images.std: one of each is needed for each of the {channels} channels, got {images.mean} "
-            f"and {images.std}; ebclab.data.image_set.channel_statistics computes them"
+            f"images.mean, images.std: one number of each is needed for each of the {channels} channels, got "
+            f"{images.mean} and {images.std}; ebclab.data.image_set.channel_statistics computes them"
         )
     if images.marks is not None and len(images.marks) != count:
         raise DataError(f"images.marks: a row is needed for each of {count:,} images, got {len(images.marks):,}")
@@ -202,7 +204,10 @@ def _items(dataset: Dataset[Any]) -> Iterator[Any]:
 
 def _pixels(image: object, number: int) -> Tensor:
     if isinstance(image, Image.Image):
-        return torch.from_numpy(np.array(image if image.mode == "L" else image.convert("RGB")))
+        try:
+            return torch.from_numpy(np.array(in_bytes(image, "L" if image.mode == "L" else "RGB")))
+        except NoBytesError as error:
+            raise DataError(f"images: pixels must be bytes (uint8), got {error}, at {number}; convert them") from error
     if isinstance(image, Tensor | np.ndarray):
         return _tensor(image)
     raise DataError(

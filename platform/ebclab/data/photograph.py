@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import struct
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import BinaryIO, Literal
 
 import numpy as np
@@ -20,7 +22,10 @@ eighth of its sides that still covers the wanted square."""
 MOST_PIXELS = 1 << 27
 """Pixels of an image, as it is decoded, above which it is not: half a gigabyte at the four bytes that Pillow takes."""
 
-DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, Image.DecompressionBombError)
+DAMAGE = (
+    *(OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError, RuntimeError),
+    *(struct.error, Image.DecompressionBombError),
+)
 """What Pillow raises on damaged files, by its formats, and what ``read_photograph`` raises."""
 
 _JPEG = b"\xff\xd8\xff"
@@ -57,7 +62,7 @@ def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding
             picture.draft(picture.mode, (side, side))  # formats other than JPEG have no draft
         _require_few_pixels(picture, decoding)
         ImageOps.exif_transpose(picture, in_place=True)
-        upright = _in_bytes(picture, "RGB" if channels == 3 else "L")
+        upright = in_bytes(picture, "RGB" if channels == 3 else "L")
         return _pixels(central_square(upright, side) if side else upright)
 
 
@@ -82,6 +87,15 @@ def size_in_header(file: BinaryIO) -> tuple[int, int]:
         return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
 
 
+def sizes_in_headers(contents: Iterable[bytes]) -> list[tuple[int, int]]:
+    """Return ``size_in_header`` of encoded images, those left out whose header cannot be read."""
+    found = []
+    for content in contents:
+        with suppress(*DAMAGE):
+            found.append(size_in_header(io.BytesIO(content)))
+    return found
+
+
 def central_squares(images: Tensor, side: int) -> Tensor:
     """Return what ``read_photograph`` makes of images (B, C, H, W) uint8, C = 1 or 3: (B, C, side, side) uint8."""
     last = images[:, 0] if images.shape[1] == 1 else images.permute(0, 2, 3, 1)  # (B, H, W) or (B, H, W, 3)
@@ -97,15 +111,34 @@ def central_square(picture: Image.Image, side: int) -> Image.Image:
     return square.resize((side, side), Image.Resampling.BILINEAR)
 
 
+def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
+    """Return a picture in ``mode``, by the rules of ``read_photograph``.
+
+    Raises:
+        NoBytesError: Its pixels are floats or integers of 32 bits.
+    """
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):  # 16 bits in both
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    elif picture.mode[0] in "IF":
+        raise NoBytesError(f"pixels of mode {picture.mode}, more than 16 bits")
+    if picture.has_transparency_data:
+        layer = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return picture if picture.mode == mode else picture.convert(mode)
+
+
 def _opened(content: bytes) -> Image.Image:
     """Return an image whose header was read; Pillow's own limit does not know that JPEG files can be reduced."""
     if content.startswith(_JPEG):
         return JpegImageFile(io.BytesIO(content))
     try:
-        return Image.open(io.BytesIO(content))
+        picture = Image.open(io.BytesIO(content))
     except Image.DecompressionBombError as error:
         count = re.search(r"\d+", str(error))
         raise TooManyPixelsError(f"{int(count[0]):,} pixels, {_LIMIT}" if count else _LIMIT) from error
+    if picture.format == "EPS":
+        raise UnidentifiedImageError("PostScript is a program, which Pillow would have Ghostscript run")
+    return picture
 
 
 _LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
@@ -117,18 +150,6 @@ def _require_few_pixels(picture: Image.Image, decoding: Decoding) -> None:
         reducible = isinstance(picture, JpegImageFile) and decoding == "full"
         hint = " (data.decoding=reduced with data.resize reads a JPEG file smaller)" if reducible else ""
         raise TooManyPixelsError(f"{width} x {height} pixels, {_LIMIT}{hint}")
-
-
-def _in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
-    """Return a picture in ``mode``, by the rules of ``read_photograph``."""
-    if picture.mode.startswith("I;16"):
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
-    elif picture.mode[0] in "IF":
-        raise NoBytesError(f"pixels of mode {picture.mode}, more than 16 bits")
-    if picture.has_transparency_data:
-        layer = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
-    return picture if picture.mode == mode else picture.convert(mode)
 
 
 def _pixels(picture: Image.Image) -> Tensor:

@@ -16,6 +16,9 @@ from ebclab.evaluation.progress import OnProgress, silent
 Encoder = nn.Module | Callable[[Tensor], Tensor]
 """Maps preprocessed images (B, C, H, W) to embeddings (B, D): a module, or a bound method such as ``method.embed``."""
 
+MOST_CLASSES = 1 << 20
+"""Classes that kNN and probes count votes and weights for; a larger label is an identity and no number of a class."""
+
 
 def compute_features(
     encoder: Encoder,
@@ -86,7 +89,7 @@ def require_labels(images: ImageSet) -> None:
     """Refuse an image set that no probe can use.
 
     Raises:
-        DataError: There are no images, or some have no label.
+        DataError: There are no images, some have no label, or one is no number of a class.
     """
     if len(images) == 0:
         raise DataError(f"{images.name}: at least one image is needed to measure an encoder, got 0")
@@ -97,6 +100,11 @@ def require_labels(images: ImageSet) -> None:
         raise DataError(
             f"{images.name}: kNN and linear probes need a label for every image, "
             f"got {missing:,} of {len(images):,} without; choose a labelled dataset"
+        )
+    if (highest := int(images.labels.max())) >= MOST_CLASSES:
+        raise DataError(
+            f"{images.name}: labels must be numbers of classes, below {MOST_CLASSES:,}, got "
+            f"{highest}; number the classes from 0, or name another column by data.label_column"
         )
 
 

@@ -22,13 +22,14 @@ from urllib.parse import parse_qs
 import pyarrow as pa
 from pyarrow import fs
 
-from ebclab.config.addresses import credentials_problem, expanded, is_address, slashes_problem
+from ebclab.config.addresses import as_uri, credentials_problem, expanded, is_address, path_problem
 from ebclab.errors import DataError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _COPIED_BYTES = 8 << 20  # at once
+_LINKS_FOLLOWED = 32  # within each other: on macOS 32, on Linux 40
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
 """Marks an OSError of pyarrow as an object store's."""
 
@@ -49,8 +50,8 @@ class Location:
     """A folder or file, local or in an object store; it can be sent to other processes.
 
     An address may hold options of the store after a question mark, as pyarrow reads them:
-    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. It holds no credentials: every process finds its
-    own.
+    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. Before it, names stand as they are, in any script;
+    an escape such as %20 is one. It holds no credentials: every process finds its own.
 
     Args:
         path: A local path, or an address such as s3://bucket/folder or gs://bucket/folder.
@@ -65,14 +66,16 @@ class Location:
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
-        if problem := credentials_problem(path) or slashes_problem(path):
+        if problem := credentials_problem(path) or path_problem(path):
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)
         self.address = address = str(expanded(path).absolute()) if self.is_local else path.rstrip("/")
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
-            self.filesystem, self.inside = fs.FileSystem.from_uri(_sparing(address))
+            self.filesystem, self.inside = fs.FileSystem.from_uri(
+                address if self.is_local else as_uri(_sparing(address))
+            )
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise DataError(
                 f"{setting}: not a place that can be opened, got {path!r} ({first_line(error)}); "
@@ -97,7 +100,8 @@ class Location:
             below: A folder below this place, where these alone are wanted that lie in it.
 
         Raises:
-            DataError: There is no such place, it cannot be read, or the name of a file in it is no text.
+            DataError: There is no such place, it cannot be read, the name of a file in it is no text, or a link in it
+                leads to a folder above itself.
         """
         try:
             info = self.filesystem.get_file_info(self.inner_path(below))
@@ -118,7 +122,18 @@ class Location:
                 f"{self.path}: a file's name is no text in UTF-8, got {bytes(name)!r}; rename it, or its folder"
             ) from error
         wanted = sorted(name for name in found if name.lower().endswith(suffixes) and not _is_hidden(name))
+        if self.is_local and (deep := next((name for name in wanted if self._is_deep_by_links(name)), None)):
+            raise DataError(
+                f"{self.path}: a link in it leads to a folder above itself, so that its files are found again and "
+                f"again, got {_LINKS_FOLLOWED} links within each other in {deep:.80}...; remove the link"
+            )
         return {name: found[name] for name in wanted}
+
+    def _is_deep_by_links(self, name: str) -> bool:
+        """Return whether a file was found through as many links as a loop of them is followed."""
+        if name.count("/") < _LINKS_FOLLOWED:
+            return False
+        return sum((Path(self.inside) / folder).is_symlink() for folder in Path(name).parents) >= _LINKS_FOLLOWED
 
     def folders(self, below: str = "") -> list[str]:
         """Return the names of the folders that lie right below this place or, where given, a folder ``below`` it.

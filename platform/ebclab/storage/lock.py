@@ -24,7 +24,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
         option: Option of the command line that chooses another parent folder.
 
     Raises:
-        RunError: The folder cannot be written, another process holds the lock, or the disk is full.
+        RunError: The folder cannot be written or locked, another process holds the lock, or the disk is full.
     """
     try:
         atomic.make_folder(folder)
@@ -38,6 +38,10 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RunError(f"{folder}: another process {busy}; wait for it or stop it") from error
+        except OSError as error:
+            raise RunError(
+                f"{folder}: lies on a file system without locks, got {error.strerror}; choose another with {option}"
+            ) from error
         try:
             yield
         except OSError as error:

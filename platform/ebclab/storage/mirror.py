@@ -22,7 +22,7 @@ from ebclab.open_folder import OpenFolder
 from ebclab.storage.lease import Fence
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.reading import json_value
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
 
 MANIFEST = "manifest.json"
@@ -221,10 +221,15 @@ class Mirror:
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
-    """Keep other processes of this machine from pulling into the same local copy."""
+    """Keep other processes of this machine from pulling into the same local copy (RunError where it has no locks)."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / ".pull").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise RunError(
+                f"{cache}: lies on a file system without locks, got {error.strerror}; name another folder in {COPIES}"
+            ) from error
         yield
 
 

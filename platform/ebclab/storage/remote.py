@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
-from ebclab.config.addresses import credentials_problem, expanded, is_address, slashes_problem
+from ebclab.config.addresses import credentials_problem, expanded, in_address, is_address, path_problem
 from ebclab.errors import UserError
 
 COPIES = "EBCLAB_COPIES"
@@ -43,7 +44,7 @@ class RemoteFolder:
     def address(self) -> str:
         """The folder's address, as every verb takes it."""
         base, mark, options = self.root.partition("?")
-        return f"{'/'.join([base.rstrip('/'), self.inside]).rstrip('/')}{mark}{options}"
+        return f"{'/'.join([base.rstrip('/'), in_address(self.inside)]).rstrip('/')}{mark}{options}"
 
     @property
     def cache(self) -> Path:
@@ -74,14 +75,14 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
     """Return the remote folder at ``address``, or None when that is a local path.
 
     Raises:
-        UserError: The address names no bucket, holds credentials, or two slashes side by side.
+        UserError: The address names no bucket, holds credentials, an empty name, ``.`` or ``..``.
     """
     text = str(address)
     if not is_address(text):
         return None
     if problem := credentials_problem(text):
         raise UserError(f"storage: {problem}")
-    if problem := slashes_problem(text):
+    if problem := path_problem(text):
         raise UserError(f"storage: {problem}")
     base, mark, options = text.partition("?")
     scheme, separator, path = base.partition("://")
@@ -91,7 +92,7 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
     parent, _, name = path.rpartition("/")
     if not parent:  # a bucket has no parent that could be opened
         return RemoteFolder(f"{scheme}{separator}{path}{mark}{options}", "")
-    return RemoteFolder(f"{scheme}{separator}{parent}{mark}{options}", name)
+    return RemoteFolder(f"{scheme}{separator}{parent}{mark}{options}", unquote(name))
 
 
 def cache_folder() -> Path:

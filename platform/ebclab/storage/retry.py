@@ -25,7 +25,12 @@ _LASTING = re.compile(
 )
 """Errors that a retry would meet again."""
 
-_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_OF_A_DISK = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "check its permissions"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), "check the path"),
+}
+"""Errors of this machine's disks, which a retry would meet again too, and what to do."""
 
 _log = logging.getLogger("ebclab.storage")
 T = TypeVar("T")
@@ -57,7 +62,7 @@ def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = N
 
     Raises:
         FileNotFoundError: There is no such file.
-        StoreError: The store refuses, or has not answered in that time, or a disk of this machine is full.
+        StoreError: The store refuses, or has not answered in that time, or a disk of this machine is full or refuses.
     """
     allowed = patience_seconds() if seconds is None else seconds
     started, pause = time.monotonic(), _FIRST_PAUSE
@@ -73,7 +78,9 @@ def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = N
                     f"{where}: the store refuses, got {reason}; check credentials and permissions"
                 ) from error
             if isinstance(error, OSError) and error.errno in _OF_A_DISK:
-                raise StoreError(f"{where}: a disk cannot be written to, got {reason}; make room") from error
+                raise StoreError(
+                    f"{where}: a disk cannot be written to, got {reason}; {_OF_A_DISK[error.errno]}"
+                ) from error
             waited = time.monotonic() - started
             if waited + pause > allowed:
                 raise StoreError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,25 @@ def test_of_a_parquet_set_few_row_groups_are_looked_at_and_tensors_have_one_size
     assert look(open_source(f"parquet:{tmp_path / 'tensors.parquet'}", "train", Reading())) == SampledSizes(
         5, 3, [(4, 4)], True
     )
+
+
+def test_of_tars_and_of_arrow_sets_the_sizes_of_images_are_looked_at_too(tmp_path: Path) -> None:
+    sizes = [(40 + number, 60) for number in range(6)]
+    files = [save(tmp_path / "photos" / f"{width}.png", width, height) for width, height in sizes]
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for file in files:
+            tar.add(file, file.name)
+    found = look(open_source(f"webdataset:{tmp_path / 'a.tar'}", "train", Reading()))
+    assert (found.num_images, sorted(found.sizes), found.stored) == (6, sizes, False)
+
+    table = pa.table({"image": [file.read_bytes() for file in files]})
+    (tmp_path / "saved").mkdir()
+    with pa.OSFile(str(tmp_path / "saved/a.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    found = look(open_source(f"arrow:{tmp_path / 'saved'}", "train", Reading()))
+    assert (found.num_images, len(found.sizes), found.stored) == (6, 4, False)
+    assert set(found.sizes) <= set(sizes)
 
 
 def test_the_folder_above_a_set_is_noticed(tmp_path: Path) -> None:

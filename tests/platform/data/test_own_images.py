@@ -88,6 +88,32 @@ def test_grey_pictures_have_one_channel() -> None:
     assert torch.equal(own_images(Pictures(GREY)).images, GREY)
 
 
+class Listed(Dataset[Any]):
+    """Some pictures."""
+
+    def __init__(self, *pictures: Image.Image) -> None:
+        self._pictures = pictures
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, number: int) -> Image.Image:
+        return self._pictures[number]
+
+
+def test_pictures_of_16_bits_and_transparent_ones_become_what_files_of_them_become() -> None:
+    levels = Image.fromarray(np.array([[255, 256], [40_000, 65_535]], dtype=np.uint16))
+    assert own_images(Listed(levels)).images[0].tolist() == [[[0, 1], [156, 255]]] * 3
+    clear = Image.new("RGBA", (2, 2), (10, 20, 30, 0))
+    assert own_images(Listed(clear)).images.unique().tolist() == [255]
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pictures_of_more_than_16_bits_are_one_sentence(mode: str) -> None:
+    with pytest.raises(DataError, match=f"got pixels of mode {mode}, more than 16 bits, at 1; convert them"):
+        own_images(Listed(Image.new("RGB", (3, 3)), Image.new(mode, (3, 3), 40_000)))
+
+
 def test_keys_follow_the_content_wherever_it_stands_and_equal_images_have_different_ones() -> None:
     keys = own_images(RGB).keys
     assert torch.equal(own_images(RGB.flip(0)).keys, keys.flip(0))
@@ -135,7 +161,8 @@ def test_an_image_set_is_taken_as_it_is() -> None:
             "images.labels: must be whole numbers, one for each of 6 images, got torch.float",
         ),
         (_set(images=RGB[:, 0]), r"images.images: must be a tensor \(n, C, H, W\)"),
-        (_set(mean=(0.5,)), "images.mean, images.std: one of each is needed for each of the 3 channels"),
+        (_set(mean=(0.5,)), "images.mean, images.std: one number of each is needed for each of the 3 channels"),
+        (_set(std=(0.2, float("nan"), 0.2)), r"one number of each is needed for .*, got .* and \(0.2, nan, 0.2\)"),
         (_set(name="../mine"), "images.name: not a name, got '../mine'"),
         (Pictures(RGB, ["cat"] * 6), "labels must be whole numbers, got 'cat' in Pictures; use -1 where it is unknown"),
         ([RGB[0]], "nothing that can be trained on, got list"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import tracemalloc
 import zlib
@@ -135,6 +136,18 @@ def test_of_16_bits_the_higher_8_are_taken(tmp_path: Path) -> None:
         assert np.array_equal(read(encoded(Image.fromarray(grey), format), 3), np.stack([grey // 256] * 3, -1))
 
 
+@pytest.mark.parametrize(
+    ("content", "levels"),
+    [
+        (b"P5 3 1 65535\n" + struct.pack(">3H", 255, 40_000, 65_535), [0, 156, 255]),
+        (b"P2 3 1 65535\n255 40000 65535\n", [0, 156, 255]),
+        (b"P5 3 1 1023\n" + struct.pack(">3H", 0, 512, 1023), [0, 128, 255]),
+    ],
+)
+def test_a_pgm_file_of_16_bits_is_read_like_others(content: bytes, levels: list[int]) -> None:
+    assert read(content, 1)[0, :, 0].tolist() == levels
+
+
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_wider_pixels_are_refused(mode: str) -> None:
     with pytest.raises(NoBytesError, match=f"pixels of mode {mode}, more than 16 bits") as caught:
@@ -205,3 +218,26 @@ def test_a_truncated_file_is_damaged_and_text_is_of_no_format(natural: list[byte
             read(content)
         kinds.append(kind_of_damage(caught.value))
     assert kinds == ["damaged or cut off"] * 3 + ["of no known format"] * 2
+
+
+def test_whatever_pillow_raises_on_a_damaged_file_is_damage() -> None:
+    picture = Image.fromarray(colours(24, 30, 3))
+    avif = encoded(picture, "AVIF").replace(b"iloc", b"lost")  # where its pixels lie
+    strips = struct.pack("<HH", 273, 4)  # the same in a TIFF file, as a whole number of 32 bits, which becomes a float
+    tiff = encoded(picture, "TIFF").replace(strips, struct.pack("<HH", 273, 11))
+    for content in (avif, tiff):
+        with pytest.raises(photograph.DAMAGE) as caught:
+            read(content)
+        assert kind_of_damage(caught.value) == "damaged or cut off"
+
+
+def test_postscript_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    content = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
+    with pytest.raises(photograph.DAMAGE) as caught:
+        read(content)
+    assert kind_of_damage(caught.value) == "of no known format"
+    assert not (tmp_path / "was-run").exists()

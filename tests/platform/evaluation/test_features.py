@@ -135,3 +135,12 @@ def test_missing_labels_are_counted() -> None:
     with pytest.raises(DataError, match=r"folder: .* got 2 of 4 without"):
         require_labels(images)
     require_labels(images.rows(labels >= 0))
+
+
+def test_labels_that_are_no_numbers_of_classes_are_one_sentence() -> None:
+    labels = torch.tensor([0, 1_000_000_000_002])
+    images = ImageSet("parquet", grey_images(2), labels, torch.arange(2), (), (0.0,), (1.0,))
+    with pytest.raises(
+        DataError, match=r"parquet: labels must be numbers of classes, below 1,048,576, .* 1000000000002"
+    ):
+        require_labels(images)

@@ -34,6 +34,30 @@ def test_a_remote_folder_has_the_address_that_it_was_made_from(address: str) -> 
     assert remote_at(remote.address) == remote
 
 
+@pytest.mark.parametrize(
+    "name", ["my runs", "läufe", "試行", "50%", "a%20b", "a#b", "a+b", "a[1]{2}", "a%zz", 'a"b<c>', "a?"]
+)
+def test_names_in_any_script_and_with_any_sign_lie_where_their_address_says(name: str, tmp_path: Path) -> None:
+    runs = remote_in(f"file://{tmp_path}", name)
+    assert runs is not None
+    Store(runs / "one").write("result.json", b"{}")
+    assert (tmp_path / name / "one" / "result.json").is_file()
+    assert remote_at(runs.address) == runs
+    one = remote_at((runs / "one").address)  # the root is opened by its address, which pyarrow takes apart
+    assert one is not None
+    assert list(Store(one).names()) == ["result.json"]
+    assert Location(runs.address, "--runs").files((".json",)) == ["one/result.json"]
+
+
+def test_an_escape_is_one_wherever_it_stands_in_an_address(tmp_path: Path) -> None:
+    (tmp_path / "my runs" / "one").mkdir(parents=True)
+    (tmp_path / "my runs" / "one" / "result.json").write_text("{}")
+    for address, name in (("my%20runs", "one/result.json"), ("my%20runs/one", "result.json")):
+        remote = remote_at(f"file://{tmp_path}/{address}")
+        assert remote is not None
+        assert list(Store(remote).names()) == [name]
+
+
 def test_a_local_path_is_no_remote_folder() -> None:
     assert remote_in("runs", "one") is None
     assert remote_at(Path("/runs/one")) is None
@@ -142,6 +166,14 @@ def test_two_slashes_side_by_side_are_refused_before_a_store_is_asked(
     assert str(error.value).endswith(
         f"write s3://{address.removeprefix('s3://').replace('///', '/').replace('//', '/')}"
     )
+
+
+@pytest.mark.parametrize("open_it", [remote_at, Location])
+@pytest.mark.parametrize("address", ["s3://b/runs/.", "s3://b/runs/..?scheme=http", "gs://b/./one", "s3://b/%2e%2E"])
+def test_a_folder_that_would_lead_out_of_its_copy_is_refused(address: str, open_it: Callable[[str], object]) -> None:
+    with pytest.raises(UserError, match=r"a folder called \. or \.\., which a store has not, got ") as error:
+        open_it(address)
+    assert address in str(error.value)
 
 
 @pytest.mark.parametrize("address", ["s3://b/runs/", "s3://b/runs//", "s3://b/x?endpoint_override=http://h:1", "a//b"])

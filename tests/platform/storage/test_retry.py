@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
@@ -59,9 +60,20 @@ def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
     assert pauses == []
 
 
-def test_a_full_disk_of_this_machine_is_told_at_once(pauses: list[float]) -> None:
-    with pytest.raises(RunError, match=r"a disk cannot be written to, got .*No space left"):
-        with_retries(asker(failing(1, OSError(errno.ENOSPC, "No space left"))), "s3://b/run", seconds=600)
+@pytest.mark.parametrize(
+    ("number", "way_out"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EACCES, "check its permissions"),
+        (errno.EROFS, "check its permissions"),
+        (errno.ENOTDIR, "check the path"),
+        (errno.ENAMETOOLONG, "check the path"),
+    ],
+)
+def test_what_a_disk_of_this_machine_refuses_is_told_at_once(number: int, way_out: str, pauses: list[float]) -> None:
+    reason = os.strerror(number)
+    with pytest.raises(RunError, match=f"a disk cannot be written to, got .*{reason}; {way_out}"):
+        with_retries(asker(failing(1, OSError(number, reason))), "s3://b/run", seconds=600)
     assert pauses == []
 
 

@@ -143,6 +143,20 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         pass
 
 
+def test_a_file_system_without_locks_is_one_sentence(
+    tmp_path: Path, stored: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)  # as on Lustre that is mounted without flock
+    said = "lies on a file system without locks, got Function not implemented; "
+    with pytest.raises(RunError, match=f"one: {said}choose another with --folders"):
+        Folder(tmp_path / "one").claim().__enter__()
+    with pytest.raises(RunError, match=f"{said}name another folder in EBCLAB_COPIES"):
+        stored.pull()
+
+
 def test_a_refused_claim_leaves_the_local_copy_alone(stored: Folder, there: Path, remote: RemoteFolder) -> None:
     write(there, log="in the store")
     write(stored.path, log="newer than in the store")

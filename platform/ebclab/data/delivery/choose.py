@@ -57,6 +57,15 @@ def choose_delivery(
     return Choice("stream", f"delivery stream: the set is too large ({sizes})")
 
 
+def require_batch(num_images: int, batch_size: int) -> None:
+    """Refuse a training set that is smaller than a batch (DataError)."""
+    if batch_size > num_images:
+        raise DataError(
+            f"training.batch_size: larger than the training set, got {batch_size} for {num_images} images; "
+            f"use at most {num_images} (data.holdout_rate and data.train_limit make the set smaller)"
+        )
+
+
 def _obstacle(name: str, workers: int, num_proposals: int) -> str:
     """Return why a dataset cannot be streamed; empty when it can."""
     if not name.startswith(LOCATIONS):

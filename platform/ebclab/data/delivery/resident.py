@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.delivery.choose import require_batch
 from ebclab.data.hashing import hash_words, integers_below
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
@@ -155,11 +156,7 @@ class ResidentData:
 
 
 def _require_enough(train: ImageSet, batch_size: int, num_proposals: int) -> None:
-    if batch_size > len(train):
-        raise DataError(
-            f"training.batch_size: larger than the training set, got {batch_size} for {len(train)} images; "
-            f"use at most {len(train)} (data.holdout_rate and data.train_limit make the set smaller)"
-        )
+    require_batch(len(train), batch_size)
     if num_proposals and batch_size == len(train):
         raise DataError(
             f"training.batch_size: this method needs images outside the batch, got {batch_size} "

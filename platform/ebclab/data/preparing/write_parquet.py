@@ -71,7 +71,8 @@ def prepare_dataset(
         seen: Called with the images that are done and all there are, at the start and as they are written.
 
     Raises:
-        DataError: The folder is not empty or cannot be written, an image is damaged and may not be left out.
+        DataError: The folder is not empty or cannot be written, an image is damaged and may not be left out, or its
+            channels cannot be stored so.
         RunError: Another process prepares the same folder, or the disk is full.
     """
     rows = {name: SplitRows.of(split) if isinstance(split, ImageSet) else split for name, split in splits.items()}
@@ -80,6 +81,9 @@ def prepare_dataset(
             f"data prepare: {rows['train'].source.name} has any number of labels an image, and a Parquet set one; read "
             "it from where it lies"
         )
+    channels = rows["train"].source.example.shape[0]
+    if storage.form == "jpeg" and channels not in (1, 3):
+        raise DataError(f"--store: a JPEG file has one channel or three, got images of {channels}; store pixels")
     if not is_address(str(folder)):
         _Preparation(rows, expanded(str(folder)).absolute(), shards, storage, progress, seen).run()
         return

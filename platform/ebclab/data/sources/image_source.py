@@ -212,7 +212,7 @@ def report_skipped(left_out: list[LeftOut], count: int) -> None:
         return
     shown = "; ".join(map(str, left_out[:_NAMES_SHOWN]))
     if len(left_out) > _NAMES_SHOWN:
-        shown += f"; all are named in {_list_of(left_out)}"
+        shown += f"; {_list_of(left_out)}"
     if len(left_out) == count:
         raise DataError(f"data.skip_corrupt: no image is left, got {count} damaged ones: {shown}; replace the files")
     _log.warning("%d of %d images left out (%s): %s", len(left_out), count, by_kind(left_out), shown)
@@ -223,10 +223,14 @@ def by_kind(left_out: list[LeftOut]) -> str:
     return ", ".join(f"{times:,} {kind}" for kind, times in Counter(each.kind for each in left_out).most_common())
 
 
-def _list_of(left_out: list[LeftOut]) -> Path:
-    """Write one line of JSON for each image into the folder for temporary files, and return the file's path."""
+def _list_of(left_out: list[LeftOut]) -> str:
+    """Write one line of JSON for each image into the folder for temporary files, and return in words which file."""
     lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in left_out)
     name = hashlib.sha256(lines.encode()).hexdigest()[:12]  # the same list again takes no second file
     path = Path(tempfile.gettempdir(), f"ebclab-left-out-{name}.jsonl")
-    atomic.write_text(path, lines)
-    return path
+    if not path.is_file():  # in a folder that users share, only its owner may replace it
+        try:
+            atomic.write_text(path, lines)
+        except OSError as error:
+            return f"the others are not named, {path} cannot be written: {error.strerror or error}"
+    return f"all are named in {path}"

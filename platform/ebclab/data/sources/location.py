@@ -71,7 +71,7 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
         word_of: Returns the word of a file that may name its split, such as ``folder_word``.
 
     Raises:
-        DataError: There is no test split.
+        DataError: There is no test split, or two files have the same path within the split.
     """
     words = [word_of(file) for file in files]
     present = set(words)
@@ -79,7 +79,15 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
         return {file: file for file in files}
     if split in _splits_called(present):
         chosen = next(word for word in _WORDS[split] if word in present)
-        return {file: file.partition("/")[2] or file for file, word in zip(files, words, strict=True) if word == chosen}
+        part = [file for file, word in zip(files, words, strict=True) if word == chosen]
+        inside = {file: file.partition("/")[2] or file for file in part}
+        by_path = {path: file for file, path in inside.items()}
+        if twice := [file for file in part if by_path[inside[file]] != file]:
+            raise DataError(
+                f"data.name: {name} has two {split} parts with a file {inside[twice[0]]}, got {twice[0]} and "
+                f"{by_path[inside[twice[0]]]}; move one of them away"
+            )
+        return inside
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
         "put the images into PATH/train and PATH/test"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -120,6 +121,11 @@ class ParquetSource:
         if isinstance(column.type, pa.FixedShapeTensorType):
             if tuple(column.type.shape) != self.example.shape:
                 raise mixed_sizes(Example(self._where(file), tuple(column.type.shape)), self.example)
+            if empty := column.null_count + sum(chunk.storage.flatten().null_count for chunk in column.chunks):
+                raise DataError(
+                    f"{self._where(file)}, row group {number}: tensors need all their values, got {empty:,} that are "
+                    "empty; leave these rows out of the file"
+                )
             images = _tensor_of(column)
             return Decoded(images, torch.ones(len(images), dtype=torch.bool), [])
         return decode_images(self._encoded(file, number, places.tolist(), column), self.reading, self.example)
@@ -207,14 +213,16 @@ class ParquetSource:
 
     def _require_image_column(self, file: str, schema: pa.Schema) -> None:
         name = self.reading.image_column
+        if twice := [each for each in (name, self.reading.label_column, INDEX_COLUMN) if schema.names.count(each) > 1]:
+            raise DataError(f"data.name: {self._where(file)} has several columns called {twice[0]}; rename the others")
         if name not in schema.names:
             raise DataError(
                 f"data.image_column: {self._where(file)} has no column {name}, got columns {', '.join(schema.names)}; "
                 "name the one that holds the images"
             )
         kind = schema.field(name).type
-        is_tensor = isinstance(kind, pa.FixedShapeTensorType) and kind.value_type == pa.uint8() and len(kind.shape) == 3
-        if not is_tensor and not _holds_bytes(kind):
+        is_tensor = isinstance(kind, pa.FixedShapeTensorType)
+        if not (is_tensor and _holds_pixels(kind)) and not _holds_bytes(kind):
             raise DataError(
                 f"data.image_column: {name} of {self._where(file)} holds no images, got {kind}; "
                 "expected encoded images as bytes, or fixed-shape tensors of unsigned bytes (C, H, W)"
@@ -285,8 +293,13 @@ class ParquetSource:
         if isinstance(column.type, pa.FixedShapeTensorType):
             channels, height, width = column.type.shape
             return Example(self._where(file), (channels, height, width))
-        encoded = self._encoded(file, number, list(range(len(column))), column)
-        return first_example(encoded, self.reading, self._where(file))
+        groups = torch.unique_consecutive(self.index.groups).tolist()
+        return first_example(chain.from_iterable(map(self._all_encoded, groups)), self.reading, self._place.path)
+
+    def _all_encoded(self, group: int) -> Iterator[tuple[str, bytes]]:
+        file, number = self._groups[group]
+        column = self._read_columns(file, number, [self.reading.image_column]).column(0)
+        yield from self._encoded(file, number, list(range(len(column))), column)
 
 
 def _require_room(where: str, group: pq.RowGroupMetaData, columns: Sequence[str], num_bytes: int) -> None:
@@ -316,6 +329,15 @@ def _require_room(where: str, group: pq.RowGroupMetaData, columns: Sequence[str]
 def _tensor_of(column: pa.ChunkedArray) -> Tensor:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     return torch.from_numpy(array.to_numpy_ndarray().copy())
+
+
+def _holds_pixels(kind: pa.FixedShapeTensorType) -> bool:
+    """Return whether tensors are bytes (C, H, W) in that order of memory; (H, W, 3) and (H, W, 1) are not."""
+    if kind.value_type != pa.uint8() or len(kind.shape) != 3 or 0 in kind.shape:
+        return False
+    if kind.permutation and kind.permutation != sorted(kind.permutation):
+        return False
+    return kind.shape[0] in (1, 3) or kind.shape[2] not in (1, 3)
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:

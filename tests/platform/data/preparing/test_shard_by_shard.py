@@ -16,7 +16,7 @@ from torch import Tensor
 from ebclab.cli import main
 from ebclab.cli.data import PreparationProgress
 from ebclab.config.sections import DataConfig
-from ebclab.data.image_set import channel_statistics
+from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preparing import choose, shards, write_parquet
 from ebclab.data.preparing.choose import split_rows
 from ebclab.data.preparing.shards import Storage
@@ -216,6 +216,17 @@ def test_jpeg_files_of_a_set_are_what_pillow_makes(photos: Path, tmp_path: Path)
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(buffer, "JPEG", quality=95, subsampling=0)
         assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(buffer)))
     assert json.loads((tmp_path / "set/dataset.json").read_text())["schema"]["image"] == "JPEG of quality 95"
+
+
+def test_images_of_four_channels_are_no_jpeg_files(tmp_path: Path) -> None:
+    images = torch.zeros(2, 4, 8, 8, dtype=torch.uint8)
+    labels, numbers = torch.zeros(2, dtype=torch.int64), torch.arange(2)
+    satellite = ImageSet("satellite", images, labels, numbers, (), (0.5,) * 4, (0.5,) * 4)
+    with pytest.raises(
+        DataError, match=r"--store: a JPEG file has one channel or three, got images of 4; store pixels"
+    ):
+        prepare_dataset({"train": satellite}, tmp_path / "set", storage=Storage("jpeg"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -64,6 +65,17 @@ def test_a_key_is_the_hash_of_the_path_within_the_split(pets: Path) -> None:
     assert torch.equal(load_split(f"folder:{pets / 'train'}", None, "train").keys, train.keys)
     save(pets / "train/ant/new.png", pixels(20))
     assert set(train.keys.tolist()) < set(load_split(f"folder:{pets}", None, "train").keys.tolist())
+
+
+def test_two_parts_of_one_split_with_one_path_are_refused(pets: Path) -> None:
+    save(pets / "Train/dog/new.png", pixels(20))
+    assert len(load_split(f"folder:{pets}", None, "train")) == 6
+    save(pets / "Train/dog/b.png", pixels(21))
+    message = (
+        r"two train parts with a file dog/b\.png, got Train/dog/b\.png and train/dog/b\.png; move one of them away"
+    )
+    with pytest.raises(DataError, match=message):
+        load_split(f"folder:{pets}", None, "train")
 
 
 def test_test_images_have_the_classes_and_statistics_of_the_training_part(pets: Path) -> None:
@@ -131,6 +143,23 @@ def test_names_in_any_script_make_classes_and_keys(tmp_path: Path) -> None:
         np.array_equal(image.permute(1, 2, 0).numpy(), pixels(names.index(name)))
         for image, name in zip(train.images, sorted(names), strict=True)
     )
+
+
+def test_links_are_followed_but_in_a_circle(pets: Path) -> None:
+    (pets / "train/bird").symlink_to(pets / "test/owl")
+    (pets / "train/dog/link.png").symlink_to(pets / "train/cat/z.png")
+    (pets / "train/dog/nowhere.png").symlink_to(pets / "nothing.png")
+    found = load_split(f"folder:{pets}/train", None, "train")
+    assert found.class_names == ("bird", "cat", "dog", "owl")
+    assert len(found) == 7
+    (pets / "train/cat/all").symlink_to(pets)
+    with pytest.raises(DataError, match=r"/train: a link in it leads to a folder above itself, .* got 32 links within"):
+        load_split(f"folder:{pets}/train", None, "train")
+
+
+def test_folders_may_lie_deep_in_each_other(tmp_path: Path) -> None:
+    save(tmp_path.joinpath("cat", *"abcdefghijklmnopqrstuvwxyz0123456789") / "a.png", pixels(0))
+    assert load_split(f"folder:{tmp_path}", None, "train").class_names == ("cat",)
 
 
 def test_thousands_of_empty_folders_are_no_classes(tmp_path: Path) -> None:
@@ -232,6 +261,29 @@ def test_a_file_names_all_images_that_were_left_out(
     listed = [json.loads(line) for line in file.read_text().splitlines()]
     reason = {"kind": "of no known format", "reason": "a file of no known format"}
     assert listed == [{"name": f"{images}/b{number}.png", **reason} for number in range(7)]
+
+
+def test_a_list_of_another_user_or_a_folder_that_cannot_be_written_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, images = tmp_path / "temporary", tmp_path / "images"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    save(images / "a.png", pixels(0))
+    for number in range(6):
+        (images / f"b{number}.png").write_bytes(b"nothing")
+    load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "replace", refused)
+    load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+    (file,) = temporary.iterdir()
+    assert caplog.text.count(f"all are named in {file}") == 2
+    file.unlink()
+    load_split(f"folder:{images}", None, "train", Reading(skip_corrupt=True))
+    assert f"the others are not named, {file} cannot be written: Operation not permitted" in caplog.text
 
 
 def test_a_folder_of_damaged_images_alone_is_refused(tmp_path: Path) -> None:

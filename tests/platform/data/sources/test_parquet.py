@@ -105,7 +105,49 @@ def test_a_damaged_image_is_named_with_its_row_and_left_out_when_asked(tmp_path:
     assert np.array_equal(found.images.numpy(), np.delete(IMAGES, 5, axis=0))
 
 
+def test_a_first_row_group_of_damaged_images_alone_is_left_out_when_asked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", rows_per_group=2, image=[b"nothing", b"", *encoded()[2:]], index=range(10))
+    found = load_split(f"parquet:{path}", None, "train", Reading(skip_corrupt=True))
+    assert found.keys.tolist() == list(range(2, 10))
+    assert np.array_equal(found.images.numpy(), IMAGES[2:])
+
+
+def storage_of(*rows: list[int | None] | None) -> pa.Array:
+    kind = pa.fixed_shape_tensor(pa.uint8(), (1, 2, 2))
+    return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
+
+
+@pytest.mark.parametrize(("hole", "count"), [(None, 1), ([7, None, 7, None], 2)])
+def test_tensors_with_empty_values_are_refused(tmp_path: Path, hole: list[int | None] | None, count: int) -> None:
+    path = write(tmp_path / "a.parquet", image=storage_of([1] * 4, hole, [2] * 4), index=range(3))
+    with pytest.raises(
+        DataError, match=rf"a\.parquet, row group 0: tensors need all their values, got {count} that are"
+    ):
+        load_split(f"parquet:{path}", None, "train")
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    for number, name in enumerate(("image", "label", "index")):
+        path = tmp_path / f"{number}.parquet"
+        columns = {"image": tensors(), "label": pa.array(range(10)), "index": pa.array(range(10))}
+        pq.write_table(pa.Table.from_arrays([*columns.values(), columns[name]], [*columns, name]), path)
+        with pytest.raises(DataError, match=rf"{number}\.parquet has several columns called {name}; rename the others"):
+            load_split(f"parquet:{path}", None, "train")
+
+
+def permuted() -> pa.Array:
+    kind = pa.fixed_shape_tensor(pa.uint8(), (6, 6, 3), permutation=[2, 0, 1])
+    return pa.ExtensionArray.from_storage(kind, tensors(IMAGES.transpose(0, 2, 3, 1).copy()).storage)
+
+
 REFUSALS = {
+    "channels last": (
+        {"image": tensors(IMAGES.transpose(0, 2, 3, 1).copy())},
+        Reading(),
+        "data.image_column: image of {} holds no images, got extension<arrow.fixed_shape_tensor[value_type=uint8, "
+        "shape=[6,6,3]",
+    ),
+    "channels last in memory": ({"image": permuted()}, Reading(), "data.image_column: image of {} holds no images"),
     "no image column": (
         {"pixels": [1], "label": [0]},
         Reading(),

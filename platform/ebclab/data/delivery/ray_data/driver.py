@@ -14,6 +14,7 @@ import ray
 import torch
 
 from ebclab.config import ExperimentConfig
+from ebclab.data.delivery.choose import require_batch
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.digests import require_digest, stream_digest
@@ -65,7 +66,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
         num_views: Views of each image that the method wants.
 
     Raises:
-        DataError: The dataset cannot be read or streamed.
+        DataError: The dataset cannot be read or streamed, or is smaller than a batch.
     """
     source = open_source(config.data.name, "train", Reading.of(config.data))
     source_ref = ray.put(source)
@@ -82,6 +83,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
         files_digest=source.files_digest,
     )
     require_digest(digest, config.data.digest, source.name)
+    require_batch(len(train), config.training.batch_size)
     scored = confirm[0] if confirm and config.evaluation.scored_on == "confirm" else holdout_rows
     count = config.evaluation.knn_bank_limit
     bank, holdout = (

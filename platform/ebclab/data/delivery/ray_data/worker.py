@@ -18,6 +18,7 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from ebclab import errors
+from ebclab.data.delivery.choose import require_batch
 from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
 from ebclab.data.delivery.ray_data.plan import ViewSettings
 from ebclab.data.views import make_views
@@ -66,11 +67,7 @@ class StreamedData:
         channels_last: bool = False,
         world_size: int = 1,
     ) -> None:
-        if batch_size > num_images:
-            raise DataError(
-                f"training.batch_size: larger than the training set, got {batch_size} for {num_images} images; "
-                f"use at most {num_images}"
-            )
+        require_batch(num_images, batch_size)
         if batch_size % world_size:
             raise UserError(
                 f"training.batch_size: must split evenly over {world_size} workers, got {batch_size}; "

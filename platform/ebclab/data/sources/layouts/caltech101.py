@@ -34,6 +34,8 @@ def _list_caltech(place: Location, split: Split) -> Listing:
         )
     everything = place.sizes((".jpg",), _FOLDER)
     names = {file: file.removeprefix(f"{_FOLDER}/") for file in everything}
+    if stray := [file for file, name in names.items() if "/" not in name]:
+        raise DataError(f"{place.path}: an image must lie in the folder of its class, got {stray[0]}; move it away")
     of_class: dict[str, list[str]] = {name: [] for name in class_names}
     for file, name in names.items():
         of_class[name.partition("/")[0]].append(file)

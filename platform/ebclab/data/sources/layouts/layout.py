@@ -174,8 +174,11 @@ def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) 
         sizes: Sizes of the files that are there, by path.
 
     Raises:
-        DataError: Some are not there.
+        DataError: Some are not there, or one is named twice.
     """
+    if len(set(wanted)) < len(wanted):
+        twice = Counter(wanted).most_common(1)[0][0]
+        raise DataError(f"data.name: the list of images in {place.path} names {twice} twice; unpack the archive again")
     if absent := [file for file in wanted if file not in sizes]:
         raise DataError(
             f"data.name: {place.path} lacks {len(absent):,} images, got no {absent[0]}; unpack the archive again"

@@ -12,6 +12,7 @@ A class that is difficult to see in an image counts neither for nor against it (
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
@@ -80,6 +81,9 @@ class VocSource(ImageFiles):
         names = [fields[0] for fields in self._lines(file, 1)]
         if not names:
             raise DataError(f"{self._place.path}/{file}: the names of images are needed, got an empty list")
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise DataError(f"{self._place.path}/{file}: must name an image once, got {twice} again; unpack it again")
         return names
 
     def _marks(self, name: str) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from ebclab.config.addresses import is_address, without_credentials
 from ebclab.data.digests import digest_of_files
+from ebclab.data.photograph import sizes_in_headers
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
 from ebclab.data.sources.image_source import RowIndex, Statistics
@@ -34,6 +36,7 @@ T = TypeVar("T")
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _TEST_SPLITS = ("test", "val", "valid", "validation")
+_BATCHES_MEASURED = 4
 _DAMAGE = (OSError, pa.ArrowException, ValueError)
 
 
@@ -103,8 +106,8 @@ class ArrowSource:
         rows = torch.arange(int(counts.sum()))
         groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
         self.index = RowIndex(rows, torch.cat(labels), groups, rows - (counts.cumsum(0) - counts)[groups])
-        first = int(groups[0])
-        self.example = first_example(self._encoded(first, range(int(counts[first]))), reading, self._place.path)
+        every = (self._encoded(group, range(count)) for group, count in enumerate(counts.tolist()) if count)
+        self.example = first_example(chain.from_iterable(every), reading, self._place.path)
 
     def read(self, group: int, places: Tensor) -> Decoded:
         """Return rows ``places`` of record batch ``group``.
@@ -113,6 +116,19 @@ class ArrowSource:
             DataError: They cannot be read or decoded.
         """
         return decode_images(self._encoded(group, places.tolist()), self.reading, self.example)
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
+        """Return width and height of about so many images as ``rows``, from few record batches, without decoding them.
+
+        Images whose header cannot be read are left out.
+
+        Raises:
+            DataError: A file cannot be read.
+        """
+        groups = list(dict.fromkeys(self.index.groups[rows].tolist()))[:_BATCHES_MEASURED]
+        counts = {group: int((self.index.groups == group).sum()) for group in groups}
+        every = chain.from_iterable(self._encoded(group, range(count)) for group, count in counts.items())
+        return sizes_in_headers(content for _, content in islice(every, len(rows)))
 
     def _encoded(self, group: int, places: range | list[int]) -> Iterator[tuple[str, bytes]]:
         file, number = self._batches[group]

@@ -77,7 +77,7 @@ def read_samples(
         can_seek: Read headers and labels alone; otherwise the tar is read from its beginning to its end.
 
     Raises:
-        ValueError: A sample has no image, several, a file twice or a label that is none.
+        ValueError: A sample has no image, several, a file twice or a label that is none, or a name is no text.
         tarfile.TarError: It is no tar, or is cut off.
     """
     left_out: list[str] = []
@@ -92,6 +92,8 @@ def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterato
     with tarfile.open(fileobj=file, mode="r:" if can_seek else "r|", tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # it would keep them all
+            if (raw := member.name.encode(errors="surrogateescape")) != member.name.encode(errors="replace"):
+                raise ValueError(f"a name that is no text in UTF-8, {raw!r}")
             if member.isdir() or _OF_THE_SET.match(member.name):
                 continue
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse() or _leads_out(member.name):

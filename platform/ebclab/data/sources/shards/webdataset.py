@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ebclab.config.addresses import is_address
 from ebclab.data.digests import digest_of_files
+from ebclab.data.photograph import sizes_in_headers
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
 from ebclab.data.sources.image_source import RowIndex, Statistics
@@ -92,6 +93,14 @@ class WebdatasetSource:
             DataError: It cannot be read or decoded.
         """
         return decode_images([self._content(group)] * len(places), self.reading, self.example)
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
+        """Return width and height of the images of some rows, pixels, those left out whose header cannot be read.
+
+        Raises:
+            DataError: A tar cannot be read.
+        """
+        return sizes_in_headers(self._content(number)[1] for number in rows.tolist())
 
     def _content(self, number: int) -> tuple[str, bytes]:
         file = self._shards[int(self._shard_of[number])]

@@ -17,13 +17,15 @@ from made_up_layouts import picture, write_imagenet, write_stl10
 from torch import Tensor
 
 from ebclab.config import compose
-from ebclab.data.delivery.ray_data import pipeline, plan
+from ebclab.data.delivery.ray_data import driver, pipeline, plan
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings
+from ebclab.data.holdout import held_out
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import RowIndex, read_rows
+from ebclab.data.sources.image_source import RowIndex, Statistics, read_rows
 from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source
+from ebclab.errors import DataError
 
 VIEWS = compose("simclr", overrides=["views.recipe=none"]).views
 
@@ -117,3 +119,16 @@ def test_a_process_reads_the_plan_once_for_its_tasks(monkeypatch: pytest.MonkeyP
     told = [pipeline._plan_of(Reference(name)) for name in ("a", "a", "b", "b", "a")]
     assert told == ["plan a", "plan a", "plan b", "plan b", "plan a"]
     assert read == ["a", "b", "a"]  # never more than one is kept
+
+
+def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver.ray, "put", lambda value: value)
+    monkeypatch.setattr(driver, "_statistics", lambda *_: Statistics((0.5,) * 3, (0.5,) * 3))
+    config = compose(
+        "simclr", overrides=[f"data.name={arrow(tmp_path)}", "views.recipe=none", "data.holdout_rate=0.999"]
+    )
+    assert held_out(torch.arange(10), 0.999).all()
+    with pytest.raises(DataError, match=r"training.batch_size: larger than the training set, got 256 for 0 images"):
+        driver.plan_stream(config, num_views=2)

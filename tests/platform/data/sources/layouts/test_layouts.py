@@ -241,6 +241,21 @@ def test_two_images_of_one_name_are_refused(tmp_path: Path) -> None:
         open_source(f"tiny-imagenet:{root}", "train", SMALL)
 
 
+def test_a_list_that_names_an_image_twice_is_refused(tmp_path: Path) -> None:
+    root = write_tiny_imagenet(tmp_path)
+    lines = (root / "val/val_annotations.txt").read_text()
+    put(root / "val/val_annotations.txt", (lines.splitlines()[0] + "\n" + lines).encode())
+    with pytest.raises(DataError, match=r"the list of images in .* names val/images/val_\d.JPEG twice"):
+        open_source(f"tiny-imagenet:{root}", "test", SMALL)
+
+
+def test_an_image_of_caltech_in_no_class_is_refused(tmp_path: Path) -> None:
+    root = write_caltech(tmp_path)
+    put(root / "101_ObjectCategories/tmp.jpg", picture(0))
+    with pytest.raises(DataError, match=r"must lie in the folder of its class, got 101_ObjectCategories/tmp.jpg; move"):
+        open_source(f"caltech101:{root}", "train", SMALL)
+
+
 def test_images_of_bytes_refuse_another_size(tmp_path: Path) -> None:
     write_stl10(tmp_path)
     with pytest.raises(DataError, match=r"data.resize: the images of stl10:.* keep their size, got 8"):

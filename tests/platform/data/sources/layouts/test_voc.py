@@ -72,6 +72,7 @@ def test_keys_do_not_depend_on_other_images(tmp_path: Path) -> None:
             "has no test images, got no ImageSets/Main/test.txt in .*\nUnpack VOCtrainval",
         ),
         ("ImageSets/Main/test.txt", "", "test.txt: the names of images are needed, got an empty list"),
+        ("ImageSets/Main/test.txt", "000500\n000500\n", "test.txt: must name an image once, got 000500 again; unpack"),
         ("ImageSets/Main/test.txt", "../../x\n", r"test.txt: line 1 must be the name of an image, got '../../x'"),
         (
             "ImageSets/Main/cat_test.txt",

@@ -71,6 +71,16 @@ def test_splits_have_their_pixels_labels_and_class_names(saved: Path) -> None:
     assert source.index.groups.unique_consecutive(return_counts=True)[1].tolist() == [2, 1, 2, 2]  # record batches
 
 
+def test_a_first_record_batch_of_damaged_images_alone_is_left_out_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {"bytes": b"nothing", "path": None}
+    monkeypatch.setitem(globals(), "encoded", lambda number, whole=encoded: broken if number < 2 else whole(number))
+    write_split(tmp_path / "set", [0, 1, 2, 3])
+    found = load_split(f"arrow:{tmp_path / 'set'}", None, "train", Reading(skip_corrupt=True))
+    assert found.keys.tolist() == [2, 3]
+
+
 def test_a_single_split_is_read_by_its_folder(saved: Path) -> None:
     assert load_split(f"arrow:{saved}/validation", None, "train").labels.tolist() == [2, 0]
     assert splits_of(f"arrow:{saved}/validation") == ("train",)

@@ -140,6 +140,13 @@ def test_what_is_no_set_of_images_is_one_sentence(
         open_source(f"webdataset:{tmp_path}", "train", Reading())
 
 
+def test_a_name_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as tar:
+        tar.addfile(tarfile.TarInfo("grün.png"))
+    with pytest.raises(DataError, match=r"a.tar: not a readable WebDataset, got a name that is no text in UTF-8, b'gr"):
+        open_source(f"webdataset:{tmp_path}", "train", Reading())
+
+
 def test_another_image_of_a_sample_is_named_by_its_ending(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [("a.jpg", png(0)), ("a.Mask.png", png(1))])
     read = load_split(f"webdataset:{tmp_path}", None, "train", Reading(image_column="mask.png"))
