@@ -197,15 +197,14 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
         DataError: There is no such dataset, it does not fit the encoder, or its images are the training images.
         UserError: ``given`` is neither near nor far.
     """
-    is_altered = given.rpartition("=")[2] in get_args(Alteration)
     if "=" in given.partition(":")[0]:
         kind, _, name = given.partition("=")
     else:
-        kind, name = "near" if is_altered else "far", given
+        kind, name = "near" if given in get_args(Alteration) else "far", given
     if kind not in get_args(Kind) or not name:
         raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
     kind = cast(Kind, kind)
-    if is_altered:
+    if name in get_args(Alteration):
         inside, half = altered_half(measured.test, cast(Alteration, name), held_out(measured.test.keys, 0.5))
         return OutsideSet(name, kind, half, inside)
     other = named_set(name, subject, data_root)

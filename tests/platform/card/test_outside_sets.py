@@ -98,6 +98,13 @@ def test_altered_images_are_near_unless_somebody_says_far(digits: MeasuredSet, g
     assert outside_set(given, subject(), digits, None).kind == kind
 
 
+@pytest.mark.parametrize("given", ["folder:{}/kind=rotated", "far=folder:{}/kind=rotated"])
+def test_a_place_that_ends_like_an_alteration_is_read(digits: MeasuredSet, tmp_path: Path, given: str) -> None:
+    colour_folder(tmp_path / "kind=rotated")
+    found = outside_set(given.format(tmp_path), subject(3), named_set("digits", subject(3), None), None)
+    assert (found.kind, len(found.outside), len(found.inside)) == ("far", 6, len(digits.test))
+
+
 @pytest.mark.parametrize("given", ["beside=digits", "=digits", "near=", ""])
 def test_what_is_neither_near_nor_far_is_a_sentence(digits: MeasuredSet, given: str) -> None:
     with pytest.raises(UserError, match="--ood: must be NAME, near=NAME or far=NAME, got"):
