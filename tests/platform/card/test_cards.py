@@ -92,6 +92,7 @@ def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Pa
     compared = {each["number"]: each["columns"] for each in done.to_mapping()["side_by_side"]}
     assert compared["alignment"].keys() == {"flatclr", "encoder"}
     assert compared["alignment"]["flatclr"]["runs"] == 2
+    assert done.cards[2].encoder == done.cards[0].encoder
     alone = _measure("encoder", datasets=("digits",), to="page2").cards[0].numbers("geometry")
     run = done.cards[0].numbers("geometry")
     assert [number.value for number in alone] == pytest.approx([number.value for number in run], rel=1e-6)
