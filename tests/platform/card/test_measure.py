@@ -107,7 +107,7 @@ def test_a_failed_group_is_measured_again(make: Any, groups: Any, tmp_path: Path
     assert group.times == 2
 
 
-@pytest.mark.parametrize("what", ["encoder", "images", "labels", "seeds", "version"])
+@pytest.mark.parametrize("what", ["encoder", "images", "labels", "name", "seeds", "version"])
 def test_whatever_changes_a_number_measures_it_anew(
     make: Any, groups: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, what: str
 ) -> None:
@@ -122,6 +122,8 @@ def test_whatever_changes_a_number_measures_it_anew(
         changed = make(measured=replace(measured, test=replace(test, images=test.images ^ 1)))
     elif what == "labels":
         changed = make(measured=replace(measured, test=replace(test, labels=(test.labels + 1) % 3)))
+    elif what == "name":  # by which fine-tuning knows the usual views, and which the protocols say
+        changed = make(measured=replace(measured, name="others"))
     elif what == "seeds":
         changed = make(options=replace(changed.options, seeds=7))
     _card(changed, tmp_path, **({"ebclab": "2"} if what == "version" else {}))
