@@ -113,7 +113,7 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     cards: list[Card] = []
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
     for subject, found in zip(subjects, measured, strict=True):
-        if not refusal:
+        if not (refusal or request.train_limit or request.test_limit):  # exports show these as the run's scores
             _keep_scores(subject, found)
         cards += found
     done = Cards(tuple(_once(cards)), _address(subjects, base))

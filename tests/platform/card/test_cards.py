@@ -87,6 +87,12 @@ def test_a_limit_on_training_images_is_kept_and_measured_anew(copies: Path) -> N
     assert counts[0].results[0].key != counts[1].results[0].key
 
 
+@pytest.mark.parametrize("limit", ["train_limit", "test_limit"])
+def test_scores_on_a_part_of_the_images_are_not_those_of_the_run(copies: Path, limit: str) -> None:
+    measure_cards(CardRequest(("runs/s0",), only=("classification",), **{limit: 60}))  # type: ignore[arg-type]
+    assert not Path("runs/s0/evaluation.json").exists()
+
+
 def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Path) -> None:
     done = _measure("runs/s0", "runs/s1", "encoder", datasets=("digits",), to="page")
     compared = {each["number"]: each["columns"] for each in done.to_mapping()["side_by_side"]}
