@@ -21,12 +21,10 @@ from ebclab.evaluation.seeds_and_images import (
     Table,
     VarianceParts,
     difference_interval,
+    difference_over_images,
     mean_interval,
     quantile,
 )
-
-_HALF_AN_IMAGE = 0.5**0.5
-"""Its square is half an image: who agrees on all of these images need not on others (Agresti and Min, 2005)."""
 
 
 @dataclass(frozen=True)
@@ -216,12 +214,12 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
     chance, runs = CHANCE / compared, max(len(one), len(other))  # what is no run is the same beside every run
     one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
     table = one - other
-    if runs > 1 and column.numbers[0].is_rate:
+    if not column.numbers[0].is_rate:
+        low, high = _around(table, _half_width(table, chance))
+    elif runs > 1:
         low, high = difference_interval(one, other, chance)
     else:
-        added = (_HALF_AN_IMAGE, -_HALF_AN_IMAGE) if column.numbers[0].is_rate else ()
-        whole = np.hstack([table, np.broadcast_to(added, (runs, len(added)))])
-        low, high = _around(whole, _half_width(whole, chance))
+        low, high = difference_over_images(table[0], chance)
     return Difference(mean, low, high, table.shape[1])
 
 
