@@ -106,6 +106,16 @@ def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Pa
     assert Path("runs/s1/card/groups/geometry.json").exists()
 
 
+def test_exports_of_one_name_keep_what_was_measured_of_each(copies: Path) -> None:
+    encoders = []
+    for seed in (0, 1):
+        encoders.append(str(copies / f"{seed}" / "encoder"))
+        assert main(["export", f"runs/s{seed}", "--to", encoders[-1]]) == 0
+    first, again = (_measure(*encoders, datasets=("digits",), to="page") for _ in range(2))
+    assert [card.results for card in first.cards] == [card.results for card in again.cards]  # seconds, too
+    assert first.cards[0].encoder != first.cards[1].encoder
+
+
 @pytest.mark.parametrize(
     ("encoders", "asked", "error", "sentence"),
     [
