@@ -25,6 +25,7 @@ from ebclab.export.description import describe
 
 TOKENS = (EncoderConfig(name="timm/test_vit"), 1, 32)
 BATCH_NORM = (EncoderConfig(name="timm/test_resnet"), 3, 24)
+SHARED = (EncoderConfig(name="timm/coat_lite_tiny"), 3, 32)  # layers share weights
 OURS = (EncoderConfig(name="resnet18", stem="imagenet"), 1, 32)
 NOT_IN_TIMM = (EncoderConfig(name="resnet18", width=8, stem="imagenet"), 3, 32), (EncoderConfig(name="small"), 1, 8)
 FACTS = CardFacts("title", "simclr", "seed: 0\n")
@@ -51,7 +52,7 @@ def exported(folder: Path, architecture: EncoderConfig, channels: int, size: int
         return images, encoder(images)
 
 
-@pytest.mark.parametrize("encoder", [TOKENS, BATCH_NORM, OURS], ids=lambda encoder: encoder[0].name)
+@pytest.mark.parametrize("encoder", [TOKENS, BATCH_NORM, SHARED, OURS], ids=lambda encoder: encoder[0].name)
 def test_timm_opens_the_folder_by_name_with_the_same_bits(
     tmp_path: Path, encoder: tuple[EncoderConfig, int, int]
 ) -> None:
