@@ -65,7 +65,7 @@ class Card:
         label: What tables call the encoder.
         address: Where it is.
         origin: One line about where it comes from.
-        encoder: SHA-256 of weights and preprocessing.
+        encoder: SHA-256 of network, weights and preprocessing.
         settings: Digest of the run's settings without its seed; empty for what is no run.
         seed: The run's seed; None for what is no run.
         dataset: The dataset.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import tempfile
@@ -107,13 +108,13 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     def tasks() -> Iterator[list[CardTask]]:
         for subject in subjects:
             images = _Images.of(subject, request, known if request.workers else {})  # else one encoder's at a time
-            folder = None if refusal else _own_folder(subject, base, request)
+            folder = None if refusal else _own_folder(subject, subjects, base, request)
             yield _tasks(subject, images, request, groups, folder, on_progress)
 
     cards: list[Card] = []
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
     for subject, found in zip(subjects, measured, strict=True):
-        if not refusal:
+        if not (refusal or request.train_limit or request.test_limit):  # exports show these as the run's scores
             _keep_scores(subject, found)
         cards += found
     done = Cards(tuple(_once(cards)), _address(subjects, base))
@@ -244,11 +245,14 @@ def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
     return Path(_FOLDER).absolute()
 
 
-def _own_folder(subject: Subject, base: Path, request: CardRequest) -> Path:
+def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, request: CardRequest) -> Path:
     """Return where the results of one encoder are kept: beside a run, else in the folder of the page."""
     if subject.run is not None:
         return _card_of_run(subject, subject.run, request)
-    return base / _slug(subject.label)
+    name = _slug(subject.label)
+    if sum(_slug(each.label) == name for each in subjects if each.run is None) > 1:
+        name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of one name in two places
+    return base / name
 
 
 def _card_of_run(subject: Subject, run: RunFolder, request: CardRequest) -> Path:

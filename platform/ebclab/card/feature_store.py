@@ -27,7 +27,7 @@ _LARGEST = 16 << 30  # bytes of one file
 class FeatureStore:
     """Features by encoder and images.
 
-    A file's name is the hash of the encoder's weights, its preprocessing and the images: whatever changes one of them
+    A file's name is the hash of the encoder's digest (see ``Subject``) and the images: whatever changes one of them
     changes the name, so a file is never out of date. One that cannot be read is computed again.
 
     Args:

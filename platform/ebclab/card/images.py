@@ -14,7 +14,7 @@ from torch import Tensor
 from ebclab.card.subject import Subject
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.data.digests import content_digest
-from ebclab.data.holdout import held_out
+from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
@@ -197,20 +197,21 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
         DataError: There is no such dataset, it does not fit the encoder, or its images are the training images.
         UserError: ``given`` is neither near nor far.
     """
-    is_altered = given.rpartition("=")[2] in get_args(Alteration)
     if "=" in given.partition(":")[0]:
         kind, _, name = given.partition("=")
     else:
-        kind, name = "near" if is_altered else "far", given
+        kind, name = "near" if given in get_args(Alteration) else "far", given
     if kind not in get_args(Kind) or not name:
         raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
     kind = cast(Kind, kind)
-    if is_altered:
+    if name in get_args(Alteration):
         inside, half = altered_half(measured.test, cast(Alteration, name), held_out(measured.test.keys, 0.5))
         return OutsideSet(name, kind, half, inside)
     other = named_set(name, subject, data_root)
-    known = [measured.train.images, measured.test.images]
-    if any(torch.equal(part.images, each) for part in (other.train, other.test) for each in known):
+    known = [measured.train, measured.test]  # with --train-limit and --test-limit a part of their sets
+    if any(
+        torch.equal(limit(part, len(each)).images, each.images) for part in (other.train, other.test) for each in known
+    ):
         raise DataError(f"--ood: {given} has the images that the card is measured on; name another dataset")
     return OutsideSet(name, kind, other.test, measured.test)
 

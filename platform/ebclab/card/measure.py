@@ -93,7 +93,7 @@ class CardTask:
             "version": version,
             "encoder": measuring.subject.digest,
             "run": measuring.subject.settings,
-            "data": measuring.measured.digest,
+            "data": [measuring.measured.name, measuring.measured.digest],
             "others": [[other.name, other.digest] for other in measuring.others],
             "outside": [[each.name, each.kind, each.digest] for each in measuring.outside],
             "options": asdict(measuring.options),

@@ -21,12 +21,10 @@ from ebclab.evaluation.seeds_and_images import (
     Table,
     VarianceParts,
     difference_interval,
+    difference_over_images,
     mean_interval,
     quantile,
 )
-
-_HALF_AN_IMAGE = 0.5**0.5
-"""Its square is half an image: who agrees on all of these images need not on others (Agresti and Min, 2005)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class EncoderColumn:
     def seeds(self) -> tuple[int, ...]:
         """The seeds of the runs; empty for what is no run."""
         return tuple(card.seed for card in self.cards if card.seed is not None)
+
+    @property
+    def dataset(self) -> str:
+        """What they were measured on."""
+        return self.cards[0].dataset
 
     def numbers(self, group: str, name: str) -> list[Number]:
         """Return a number of each card; empty when one of them lacks it."""
@@ -111,16 +114,33 @@ class SideBySide:
 
 
 def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
-    """Return cards as columns, in the order given; runs that differ in the seed alone share one."""
+    """Return cards as columns, in the order given; runs that differ in the seed alone share one.
+
+    No two columns have the same label, and where they were measured on several datasets it says on which.
+    """
     together: dict[str, list[Card]] = {}
     for place, card in enumerate(cards):
-        together.setdefault(f"{card.settings} {card.dataset}" if card.settings else f"#{place}", []).append(card)
+        column = f"{card.settings} {card.dataset}" if card.settings else f"#{place}"
+        while any(each.seed == card.seed for each in together.get(column, ())):
+            column += " again"  # a repetition with the same seed says nothing about other seeds
+        together.setdefault(column, []).append(card)
     groups = [sorted(each, key=lambda card: card.seed or 0) for each in together.values()]
-    labels = [each[0].label for each in groups]
-    return [
-        EncoderColumn(label if labels.count(label) == 1 else f"{label} ({_tail(each[0])})", tuple(each))
-        for label, each in zip(labels, groups, strict=True)
-    ]
+    labels = _labels([each[0] for each in groups])
+    return [EncoderColumn(label, tuple(each)) for label, each in zip(labels, groups, strict=True)]
+
+
+def _labels(cards: Sequence[Card]) -> list[str]:
+    """Return what columns are called, each by its first card: as shortly as tells them apart."""
+    several = len({card.dataset for card in cards}) > 1
+    plain = [f"{card.label} ({card.dataset})" if several else card.label for card in cards]
+    labels = list(plain)
+    for of_place in (_tail, lambda card: card.address):
+        alike = [label for label in labels if labels.count(label) > 1]
+        labels = [
+            f"{first} ({of_place(card)})" if label in alike else label
+            for label, first, card in zip(labels, plain, cards, strict=True)
+        ]
+    return labels
 
 
 def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
@@ -142,7 +162,7 @@ def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cell | None, ...]:
     """Return a number of all columns; differences are to the first of them."""
-    measured = [_NumberOfRuns(column.numbers(group, name), column.seeds) for column in columns]
+    measured = [_NumberOfRuns(column.numbers(group, name), column.seeds, column.dataset) for column in columns]
     first = measured[0]
     compared = max(1, sum(bool(each.numbers) for each in measured) - 1)
     return tuple(
@@ -158,6 +178,7 @@ class _NumberOfRuns(NamedTuple):
 
     numbers: list[Number]
     seeds: tuple[int, ...]
+    dataset: str
 
 
 def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
@@ -186,19 +207,19 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
     one, other = _table(column.numbers), _table(first.numbers)
     if one is None or other is None:
         return Difference(mean, None, None, open="no interval")
-    if column.numbers[0].images != first.numbers[0].images:
+    if (column.dataset, column.numbers[0].images) != (first.dataset, first.numbers[0].images):
         return Difference(mean, None, None, open="measured on other images")
     if column.seeds and first.seeds and column.seeds != first.seeds:
         return Difference(mean, None, None, open="other seeds")
     chance, runs = CHANCE / compared, max(len(one), len(other))  # what is no run is the same beside every run
     one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
     table = one - other
-    if runs > 1 and column.numbers[0].is_rate:
+    if not column.numbers[0].is_rate:
+        low, high = _around(table, _half_width(table, chance))
+    elif runs > 1:
         low, high = difference_interval(one, other, chance)
     else:
-        added = (_HALF_AN_IMAGE, -_HALF_AN_IMAGE) if column.numbers[0].is_rate else ()
-        whole = np.hstack([table, np.broadcast_to(added, (runs, len(added)))])
-        low, high = _around(whole, _half_width(whole, chance))
+        low, high = difference_over_images(table[0], chance)
     return Difference(mean, low, high, table.shape[1])
 
 

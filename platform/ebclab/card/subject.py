@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Subject:
         preprocessing: Prepares images for it.
         in_channels: C.
         origin: One line about where it comes from.
-        digest: SHA-256 of its weights and its preprocessing: the same digest means the same features.
+        digest: SHA-256 of its network, its weights and its preprocessing: the same digest means the same features.
         settings: Digest of the run's settings without its seed: runs that share it differ in the seed alone. Empty for
             what is no run.
         seed: The run's seed; None for what is no run.
@@ -106,7 +107,7 @@ def references(subject: Subject) -> list[Subject]:
                 label="untrained encoder",
                 encoder=encoder,
                 origin="the same network before its first step",
-                digest=_digest(encoder, subject.preprocessing),
+                digest=_digest(encoder, subject.preprocessing, trained.config.encoder.architecture()),
                 settings=f"untrained {subject.settings}",
                 run=None,
             ),
@@ -128,7 +129,7 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
         in_channels=trained.in_channels,
         origin=f"run of {config.method_name}, seed {config.seed}, {kind} checkpoint, step {trained.step}, "
         f"{trained.epochs_done} epochs on {config.data.name}{state}",
-        digest=_digest(trained.encoder, trained.preprocessing),
+        digest=_digest(trained.encoder, trained.preprocessing, config.encoder.architecture()),
         settings=hashlib.sha256(any_seed.encode()).hexdigest(),
         seed=config.seed,
         trained=trained,
@@ -150,7 +151,7 @@ def _of_export(where: str) -> Subject:
         preprocessing=loaded.preprocessing,
         in_channels=len(loaded.preprocessing.mean),
         origin="exported encoder",
-        digest=_digest(loaded.encoder, loaded.preprocessing),
+        digest=_digest(loaded.encoder, loaded.preprocessing, description.architecture.architecture()),
         random_weights=lambda seed: _seeded(
             seed, lambda: new_encoder(description.architecture, description.in_channels, description.input_size)
         ),
@@ -173,7 +174,7 @@ def _of_timm(where: str) -> Subject:
         preprocessing=preprocessing,
         in_channels=len(mean),
         origin=f"timm's weights for {name}",
-        digest=_digest(encoder, preprocessing),
+        digest=_digest(encoder, preprocessing, {"name": where}),
         random_weights=lambda seed: _seeded(seed, lambda: create(name, len(mean), 0)),
     )
 
@@ -203,7 +204,7 @@ def _pixels(subject: Subject) -> Subject:
         encoder=_Pixels().eval(),
         preprocessing=plain,
         origin=f"pixels in [0, 1] at {seen.image_size} x {seen.image_size}",
-        digest=_digest(_Pixels(), plain),
+        digest=_digest(_Pixels(), plain, {}),
         settings="",
         seed=None,
         run=None,
@@ -211,7 +212,10 @@ def _pixels(subject: Subject) -> Subject:
     )
 
 
-def _digest(encoder: nn.Module, preprocessing: Preprocessing) -> str:
-    """Return the SHA-256 of what decides an encoder's features: kind, weights and preprocessing."""
-    facts = json.dumps([type(encoder).__name__, digest_of(encoder.state_dict()), asdict(preprocessing)])
+def _digest(encoder: nn.Module, preprocessing: Preprocessing, architecture: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what decides an encoder's features: network, weights and preprocessing.
+
+    Weights do not tell all of a network: two that differ in pooling have the same before their first step.
+    """
+    facts = json.dumps([architecture, type(encoder).__name__, digest_of(encoder.state_dict()), asdict(preprocessing)])
     return hashlib.sha256(facts.encode()).hexdigest()

@@ -151,8 +151,8 @@ def _print_cards(done: Cards) -> None:
     columns = done.side_by_side.columns
     several = len(columns) > 1
     console = Console(highlight=False)
-    card = done.cards[0]
-    typer.echo(f"{card.dataset} test set, {card.num_test:,} images")
+    for line in dict.fromkeys(f"{card.dataset} test set, {card.num_test:,} images" for card in done.cards):
+        typer.echo(line)
     for group, rows in groupby(done.side_by_side.rows, key=lambda row: row.group):
         table = Table(
             title=f"\n{GROUPS[group].info.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD

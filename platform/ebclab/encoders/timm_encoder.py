@@ -45,6 +45,8 @@ class GlobalBatchNormAct2d(GlobalBatchNorm2d):
         return activated
 
 
+@torch.inference_mode(False)  # a caller may have gradients off, and they say what features depend on
+@torch.enable_grad()
 def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: str = "global") -> nn.Module:
     """Return timm's network ``name`` without its classifier, initialised from torch's global generator.
 

@@ -48,6 +48,10 @@ def knn_predictions(
     Raises:
         DataError: More neighbours are asked for than there are training rows.
     """
+    if neighbours > len(bank):
+        raise DataError(
+            f"evaluation.knn_neighbours: must not exceed the {len(bank):,} training images at hand, got {neighbours:,}"
+        )
     bank, queries = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
     predictions = []
     for rows, similarity, _ in _nearest(bank, queries, None, neighbours, on_progress):
@@ -81,6 +85,10 @@ def ebclr_knn_predictions(
     Raises:
         DataError: More neighbours are asked for than there are training rows.
     """
+    if neighbours > len(bank):  # no setting changes that
+        raise DataError(
+            f"ebclr-knn: needs {neighbours:,} training images, got {len(bank):,}; use more, or the probe knn"
+        )
     centre = bank.mean(dim=0)  # distances do not change, rounding errors shrink
     bank, queries = bank - centre, queries - centre
     half_squares = bank.square().sum(dim=1) / 2  # |q - b|^2 = |q|^2 - 2 (q.b - |b|^2 / 2): the bracket ranks
@@ -97,10 +105,6 @@ def _nearest(
     bank: Tensor, queries: Tensor, offset: Tensor | None, neighbours: int, on_progress: OnProgress
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield (rows (r, k), scores (r, k), queries (r, D)) block by block, nearest by the score q.b - offset_b."""
-    if neighbours > len(bank):
-        raise DataError(
-            f"evaluation.knn_neighbours: must not exceed the {len(bank):,} training images at hand, got {neighbours:,}"
-        )
     done = 0
     for block in torch.split(queries, max(1, _SCORES_AT_ONCE // len(bank))):
         scores = block @ bank.T if offset is None else torch.addmm(-offset, block, bank.T)  # (r, n)

@@ -14,6 +14,7 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
+from ebclab.errors import DataError
 from ebclab.evaluation.answers import Answers, share_right
 from ebclab.evaluation.features import Encoder, frozen, require_labels
 from ebclab.evaluation.knn import knn_predictions
@@ -94,7 +95,11 @@ def holdout_scores(
     seconds = {}
     for name in dict.fromkeys((*monitors, *_monitor_of(config.objective))):
         began = time.monotonic()
-        scores |= MEASURES[name](monitored)
+        try:
+            scores |= MEASURES[name](monitored)
+        except DataError as error:
+            seen = f"{len(bank):,} images that are trained on, at most evaluation.knn_bank_limit, and {len(holdout):,}"
+            raise DataError(f"monitor {name}, which looks at {seen} held out: {error}") from error
         seconds[name] = time.monotonic() - began
     if config.objective not in scores:
         scores[config.objective] = -scores[config.objective.removeprefix("minus_")]

@@ -107,6 +107,20 @@ def difference_interval(one: Table, other: Table, chance: float) -> tuple[float,
     return _interval(table, (added, -added), chance)
 
 
+def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
+    """Return the interval, over images alone, of how much higher one accuracy is than another, cut at -1 and 1.
+
+    Student's, with the half images of the docstring of the module: who agree on all images need not on others.
+
+    Args:
+        gaps: (n,) what one has minus what the other has, image by image; at least one.
+        chance: Probability that the interval misses.
+    """
+    whole = np.append(gaps, (0.5**0.5, -(0.5**0.5)))  # squares of half an image
+    half = quantile(chance, len(whole) - 1) * float(whole.std(ddof=1)) / len(whole) ** 0.5
+    return max(-1.0, float(whole.mean()) - half), min(1.0, float(whole.mean()) + half)
+
+
 def _interval(table: Table, added: tuple[float, ...], chance: float) -> tuple[float, float]:
     """Return the interval of the mean of a table to which images are added that every run answers alike."""
     whole = np.hstack([table, np.broadcast_to(added, (len(table), len(added)))])

@@ -126,10 +126,17 @@ def _with_timm(description: EncoderDescription) -> str:
         'import timm\n\nencoder = timm.create_model("local-dir:.", pretrained=True).eval()  # the path of this folder',
         "python",
     )
+    transforms = (
+        "timm's transforms resize with Pillow, so their pixels may differ by a rounding from those of the lines above."
+    )
+    if description.read_size:
+        transforms = (
+            "timm's transforms scale an image in one step and crop it then, so a photograph lies up to a pixel beside "
+            "that of the lines above, and edges differ by many levels: read images as those lines do."
+        )
     return (
         f"The folder opens by name, without ebclab, and with a new classifier by `num_classes=10`:\n\n{code}\n\n"
-        "`timm.data.resolve_model_data_config(encoder)` has size, mean and std. timm's transforms resize with Pillow, "
-        "so their pixels may differ by a rounding from those of the lines above."
+        f"`timm.data.resolve_model_data_config(encoder)` has size, mean and std. {transforms}"
     )
 
 

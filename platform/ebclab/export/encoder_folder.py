@@ -127,7 +127,8 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
 
 
 def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
+    """Return copies on the CPU: safetensors refuses weights that layers share, as some networks of timm have them."""
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}
     if wrong := differences(description.build().state_dict(), weights):
         raise ValueError(f"encoder: is not what its architecture describes, got {wrong[0]}")
     return weights

@@ -86,7 +86,7 @@ def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
         epochs = trained.config.training.epochs
         notes.append(f"exported from an unfinished run, after {trained.epochs_done} of {epochs} epochs")
     if not scores:
-        notes.append("no scores: `ebclab evaluate` has not measured this checkpoint yet")
+        notes.append("no scores: `ebclab evaluate` has not measured this checkpoint on all images yet")
     return notes
 
 

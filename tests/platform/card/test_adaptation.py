@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from ebclab.card.card import CardFolder
@@ -158,6 +159,13 @@ def test_an_encoder_without_weights_has_frozen_numbers_and_a_remark(
     assert found.remarks == ("raw pixels: there are no weights to fine-tune",)
     with pytest.raises(DataError, match="raw pixels: there are no weights to fine-tune"):
         fine_tuning.measure(measuring(pixels))
+
+
+def test_a_gain_of_nothing_on_these_images_is_no_certainty() -> None:
+    right = torch.ones(2, 60, dtype=torch.bool)
+    number = fine_tuning.gain("gain", "gain", {"fine-tuned": right, "from-scratch": right}, measuring(), "p")
+    half = stats.t.ppf(0.975, 61) * (1 / 61 / 62) ** 0.5  # 60 images without a difference, two halves with one
+    assert (number.value, number.low, number.high) == (0.0, pytest.approx(-half), pytest.approx(half))
 
 
 def test_fine_tuning_measures_every_dataset_beside_random_weights() -> None:

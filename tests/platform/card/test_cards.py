@@ -87,16 +87,33 @@ def test_a_limit_on_training_images_is_kept_and_measured_anew(copies: Path) -> N
     assert counts[0].results[0].key != counts[1].results[0].key
 
 
+@pytest.mark.parametrize("limit", ["train_limit", "test_limit"])
+def test_scores_on_a_part_of_the_images_are_not_those_of_the_run(copies: Path, limit: str) -> None:
+    measure_cards(CardRequest(("runs/s0",), only=("classification",), **{limit: 60}))  # type: ignore[arg-type]
+    assert not Path("runs/s0/evaluation.json").exists()
+
+
 def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Path) -> None:
     done = _measure("runs/s0", "runs/s1", "encoder", datasets=("digits",), to="page")
     compared = {each["number"]: each["columns"] for each in done.to_mapping()["side_by_side"]}
     assert compared["alignment"].keys() == {"flatclr", "encoder"}
     assert compared["alignment"]["flatclr"]["runs"] == 2
+    assert done.cards[2].encoder == done.cards[0].encoder
     alone = _measure("encoder", datasets=("digits",), to="page2").cards[0].numbers("geometry")
     run = done.cards[0].numbers("geometry")
     assert [number.value for number in alone] == pytest.approx([number.value for number in run], rel=1e-6)
     assert Path(done.page) == copies / "page" / "card.html"
     assert Path("runs/s1/card/groups/geometry.json").exists()
+
+
+def test_exports_of_one_name_keep_what_was_measured_of_each(copies: Path) -> None:
+    encoders = []
+    for seed in (0, 1):
+        encoders.append(str(copies / f"{seed}" / "encoder"))
+        assert main(["export", f"runs/s{seed}", "--to", encoders[-1]]) == 0
+    first, again = (_measure(*encoders, datasets=("digits",), to="page") for _ in range(2))
+    assert [card.results for card in first.cards] == [card.results for card in again.cards]  # seconds, too
+    assert first.cards[0].encoder != first.cards[1].encoder
 
 
 @pytest.mark.parametrize(

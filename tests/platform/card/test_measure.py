@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_a_failed_group_is_measured_again(make: Any, groups: Any, tmp_path: Path
     assert group.times == 2
 
 
-@pytest.mark.parametrize("what", ["encoder", "images", "labels", "seeds", "version"])
+@pytest.mark.parametrize("what", ["encoder", "images", "labels", "name", "seeds", "version"])
 def test_whatever_changes_a_number_measures_it_anew(
     make: Any, groups: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, what: str
 ) -> None:
@@ -121,6 +122,8 @@ def test_whatever_changes_a_number_measures_it_anew(
         changed = make(measured=replace(measured, test=replace(test, images=test.images ^ 1)))
     elif what == "labels":
         changed = make(measured=replace(measured, test=replace(test, labels=(test.labels + 1) % 3)))
+    elif what == "name":  # by which fine-tuning knows the usual views, and which the protocols say
+        changed = make(measured=replace(measured, name="others"))
     elif what == "seeds":
         changed = make(options=replace(changed.options, seeds=7))
     _card(changed, tmp_path, **({"ebclab": "2"} if what == "version" else {}))
@@ -239,3 +242,31 @@ def _check(number: Number) -> None:
     if number.contributions is not None:
         assert float(number.contributions.mean()) == pytest.approx(number.value, abs=1e-9), number.name
         assert number.images
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-12])
+def test_an_encoder_that_gives_all_images_the_same_features_has_no_map_or_one_of_numbers(
+    make: Any, measured: MeasuredSet, share: float
+) -> None:
+    """Begun at components of features that are the same in float32, scikit-learn's t-SNE ends the process."""
+    measuring = make()
+    for images in (measured.train, measured.test):
+        features = torch.full((len(images), 4), 3.0, dtype=torch.float64)
+        features[::2, 0] += share
+        measuring.store.keep(measuring.store.name(measuring.subject, images), features)
+    result = measure_group("pictures", "key", measuring)
+    if not share:
+        assert result.problem == "stripes: features of 90 test images are all the same, which makes no map"
+        assert not result.failed
+        return
+    assert not result.problem
+    for plot in result.findings.plots:
+        assert all(math.isfinite(x) for trace in plot.figure["data"] for x in (*trace["x"], *trace["y"]))
+
+
+def test_an_encoder_with_a_single_feature_has_a_map(make: Any, measured: MeasuredSet) -> None:
+    measuring = make()
+    for images in (measured.train, measured.test):
+        features = images.images[:, 0, 2, 0].float()[:, None] - 100
+        measuring.store.keep(measuring.store.name(measuring.subject, images), features)
+    assert not measure_group("pictures", "key", measuring).problem

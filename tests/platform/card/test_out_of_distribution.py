@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import pytest
 import torch
@@ -161,15 +163,25 @@ def test_a_plot_shows_shares_of_every_set(found: Findings) -> None:
             assert sum(shares) == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize(("sign", "verdict"), [(1.0, "within noise"), (-1.0, "worse")])
-def test_the_own_energy_is_compared_with_the_best_detector(sign: float, verdict: str) -> None:
-    findings = out_of_distribution.measure(measuring(FAR, method=Distance(sign)))
+FEW = replace(DIM, name="few", outside=DIM.outside.rows(torch.arange(8)))
+
+
+@pytest.mark.parametrize(("outside", "verdict"), [(NEAR, "worse"), (FEW, "within noise")])
+def test_the_own_energy_is_compared_with_the_best_detector(outside: OutsideSet, verdict: str) -> None:
+    findings = out_of_distribution.measure(measuring(outside, method=Distance()))
     (remark,) = findings.remarks
     plain = [each for each in findings.numbers if each.name.endswith("auroc") and "own" not in each.name]
-    best, own = max(each.value for each in plain), number(findings, "far-folder-noise-co-own-energy-auroc").value
+    best = max(each.value for each in plain)
+    own = number(findings, f"near-{outside.name}-own-energy-auroc").value
     assert f"AUROC of {100 * own:.1f} %" in remark
-    assert f", {100 * best:.1f} %; {100 * (own - best):+.1f} points" in remark
+    assert f", {100 * best:.1f} %; {100 * (own - best):+.1f} points [" in remark
     assert f", {verdict}. That detector is the best on these very images" in remark
+
+
+@pytest.mark.parametrize(("sign", "gap"), [(1.0, "+0.0"), (-1.0, "-100.0")])
+def test_an_energy_is_not_compared_by_an_interval_where_sets_do_not_overlap(sign: float, gap: str) -> None:
+    (remark,) = out_of_distribution.measure(measuring(FAR, method=Distance(sign))).remarks
+    assert f"100.0 %; the difference is {gap} points, without an interval, since the sets do not overlap." in remark
 
 
 def test_without_an_energy_there_is_none() -> None:

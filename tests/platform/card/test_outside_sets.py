@@ -12,6 +12,7 @@ from torch import nn
 
 from ebclab.card.images import MeasuredSet, named_set, outside_set
 from ebclab.card.subject import Subject
+from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, UserError
 
@@ -51,6 +52,13 @@ def test_the_images_of_the_card_are_not_outside_whatever_their_name_and_part(dig
     exchanged = MeasuredSet("mine", digits.test, digits.train)
     with pytest.raises(DataError, match="--ood: digits has the images that the card is measured on"):
         outside_set("digits", subject(), exchanged, None)
+
+
+@pytest.mark.parametrize(("train", "test"), [(500, 100), (0, 100), (500, 0)])
+def test_a_part_of_the_images_of_the_card_is_not_outside_either(digits: MeasuredSet, train: int, test: int) -> None:
+    few = MeasuredSet("digits", limit(digits.train, train), limit(digits.test, test))
+    with pytest.raises(DataError, match="--ood: digits has the images that the card is measured on"):
+        outside_set("digits", subject(), few, None)
 
 
 def colour_folder(place: Path) -> str:
@@ -96,6 +104,13 @@ def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
 )
 def test_altered_images_are_near_unless_somebody_says_far(digits: MeasuredSet, given: str, kind: str) -> None:
     assert outside_set(given, subject(), digits, None).kind == kind
+
+
+@pytest.mark.parametrize("given", ["folder:{}/kind=rotated", "far=folder:{}/kind=rotated"])
+def test_a_place_that_ends_like_an_alteration_is_read(digits: MeasuredSet, tmp_path: Path, given: str) -> None:
+    colour_folder(tmp_path / "kind=rotated")
+    found = outside_set(given.format(tmp_path), subject(3), named_set("digits", subject(3), None), None)
+    assert (found.kind, len(found.outside), len(found.inside)) == ("far", 6, len(digits.test))
 
 
 @pytest.mark.parametrize("given", ["beside=digits", "=digits", "near=", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import digest_of, new_encoder
+from ebclab.encoders import digest_of, seeded_encoder
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 
@@ -35,13 +36,26 @@ def test_of_a_run_it_is_the_runs_network(tmp_path: Path) -> None:
     check(open_subject(str(tmp_path / "run")))
 
 
+def exported(folder: Path, architecture: EncoderConfig) -> Subject:
+    """Export an encoder with the random weights of seed 0."""
+    with seeded_encoder(architecture, 0, 1) as encoder:
+        save_encoder(
+            folder,
+            encoder,
+            architecture=architecture,
+            in_channels=1,
+            preprocessing=Preprocessing(8, (0.5,), (0.25,)),
+            facts=CardFacts("title", "simclr", "method: {name: simclr}\n"),
+        )
+    return open_subject(str(folder))
+
+
 def test_of_an_exported_folder_it_is_the_network_described_there(tmp_path: Path) -> None:
-    save_encoder(
-        tmp_path / "out",
-        new_encoder(SMALL, 1),
-        architecture=SMALL,
-        in_channels=1,
-        preprocessing=Preprocessing(8, (0.5,), (0.25,)),
-        facts=CardFacts("title", "simclr", "method: {name: simclr}\n"),
-    )
-    check(open_subject(str(tmp_path / "out")))
+    check(exported(tmp_path / "out", SMALL))
+
+
+def test_networks_with_the_same_weights_are_not_the_same_encoder(tmp_path: Path) -> None:
+    """Their features would be taken for one another's."""
+    mean, quarters = (exported(tmp_path / each, replace(SMALL, pooling=each)) for each in ("mean", "quarters"))  # type: ignore[arg-type]
+    assert digest_of(mean.encoder.state_dict()) == digest_of(quarters.encoder.state_dict())
+    assert mean.digest != quarters.digest

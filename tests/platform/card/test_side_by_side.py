@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from ebclab.card.card import Card, GroupResult
+from ebclab.card.evaluate import Cards
+from ebclab.card.page import render_page
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
-from ebclab.card.side_by_side import columns_of, rows_of
+from ebclab.card.side_by_side import SideBySide, columns_of, rows_of
 from ebclab.card.wording import summary
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 
@@ -44,6 +46,38 @@ def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
     columns = columns_of([*ones, other])
     assert [column.label for column in columns] == ["simclr (simclr-0)", "simclr (warm)"]
     assert columns[0].seeds == (0, 1, 2)
+
+
+def test_a_repetition_with_the_same_seed_is_no_other_seed() -> None:
+    rows = [_right(0.8, place) for place in range(3)]
+    (again,) = _runs("simclr", rows[2:], (0,))
+    columns = columns_of([*_runs("simclr", rows[:2], (0, 1)), replace(again, address="runs/b")])
+    assert [(column.label, column.seeds) for column in columns] == [("simclr (simclr-0)", (0, 1)), ("simclr (b)", (0,))]
+
+
+def test_columns_of_equal_names_are_told_apart_wherever_they_are_shown() -> None:
+    cards = [_card("encoder", _accuracy(_right(0.8, place)), address=f"/{place}/encoder") for place in range(2)]
+    done = Cards((*cards, _card("encoder", _accuracy(_right(0.8, 2)), address="/2/other")), "page")
+    (compared,) = done.to_mapping()["side_by_side"]
+    expected = ["encoder (/0/encoder)", "encoder (/1/encoder)", "encoder (other)"]
+    assert [column.label for column in done.side_by_side.columns] == expected
+    assert list(compared["columns"]) == expected
+
+
+def test_images_of_another_dataset_are_not_the_same_for_having_the_same_keys() -> None:
+    one, other = _card("a", _accuracy(_right(0.8, 1))), _card("b", _accuracy(_right(0.5, 2)))
+    machine = dict.fromkeys(("processor", "device", "torch", "ebclab", "commit"), "some")
+    cards = [one, replace(other, dataset="e", data="others")]
+    compared = SideBySide.of([replace(card, environment=machine) for card in cards])
+    assert [column.label for column in compared.columns] == ["a (d)", "b (e)"]
+    (row,) = compared.rows
+    assert row.cells[1] is not None
+    gap = row.cells[1].against_first
+    assert gap is not None
+    assert (gap.verdict, gap.low, gap.high) == ("measured on other images", None, None)
+    page = render_page(compared)
+    assert "d: 10 for training, 200 for testing" in page
+    assert "e: 10 for training, 200 for testing" in page
 
 
 def test_several_seeds_have_the_interval_over_seeds_and_images() -> None:

@@ -45,6 +45,15 @@ def test_features_and_statistics_are_those_of_timms_own_network(name: str, size:
     torch.testing.assert_close(network.state_dict(), theirs.state_dict())
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_network_is_the_same_where_the_caller_has_gradients_off(off: Callable[[], Any]) -> None:
+    with off():
+        network = build_timm("test_vit", 1, 32)
+    expected = {name: each.requires_grad for name, each in build_timm("test_vit", 1, 32).named_parameters()}
+    assert {name: each.requires_grad for name, each in network.named_parameters()} == expected
+    network(images(2, 1, 32)).sum().backward()
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("test_resnet", True), ("test_efficientnet", True), ("test_vit", False), ("test_convnext", False)],

@@ -139,3 +139,14 @@ def test_the_answers_behind_the_objective_are_those_of_the_probe(parts: tuple[Im
         nn.Flatten(), train, holdout, PLAIN, replace(CONFIG, objective="effective_rank"), VIEWS, device="cpu"
     )
     assert ranked.answers is None  # a rank has no value for a single image
+
+
+def test_a_monitor_that_cannot_measure_says_what_it_looks_at(parts: tuple[ImageSet, ImageSet]) -> None:
+    """The training part has all classes; the few of its images that are compared with have not."""
+    config = replace(CONFIG, knn_bank_limit=8)
+    sentence = (
+        "monitor calibration, which looks at 8 images that are trained on, at most evaluation.knn_bank_limit, and 397 "
+        "held out: labels: a classifier needs an image of every class"
+    )
+    with pytest.raises(DataError, match=sentence):
+        holdout_scores(nn.Flatten(), *parts, PLAIN, config, VIEWS, device="cpu", monitors=("calibration",))

@@ -11,6 +11,7 @@ from scipy import stats
 from ebclab.evaluation.seeds_and_images import (
     VarianceParts,
     difference_interval,
+    difference_over_images,
     mean_interval,
     quantile,
 )
@@ -77,6 +78,17 @@ def test_equal_runs_have_the_interval_of_agresti_and_coull_around_their_accuracy
     share = (133 + 2) / (141 + 4)
     half = stats.t.ppf(0.975, 144) * (share * (1 - share) / 144) ** 0.5
     assert mean_interval(right, CHANCE) == pytest.approx((share - half, share + half), abs=1e-12)
+
+
+@pytest.mark.parametrize(("num_images", "share"), [(100, 0.005), (300, 0.005), (1_000, 0.005), (300, 0.1)])
+def test_of_one_run_each_it_covers_about_as_often_as_it_says(num_images: int, share: float) -> None:
+    """One is right where the other is wrong on a share of all images, never the other way round: summed exactly."""
+    covered = 0.0
+    for count in range(num_images + 1):
+        gaps = np.arange(num_images) < count
+        low, high = difference_over_images(gaps.astype(np.float64), 0.05)
+        covered += stats.binom.pmf(count, num_images, share) * (low <= share <= high)
+    assert covered > 0.94
 
 
 def test_with_many_images_it_is_students_interval_over_seeds() -> None:

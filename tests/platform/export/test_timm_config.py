@@ -11,6 +11,7 @@ import pytest
 import timm
 import torch
 from huggingface_hub import ModelCard
+from PIL import Image
 from safetensors import safe_open
 from torch import Tensor, nn
 
@@ -24,6 +25,7 @@ from ebclab.export.description import describe
 
 TOKENS = (EncoderConfig(name="timm/test_vit"), 1, 32)
 BATCH_NORM = (EncoderConfig(name="timm/test_resnet"), 3, 24)
+SHARED = (EncoderConfig(name="timm/coat_lite_tiny"), 3, 32)  # layers share weights
 OURS = (EncoderConfig(name="resnet18", stem="imagenet"), 1, 32)
 NOT_IN_TIMM = (EncoderConfig(name="resnet18", width=8, stem="imagenet"), 3, 32), (EncoderConfig(name="small"), 1, 8)
 FACTS = CardFacts("title", "simclr", "seed: 0\n")
@@ -50,7 +52,7 @@ def exported(folder: Path, architecture: EncoderConfig, channels: int, size: int
         return images, encoder(images)
 
 
-@pytest.mark.parametrize("encoder", [TOKENS, BATCH_NORM, OURS], ids=lambda encoder: encoder[0].name)
+@pytest.mark.parametrize("encoder", [TOKENS, BATCH_NORM, SHARED, OURS], ids=lambda encoder: encoder[0].name)
 def test_timm_opens_the_folder_by_name_with_the_same_bits(
     tmp_path: Path, encoder: tuple[EncoderConfig, int, int]
 ) -> None:
@@ -111,3 +113,20 @@ def test_the_hub_reads_what_the_card_is_about(tmp_path: Path) -> None:
     assert found == [(line, 98.77, line), ("linear probe", 50.0, line)]
     assert data.model_name == line
     assert ModelCard(render_card(FACTS, description, {})).data.eval_results is None
+
+
+@pytest.mark.parametrize(("read_size", "is_a_rounding"), [(0, True), (32, False), (64, False)])
+def test_the_card_says_how_timms_transforms_differ(tmp_path: Path, read_size: int, is_a_rounding: bool) -> None:
+    """They differ by less than a level where images are only resized, and by many where they are cropped."""
+    y, x = torch.meshgrid(torch.arange(61), torch.arange(99), indexing="ij")
+    picture = Image.fromarray((127 + 127 * torch.sin(x / 2) * torch.cos(y / 3)).to(torch.uint8).numpy())
+    picture.save(tmp_path / "waves.png")
+    seen = Preprocessing(32, (0.0,), (1.0,), read_size)
+    how = {"crop_pct": 1.0, "crop_mode": "center" if read_size else "squash", "interpolation": "bilinear"}
+    transform = timm.data.create_transform((1, 32, 32), mean=(0.0,), std=(1.0,), **how)
+    gap = 255 * (transform(picture) - seen(seen.read(tmp_path / "waves.png")[None])[0]).abs().max()
+    assert (float(gap) < 1) == is_a_rounding
+    assert is_a_rounding or float(gap) > 10
+    architecture, channels, _ = OURS
+    described = describe(new_encoder(architecture, channels), architecture, channels, seen)
+    assert ("differ by a rounding" in render_card(FACTS, described, {})) == is_a_rounding

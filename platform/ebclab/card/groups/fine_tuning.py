@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,8 @@ from ebclab.evaluation.adaptation.fine_tuning import (
     light_views,
     predictions,
 )
+from ebclab.evaluation.comparison import CHANCE
+from ebclab.evaluation.seeds_and_images import difference_over_images
 
 INFO = GroupInfo(
     name="fine-tuning",
@@ -98,9 +101,11 @@ def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, 
     """
     difference = right["fine-tuned"].double() - right["from-scratch"].double()
     keys = measuring.measured.test.keys
-    return mean_over_images(
+    number = mean_over_images(
         name, title, difference, keys, protocol=protocol, better="higher", unit="share", seeds=measuring.seeds
     )
+    low, high = difference_over_images(difference.mean(dim=0).cpu().numpy(), CHANCE)
+    return replace(number, low=low, high=high)
 
 
 def rates_in_words() -> str:

@@ -291,8 +291,9 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     gap = _difference(own.auroc, best.auroc)
     found = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
     found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
-    if gap.low is None or gap.high is None:
-        return f"{found}the difference is {100 * gap.value:+.1f} points, without an interval."
+    if gap.low is None or gap.high is None or own.auroc.low is None or best.auroc.low is None:
+        found += f"the difference is {100 * gap.value:+.1f} points, without an interval"
+        return f"{found}, since the sets do not overlap."
     interval = f"{100 * gap.value:+.1f} points [{100 * gap.low:.1f}, {100 * gap.high:.1f}]"
     verdict = "better" if gap.low > 0 else "worse" if gap.high < 0 else "within noise"
     return f"{found}{interval}, {verdict}. That detector is the best on these very images, which favours it."

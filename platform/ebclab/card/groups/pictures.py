@@ -41,9 +41,13 @@ def measure(measuring: Measuring) -> Findings:
     if len(few) < 3:
         raise DataError(f"{data.test.name}: three test images are needed for a map, got {len(few)}")
     features = functional.normalize(measuring.features(data.test)[rows].double(), dim=1)
+    if bool((features == features[0]).all()):
+        raise DataError(f"{data.test.name}: features of {len(few):,} test images are all the same, which makes no map")
+    start = _pca(features)
+    tsne = _tsne(features, start)
     maps = (
-        _map("PCA", _pca(features), few, "The two directions in which unit features of test images vary most."),
-        _map("t-SNE", _tsne(features), few, f"{_words(len(few))} Distances between groups mean nothing in such a map."),
+        _map("PCA", start, few, "The two directions in which unit features of test images vary most."),
+        _map("t-SNE", tsne, few, f"{_words(len(few))} Distances between groups mean nothing in such a map."),
     )
     return Findings((), plots=maps, pictures=(_neighbours(measuring),))
 
@@ -55,13 +59,17 @@ def _pca(features: Tensor) -> Tensor:
     return functional.pad(centred @ directions.T, (0, 2 - len(directions)))
 
 
-def _tsne(features: Tensor) -> Tensor:
-    """Return a t-SNE map (n, 2) of features (n, D)."""
+def _tsne(features: Tensor, start: Tensor) -> Tensor:
+    """Return a t-SNE map (n, 2) of features (n, D), begun at (n, 2) places, not all the same, made small.
+
+    scikit-learn's own start at PCA is in float32, NaN where features are nearly the same, and ends the process then.
+    """
     from sklearn.manifold import TSNE  # a second to import
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # its threads wait for each other a thousand times: twenty times slower beside others
-        tsne = TSNE(perplexity=_perplexity(len(features)), init="pca", random_state=0)
+        small = (1e-4 * start / start[:, 0].std(correction=0)).float().numpy()
+        tsne = TSNE(perplexity=_perplexity(len(features)), init=small, random_state=0)
         return torch.from_numpy(tsne.fit_transform(features.float().numpy()))
 
 

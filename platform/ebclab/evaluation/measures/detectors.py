@@ -1,13 +1,12 @@
 """Detectors of images from outside that look at features and at a linear classifier on them, nothing else.
 
-They are those of pytorch-ood, with the settings of OpenOOD. Larger scores mean outside.
+They are those of pytorch-ood, ViM in float64, with the settings of OpenOOD. Larger scores mean outside.
 
 Shapes: n fitted rows, m scored rows, D features, K classes, R directions in which features vary.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,7 +67,7 @@ def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
         DataError: There are fewer images than the detector of nearest neighbours looks at, or they are all the same.
     """
     plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
-    virtual = _vim(features, labels, head)
+    virtual = _vim(features, head)
     if virtual is None:
         left_out = (
             "ViM is left out: training features lie in half as many directions as they have, without any residual."
@@ -153,20 +152,27 @@ def _of_distances(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
     )
 
 
-def _vim(features: Tensor, labels: Tensor, head: LinearHead) -> Detector | None:
-    """Return the detector by virtual logits; None where features have no residual to make one of."""
-    from pytorch_ood.detector import ViM
+def _vim(features: Tensor, head: LinearHead) -> Detector | None:
+    """Return the detector by virtual logits; None where features have no residual to make one of.
 
-    size = features.shape[1]
-    virtual = ViM(None, d=size // 2, w=head.weights.T, b=head.biases).fit_features(features, labels)
-    if not math.isfinite(virtual.alpha):
+    In float64: pytorch-ood's directions are in float32, whose rounding can be larger than the residual.
+    """
+    x, size = features.double(), features.shape[1]
+    origin = -torch.linalg.pinv(head.weights.T, rtol=_ROUNDING) @ head.biases  # weights of all classes sum to 0
+    centred = x - origin
+    minor = torch.linalg.eigh(centred.T @ centred / len(x)).eigenvectors[:, : size - size // 2]
+    residuals = (centred @ minor).norm(dim=1)  # (n,)
+    if residuals.square().mean() <= _ROUNDING**2 * x.square().sum(dim=1).mean():
         return None
+    alpha = head.logits(x).amax(dim=1).mean() / residuals.mean()
     return Detector(
         "vim",
         "ViM",
         f"a |residual of the features outside {size // 2} of {size} principal directions| - log sum_k exp(logit_k), "
         "a the mean of maximum logits over that of residuals (Wang et al., 2022)",
-        lambda features, logits: virtual.predict_features(features),
+        lambda features, logits: (
+            alpha * ((features.double() - origin) @ minor).norm(dim=1) - logits.double().logsumexp(dim=1)
+        ),
     )
 
 

@@ -145,9 +145,31 @@ def test_of_two_classes_neither_is_outside() -> None:
     assert abs(float(HEAD.biases.sum())) < 1e-6
 
 
-def test_features_without_a_residual_leave_vim_out() -> None:
+def test_virtual_logits_of_features_whose_residual_float32_cannot_see() -> None:
+    """Features far from 0: an orthogonal turn and exact float64 sums leave the scores as they are."""
+    x, labels = training(size=6, count=400)
+    scale = torch.logspace(0, -3, 6)
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)).Q
+    flat, rows = (((each * scale).double() @ turn + 30).float() for each in (x, others()))
+    head = fit_head(LBFGS, flat, labels, CLASSES, 1e-2)
+    origin = -torch.linalg.pinv(head.weights.T) @ head.biases
+    _, _, directions = torch.linalg.svd(flat.double() - origin)
+
+    def left(z: Tensor) -> Tensor:
+        return (z.double() - origin) @ directions[3:].T
+
+    alpha = head.logits(flat.double()).amax(dim=1).mean() / left(flat).norm(dim=1).mean()
+    expected = alpha * left(rows).norm(dim=1) - head.logits(rows.double()).logsumexp(dim=1)
+    found = scored(fit_detectors(flat, labels, head), "vim", rows, head)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_features_without_a_residual_leave_vim_out(turned: bool) -> None:
     x, labels = training()
     x[:, 2:] = 0  # as of units that never fire
+    if turned:  # nothing but rounding is left
+        x = x @ torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(3))).Q
     fitted = fit_detectors(x, labels, fit_head(LBFGS, x, labels, CLASSES, 1e-2))
     assert "vim" not in [each.name for each in fitted.detectors]
     assert fitted.remarks == (
