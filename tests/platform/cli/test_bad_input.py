@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,14 @@ ERROR_PATHS = [
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
     (["show"], "show: nothing to show"),
     (["evaluate", "nowhere", "--only", "knn,chains"], "--only: chains is a picture and no probe, got knn,chains"),
+    # what the parser of options refuses
+    (["pretrain", "simclr", "--epochs", "x"], "error: --epochs: not a whole number, got 'x'"),
+    (["report", "there", "--price-per-gpu-hour", "x"], "error: --price-per-gpu-hour: not a number, got 'x'"),
+    (["compare", "dcl", "--batch-size", "8", "--batch-size", "y"], "--batch-size: not a whole number, got 'y'"),
+    (["data", "prepare", "digits", "--to", "there", "--shards", "-1"], "--shards: must be at least 0, got '-1'"),
+    (["submit", "--", "pretrain", "simclr", "--epochs", "x"], "--epochs: not a whole number, got 'x'"),
+    (["pretrain", "simclr", "--recipes", "a"], "(Possible options: --recipe); see `ebclab pretrain --help`"),
+    (["pretran", "simclr"], "error: No such command 'pretran'. Did you mean 'pretrain'?"),
     # an empty text is a wrong value, not an option that was left out
     (["pretrain", "simclr", "--recipe", ""], "--recipe: no such recipe, got ''; Known: cifar10-resnet18"),
     (["pretrain", "simclr", "--config", ""], ": cannot be read, got Is a directory"),
@@ -108,6 +119,39 @@ def test_all_mistakes_are_reported_at_once(ebclab: Ebclab) -> None:
 def test_a_missing_argument_or_verb_is_a_usage_error(ebclab: Ebclab) -> None:
     assert ebclab("pretrain").code == 2
     assert ebclab("pretran", "simclr").code == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+def test_an_output_that_is_full_is_a_sentence(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        outcome = ebclab("show", "--recipes")
+    assert outcome.code == 2
+    assert outcome.err == "error: the output: cannot be written, got No space left on device\n"
+
+
+def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "ebclab.cli.app", Interrupted())  # type: ignore[arg-type]
+    assert ebclab("--version") == (130, "", "")
+
+
+def test_ctrl_c_at_a_question_stops_with_its_own_code(
+    ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, *_: Any) -> str:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert ebclab("runs", "delete", "done").code == 130
+    assert finished.exists()
 
 
 def test_a_damaged_data_file_is_named(ebclab: Ebclab) -> None:
