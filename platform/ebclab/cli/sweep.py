@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -171,6 +172,8 @@ def sweep(given: SweepOptions) -> None:
     from ebclab.cli.sweep_report import print_forecast, print_result
 
     plan, limits = given.plan(), given.limits()
+    if given.price_per_hour is not None and not 0 <= given.price_per_hour < math.inf:
+        raise UserError(f"--price-per-hour: must be a number, not negative, got {given.price_per_hour:g}")
     if given.show:
         if given.warm_start:
             from ebclab.sweeps.warm_start import earlier_results

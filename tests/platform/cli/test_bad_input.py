@@ -23,6 +23,16 @@ from .conftest import TINY, Outcome
 Ebclab = Callable[..., Outcome]
 
 ERROR_PATHS = [
+    *(
+        (
+            ["sweep", "simclr", "--gpus-per-trial", value],
+            f"--gpus-per-trial: a share of one GPU or a whole number, got {shown}",
+        )
+        for value, shown in (("nan", "nan"), ("inf", "inf"), ("1.5", "1.5"), ("-0.5", "-0.5"))
+    ),
+    (["sweep", "simclr", "--price-per-hour", "-2"], "--price-per-hour: must be a number, not negative, got -2"),
+    (["sweep", "simclr", "--price-per-hour", "nan"], "--price-per-hour: must be a number, not negative, got nan"),
+    (["data", "fetch", "folder:photos"], "images that are named by their place are yours, got folder:photos"),
     # what is written: --set, a name that should be known, options that exclude each other
     (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
@@ -227,6 +237,53 @@ def test_a_gpu_that_is_not_there_is_refused(ebclab: Ebclab) -> None:
     assert outcome.code == 2
     assert "torch has no such device here, got cuda; it has cpu; use one of these, or auto" in outcome.err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--train-limit", "100"),
+        ("--test-limit", "100"),
+        ("--seeds", "5"),
+        ("--ood", "rotated"),
+        ("--to", "there"),
+        ("--attacked", "0"),
+        ("--autoattack",),
+        ("--fine-tuning-epochs", "5"),
+        ("--workers", "2"),
+    ],
+)
+def test_single_probes_refuse_options_that_they_do_not_read(
+    ebclab: Ebclab, finished: Path, option: tuple[str, ...]
+) -> None:
+    outcome = ebclab("evaluate", finished, "--only", "knn", *option)
+    assert outcome.code == 2
+    assert f"{option[0]}: is for groups of the card, got " in outcome.err
+    assert not (finished / "evaluation.json").exists()
+
+
+def test_single_probes_of_what_is_no_run_are_refused_with_what_is_possible(ebclab: Ebclab, finished: Path) -> None:
+    assert ebclab("export", finished, "--to", "exported").code == 0
+    for encoder in ("exported", "timm/resnet18"):
+        outcome = ebclab("evaluate", encoder, "--only", "knn")
+        assert outcome.code == 2
+        assert f"--only: single probes are of runs, got {encoder}; --only classification has them" in outcome.err
+
+
+def test_a_sweep_that_is_taken_for_a_run_is_named(ebclab: Ebclab, finished: Path) -> None:
+    Path("sweeps/mine/trials").mkdir(parents=True)
+    Path("sweeps/mine/sweep.yaml").touch()
+    finished.rename("sweeps/mine/trials/0003")
+    place = Path("sweeps/mine").absolute()
+    outcome = ebclab("evaluate", "sweeps/mine")
+    assert outcome.code == 2
+    assert f"it is a sweep, whose runs are in {place / 'trials'}, such as 0003" in outcome.err
+
+
+def test_a_misspelt_kind_of_images_from_outside_is_answered(ebclab: Ebclab, finished: Path) -> None:
+    outcome = ebclab("evaluate", finished, "--ood", "rotatd", "--only", "out-of-distribution")
+    assert outcome.code == 2
+    assert "--ood: no such images, got rotatd; did you mean rotated?" in outcome.err
 
 
 def test_numbers_that_stop_being_finite_end_the_run_with_code_1_and_advice(ebclab: Ebclab) -> None:
