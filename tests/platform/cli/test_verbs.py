@@ -12,6 +12,7 @@ import torch
 import yaml
 from PIL import Image
 
+from ebclab.errors import UserError
 from ebclab.export import load_encoder
 from ebclab.runs import checkpoint
 
@@ -154,6 +155,35 @@ def test_lists_name_what_there_is(ebclab: Ebclab, flag: str) -> None:
     assert outcome.code == 0
     assert expected[flag] in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "told"),
+    [
+        (
+            "digits-demo",
+            ["training.batch_size=32"],
+            "has 0.006 for batches of 128 images, and this run keeps it for batches of 32;",
+        ),
+        ("digits-demo", ["training.batch_size=33"], ""),
+        ("digits-demo", ["training.batch_size=512"], "this run keeps it for batches of 512;"),
+        ("digits-demo", ["training.batch_size=32", "optimizer.learning_rate=0.003"], ""),
+        ("digits-demo", ["training.batch_size=32", "optimizer.scaling=sqrt"], ""),
+        ("cifar10-resnet18", ["training.batch_size=32", "data.name=digits"], ""),  # its rate is scaled by the batch
+        (None, ["training.batch_size=32"], ""),
+    ],
+)
+def test_a_recipes_learning_rate_at_a_batch_far_from_its_own_is_said_before_training(
+    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch, recipe: str | None, settings: list[str], told: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise UserError("nothing is trained here")
+
+    monkeypatch.setattr("ebclab.training.pretrain.pretrain", refused)
+    words = [word for setting in settings for word in ("--set", setting)]
+    first, *_ = ebclab("pretrain", "simclr", *(["--recipe", recipe] if recipe else []), *words).err.splitlines()
+    assert told in first
+    assert first.startswith("optimizer.learning_rate: recipe " if told else "error: nothing is trained here")
 
 
 def test_a_run_that_is_not_there_is_answered_with_one_that_is(ebclab: Ebclab, finished: Path) -> None:
