@@ -65,7 +65,7 @@ class EvaluateOptions:
     protocol: Annotated[
         str | None, typer.Option(help="Linear probe protocol; `ebclab show --protocols` lists them.")
     ] = None
-    checkpoint: Annotated[str, typer.Option(help="last, or best by held-out kNN; of runs.")] = "last"
+    checkpoint: Annotated[str, typer.Option(help="Of runs: last, or best by its objective.")] = "last"
     references: Annotated[
         bool, typer.Option("--references", help="Also measure raw pixels and the untrained encoder.")
     ] = False

@@ -33,7 +33,13 @@ Method = Annotated[
     ),
 ]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
-DataRoot = Annotated[str | None, typer.Option(help="Folder that holds datasets.")]
+DataRoot = Annotated[
+    str | None,
+    typer.Option(
+        "--data-root",
+        help="Folder that holds datasets; when left out that of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab.",
+    ),
+]
 
 
 def set_option(help_text: str) -> Any:

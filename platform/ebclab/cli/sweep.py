@@ -39,7 +39,10 @@ class SweepOptions:
     assignments: Annotated[list[str] | None, options.set_option("Any setting of every trial.")] = None
     objective: Annotated[
         str | None,
-        typer.Option(help="holdout_knn, holdout_linear, effective_rank or alignment_uniformity; never the test set."),
+        typer.Option(
+            help="What trials are ranked by, never the test set: holdout_knn when left out; docs/evaluation.md "
+            "has them all."
+        ),
     ] = None
     trials: Annotated[int | None, typer.Option(help="Trials of the search; 16, or the whole grid.")] = None
     epochs: Annotated[
