@@ -12,6 +12,8 @@ import torch
 import yaml
 from PIL import Image
 
+from ebclab.card.evaluate import measure_cards
+from ebclab.card.request import CardRequest
 from ebclab.errors import UserError
 from ebclab.export import load_encoder
 from ebclab.runs import checkpoint
@@ -117,6 +119,13 @@ def test_evaluate_prints_single_probes_with_references_and_keeps_the_scores(ebcl
     assert max(map(len, outcome.out.splitlines())) <= 80
     kept = json.loads((finished / "evaluation.json").read_text())
     assert kept["rows"]["raw pixels"]["knn"]["value"] > 0.9  # digits are easy: pixels alone reach 97 %
+
+
+def test_the_groups_of_a_card_are_counted_to_the_last(finished: Path) -> None:
+    seen = []
+    request = CardRequest(encoders=(str(finished),), only=("geometry", "transfer"))
+    measure_cards(request, lambda done, total, what: seen.append((done, total, what)))
+    assert [place for *place, what in seen if what == "groups of flatclr"] == [[0, 2], [1, 2], [2, 2]]
 
 
 def test_evaluate_prints_json_that_a_program_can_read(ebclab: Ebclab, finished: Path) -> None:
