@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -273,20 +274,30 @@ def _summary(score: Score) -> str:
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
     """Yield a callback (done, total, what) that moves a bar for each work under way; lines without a terminal."""
-    from ebclab.evaluation.progress import in_lines
+    from ebclab.evaluation.progress import ProgressRates, in_lines, in_rate
 
     if not sys.stderr.isatty():
         yield in_lines(lambda line: typer.echo(line, err=True))
         return
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    shown = ("{task.description}", BarColumn(bar_width=None), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (*shown, TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, TaskID] = {}
+        rates = ProgressRates()
 
         def on_progress(done: int, total: int, what: str) -> None:
             if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total, visible=done < total)
+                tasks[what] = progress.add_task(what, total=total, rate="")
+            rate = rates.seen(done, what, time.monotonic())
+            progress.update(
+                tasks[what],
+                completed=done,
+                total=total,
+                visible=done < total,
+                rate=in_rate(rate) if rate else "",
+            )
 
         yield on_progress
