@@ -11,6 +11,7 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
+from ebclab.errors import UserError
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -67,7 +68,7 @@ def prepare(
     ] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
     store: Annotated[str, typer.Option(help="How images are stored: pixels, or jpeg.")] = "pixels",
-    quality: Annotated[int, typer.Option(min=1, max=100, help="Of --store jpeg.")] = 90,
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Of --store jpeg; 90 when left out.")] = None,
     assignments: Annotated[list[str] | None, options.set_option("Any setting of data, e.g. data.colour=grey.")] = None,
     root: options.DataRoot = None,
 ) -> None:
@@ -78,7 +79,11 @@ def prepare(
     from ebclab.data.preparing.write_parquet import prepare_dataset
     from ebclab.data.sources.load import splits_of
 
-    storage = storage_named(store, quality)
+    storage = storage_named(store, 90 if quality is None else quality)
+    if quality is not None and store != "jpeg":
+        raise UserError(
+            f"--quality: of --store jpeg, got {quality} with --store {store}; leave it out, or add --store jpeg"
+        )
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
     splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
