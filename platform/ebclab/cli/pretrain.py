@@ -239,6 +239,8 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     settings = to_mapping(folder.read_config())
+    if (own := settings["method"]["name"]) != method:
+        raise RunError(f"{folder.address}: a run of {own}, got {method}; write `ebclab pretrain {own}`")
     if any(text.startswith("training.epochs=") for text in overrides):
         settings["training"]["extended"] = []  # the command says how the run began
     return compose(method, config=settings, overrides=overrides)

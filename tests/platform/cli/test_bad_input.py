@@ -32,6 +32,10 @@ ERROR_PATHS = [
     ),
     (["sweep", "simclr", "--price-per-hour", "-2"], "--price-per-hour: must be a number, not negative, got -2"),
     (["sweep", "simclr", "--price-per-hour", "nan"], "--price-per-hour: must be a number, not negative, got nan"),
+    (
+        ["data", "prepare", "digits", "--to", "there", "--quality", "50"],
+        "--quality: of --store jpeg, got 50 with --store pixels; leave it out",
+    ),
     (["data", "fetch", "folder:photos"], "images that are named by their place are yours, got folder:photos"),
     # what is written: --set, a name that should be known, options that exclude each other
     (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
@@ -187,6 +191,15 @@ def test_a_name_in_use_with_other_settings_is_refused_and_the_run_untouched(ebcl
         assert outcome.code == 2
         assert difference in outcome.err
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("option", [("--resume",), ("--extend", "3")])
+def test_going_on_with_a_run_of_another_method_names_the_right_one(
+    ebclab: Ebclab, finished: Path, option: tuple[str, ...]
+) -> None:
+    outcome = ebclab("pretrain", "simclr", "--name", "done", *option)
+    assert outcome.code == 2
+    assert outcome.err == f"error: {finished}: a run of flatclr, got simclr; write `ebclab pretrain flatclr`\n"
 
 
 def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: Path) -> None:
