@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
@@ -14,6 +15,7 @@ import typer
 
 from ebclab.config.addresses import LOCATIONS
 from ebclab.errors import UserError
+from ebclab.formatting import fitted as in_terminal
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -142,7 +144,7 @@ def _fitted(mapping: dict[str, Any]) -> dict[str, Any]:
         return mapping
     from ebclab.data.fitting import fitted
 
-    return fitted(mapping, lambda line: typer.echo(line, err=True))
+    return fitted(mapping, lambda line: typer.echo(in_terminal(line, sys.stderr), err=True))
 
 
 def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:
