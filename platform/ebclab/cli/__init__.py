@@ -21,7 +21,7 @@ _INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 the work failed, 2 the input is wrong.
+    """Run the command line and return its exit code: 0 done, 1 failed, 2 wrong input, 130 stopped by Ctrl-C.
 
     Args:
         argv: Arguments after the program's name; None takes them from ``sys.argv``.
