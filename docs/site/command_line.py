@@ -42,20 +42,25 @@ def _described(words: tuple[str, ...], verb: Any) -> str:
     return "\n".join(text)
 
 
+def _argument(parameter: Any) -> str:
+    name: str = parameter.metavar or parameter.name.upper()
+    return name if parameter.nargs != -1 or name.endswith("...") else f"{name}..."
+
+
 def _usage(parameter: Any) -> str:
-    name = (parameter.metavar or parameter.name.upper()) + ("..." if parameter.nargs == -1 else "")
-    return name if parameter.required else f"[{name}]"
+    return _argument(parameter) if parameter.required else f"[{_argument(parameter)}]"
 
 
 def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        name = f"`{parameter.name.upper()}`"
+        name = f"`{_argument(parameter)}`"
     else:
         value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
         name = ", ".join(f"`{option}{value}`" for option in (*parameter.opts, *parameter.secondary_opts))
     default = parameter.default
     told = default not in (None, False, "", ()) and not callable(default) and not parameter.required
-    return f"| {name} | {_cell(parameter.help or '')}{f' (`{default}`)' if told else ''} |\n"
+    in_table = name.replace("|", "\\|")
+    return f"| {in_table} | {_cell(parameter.help or '')}{f' (`{default}`)' if told else ''} |\n"
 
 
 def _prose(text: str | None) -> str:

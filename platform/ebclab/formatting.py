@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import TextIO
 
 
 def clock(seconds: float) -> str:
@@ -39,6 +42,21 @@ def count(number: float, word: str) -> str:
 def terminal_columns() -> int:
     """Return how many columns the terminal has; without one so many that no line is broken."""
     return shutil.get_terminal_size(fallback=(10_000, 24)).columns
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return a text with lines broken at spaces where ``stream`` is a terminal; what is in backticks stays whole."""
+    if not stream.isatty():
+        return text
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        together = re.sub("`[^`]*`", lambda command: command[0].replace(" ", "\0"), line)
+        folded_line = textwrap.fill(
+            together, terminal_columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines.append(folded_line.replace("\0", " "))
+    return "\n".join(lines)
 
 
 def row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], between: int) -> list[str]:

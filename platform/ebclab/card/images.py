@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ebclab.card.subject import Subject
 from ebclab.config.addresses import PHOTOGRAPHS
+from ebclab.config.names import nearest
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_split
+from ebclab.data.sources.load import DATASETS, load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import several_labels
@@ -207,6 +208,8 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     if name in get_args(Alteration):
         inside, half = altered_half(measured.test, cast(Alteration, name), held_out(measured.test.keys, 0.5))
         return OutsideSet(name, kind, half, inside)
+    if name not in DATASETS and (meant := nearest(name, get_args(Alteration))):
+        raise UserError(f"--ood: no such images, got {name}; did you mean {meant}?")
     other = named_set(name, subject, data_root)
     known = [measured.train, measured.test]  # with --train-limit and --test-limit a part of their sets
     if any(

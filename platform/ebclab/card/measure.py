@@ -135,12 +135,14 @@ def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
         OSError: The disk refuses.
     """
     version, results = str(environment["ebclab"]), {}
+    work, total = f"groups of {task.measuring.subject.label}", len(task.groups)
     for done, group in enumerate(task.groups):
-        task.measuring.on_progress(done, len(task.groups), f"groups of {task.measuring.subject.label}")
+        task.measuring.on_progress(done, total, work)
         if (result := task.known(group, version)) is None:
             result = measure_group(group, task.key(group, version), task.measuring)
             task.keep(result)
         results[group] = result
+    task.measuring.on_progress(total, total, work)
     return task.card(results, environment)
 
 

@@ -85,9 +85,14 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
     """
     if where.startswith(TIMM):
         return _of_timm(where)
-    if not is_address(where) and (expanded(where) / DESCRIPTION).is_file():
+    if is_export(where):
         return _of_export(where)
     return _of_run(RunFolder.at(where), checkpoint_kind)
+
+
+def is_export(where: str) -> bool:
+    """Return whether ``where`` names the folder of an exported encoder."""
+    return not is_address(where) and (expanded(where) / DESCRIPTION).is_file()
 
 
 def references(subject: Subject) -> list[Subject]:

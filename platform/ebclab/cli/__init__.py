@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ebclab.config.addresses import credentials_problem, without_credentials
 from ebclab.errors import EbclabError, UserError
+from ebclab.formatting import fitted
+
+if TYPE_CHECKING:
+    import typer
+
+_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 the work failed, 2 the input is wrong.
+    """Run the command line and return its exit code: 0 done, 1 failed, 2 wrong input, 130 stopped by Ctrl-C.
 
     Args:
         argv: Arguments after the program's name; None takes them from ``sys.argv``.
     """
-    from ebclab.cli.app import app
-
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_WithoutCredentials("%(levelname)s: %(message)s"))
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -29,13 +35,63 @@ def main(argv: list[str] | None = None) -> int:
         arguments = sys.argv[1:] if argv is None else argv
         _require_text(arguments)
         _require_no_credentials(arguments)
-        app(args=argv, prog_name="ebclab")
+        return _run(argv)
     except EbclabError as error:
-        print(f"error: {without_credentials(str(error))}", file=sys.stderr)
+        print(fitted(f"error: {without_credentials(str(error))}", sys.stderr), file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
-    return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {error.filename or 'the output'}: cannot be written, got {error.strerror}", file=sys.stderr)
+        return UserError.exit_code
+
+
+def _run(argv: list[str] | None) -> int:
+    """Run the command line and return its exit code.
+
+    Raises:
+        UserError: The words after ``ebclab`` are none that it knows.
+    """
+    import typer
+
+    from ebclab.cli.app import app
+
+    try:
+        return app(args=argv, prog_name="ebclab", standalone_mode=False) or 0
+    except typer.Abort:  # Ctrl-C or the end of the input where a question was asked
+        print("aborted", file=sys.stderr)
+        return _INTERRUPTED
+    except typer.TyperException as error:
+        if text := _usage_problem(error):
+            raise UserError(text) from error
+        return UserError.exit_code  # no verb was given, and the help was printed
+
+
+def _usage_problem(error: typer.TyperException) -> str:
+    """Return what is wrong with the words of a command line."""
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    refused = getattr(error.__cause__, "errors", None)
+    if parameter is not None and refused is not None:
+        (problem, *_) = refused()
+        return f"{max(parameter.opts, key=len)}: {_wrong(problem)}, got {problem['input']!r}"
+    message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+    answered = "?" in message  # with the right name
+    return f"{message}; see `{context.command_path} --help`" if message and context and not answered else message
+
+
+def _wrong(problem: dict[str, Any]) -> str:
+    """Return what is wrong with a value that pydantic, which typer reads them with, refuses."""
+    kind, limits = problem["type"], problem.get("ctx", {})
+    if kind.startswith("int"):
+        return "not a whole number"
+    if kind.startswith("float"):
+        return "not a number"
+    bounds = {"ge": "must be at least", "le": "must be at most"}
+    return next((f"{words} {limits[key]:g}" for key, words in bounds.items() if key in limits), problem["msg"])
 
 
 class _WithoutCredentials(logging.Formatter):

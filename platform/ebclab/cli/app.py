@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, show, submit, sweep
 from ebclab.cli.studies import compare, reproduce
 
+
+class _Plain:
+    """Help that shows no type beside a flag, which takes no value, and that of one value where several may be given."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters as ``--help`` and the parser want them."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+            elif getattr(parameter, "multiple", False) and parameter.metavar is None:
+                parameter.metavar = parameter.display_type(ctx).replace("list[", "").replace("]", "")
+        return parameters
+
+
+class _Verb(_Plain, TyperCommand):
+    """A verb."""
+
+
+class _Verbs(_Plain, TyperGroup):
+    """Verbs with a word before them."""
+
+
 app = typer.Typer(
+    cls=_Verbs,
     name="ebclab",
     help="Pretrain, measure and export visual encoders with contrastive and energy-based methods.",
     no_args_is_help=True,
@@ -48,3 +73,11 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.add_typer(cluster.app, name="cluster")
 app.command("show")(show.show)
+
+for _group in app.registered_groups:
+    _group.cls = _Verbs
+for _part in (app, runs.app, data.app, cluster.app):
+    for _command in _part.registered_commands:
+        _command.cls = _Verb
+        _blocks = (_command.callback.__doc__ or "").split("\n\n")
+        _command.help = "\n\n".join(" ".join(text.split()) for text in _blocks)  # broken where the terminal ends

@@ -11,16 +11,13 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
+from ebclab.errors import UserError
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
-_Root = Annotated[
-    str | None, typer.Option("--data-root", help="Folder that holds datasets; $EBCLAB_DATA when left out.")
-]
-
 
 @app.command("list")
-def list_datasets(root: _Root = None) -> None:
+def list_datasets(root: options.DataRoot = None) -> None:
     """List the datasets and whether their files are here."""
     from rich.console import Console
     from rich.table import Table
@@ -49,7 +46,9 @@ def list_datasets(root: _Root = None) -> None:
 
 
 @app.command("fetch")
-def fetch(name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)], root: _Root = None) -> None:
+def fetch(
+    name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)], root: options.DataRoot = None
+) -> None:
     """Download a dataset's files."""
     from ebclab.data.sources.fetch import fetch as fetch_files
 
@@ -69,9 +68,9 @@ def prepare(
     ] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
     store: Annotated[str, typer.Option(help="How images are stored: pixels, or jpeg.")] = "pixels",
-    quality: Annotated[int, typer.Option(min=1, max=100, help="Of --store jpeg.")] = 90,
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Of --store jpeg; 90 when left out.")] = None,
     assignments: Annotated[list[str] | None, options.set_option("Any setting of data, e.g. data.colour=grey.")] = None,
-    root: _Root = None,
+    root: options.DataRoot = None,
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage; a killed command goes on."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
@@ -80,7 +79,11 @@ def prepare(
     from ebclab.data.preparing.write_parquet import prepare_dataset
     from ebclab.data.sources.load import splits_of
 
-    storage = storage_named(store, quality)
+    storage = storage_named(store, 90 if quality is None else quality)
+    if quality is not None and store != "jpeg":
+        raise UserError(
+            f"--quality: of --store jpeg, got {quality} with --store {store}; leave it out, or add --store jpeg"
+        )
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
     splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
@@ -126,7 +129,7 @@ def show(
     view_recipe: Annotated[str | None, typer.Option(help="`ebclab show --views` lists them.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Take the views of a recipe.")] = None,
     assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. views.flip_rate=0.5.")] = None,
-    root: _Root = None,
+    root: options.DataRoot = None,
 ) -> None:
     """Draw images of a dataset and the views that training would make of them."""
     from ebclab.data.sources.decode import Reading

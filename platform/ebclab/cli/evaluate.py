@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ebclab.cli.options import RESULTS, DataRoot, takes
 from ebclab.errors import UnsavedError, UserError
+from ebclab.formatting import count
 
 if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
     from ebclab.evaluation.intervals import Score
     from ebclab.evaluation.progress import OnProgress
     from ebclab.runs.evaluate import Evaluation
+
+
+_OF_CARDS = frozenset(
+    ["ood", "seeds", "attacked", "autoattack", "train_limit", "test_limit", "workers", "fine_tuning_epochs", "to"]
+)
+"""Options that single probes do not read."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class EvaluateOptions:
     protocol: Annotated[
         str | None, typer.Option(help="Linear probe protocol; `ebclab show --protocols` lists them.")
     ] = None
-    checkpoint: Annotated[str, typer.Option(help="last, or best by held-out kNN; of runs.")] = "last"
+    checkpoint: Annotated[str, typer.Option(help="Of runs: last, or best by its objective.")] = "last"
     references: Annotated[
         bool, typer.Option("--references", help="Also measure raw pixels and the untrained encoder.")
     ] = False
@@ -151,7 +159,7 @@ def _print_cards(done: Cards) -> None:
     columns = done.side_by_side.columns
     several = len(columns) > 1
     console = Console(highlight=False)
-    for line in dict.fromkeys(f"{card.dataset} test set, {card.num_test:,} images" for card in done.cards):
+    for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
         typer.echo(line)
     for group, rows in groupby(done.side_by_side.rows, key=lambda row: row.group):
         table = Table(
@@ -176,18 +184,23 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
     """Print the scores of single probes and keep them beside the run."""
     import json
 
+    from ebclab.card.subject import is_export
+    from ebclab.config.timm_names import TIMM
     from ebclab.runs.evaluate import evaluate_run
 
     if len(options.encoders) > 1 or len(options.dataset or ()) > 1:
         raise UserError("--only: single probes are of one run on one dataset; leave --only out for a card of several")
-    for option, given in (("--workers", options.workers), ("--test-limit", options.test_limit)):
-        if given:
-            raise UserError(f"{option}: is for groups of the card, got {given} with single probes; leave it out")
+    (where,) = options.encoders
+    if where.startswith(TIMM) or is_export(where):
+        raise UserError(
+            f"--only: single probes are of runs, got {where}; --only classification has them for any encoder"
+        )
+    _refuse_options_of_cards(options)
     unsaved = None
     with _progress() as on_progress:
         try:
             scores = evaluate_run(
-                options.encoders[0],
+                where,
                 dataset=options.dataset[0] if options.dataset else None,
                 data_root=options.data_root,
                 only=probes,
@@ -204,6 +217,20 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
         _print_table(scores.title, scores.rows)
     if unsaved is not None:
         raise unsaved
+
+
+def _refuse_options_of_cards(options: EvaluateOptions) -> None:
+    """Refuse what single probes do not read.
+
+    Raises:
+        UserError: One of these options was given.
+    """
+    for field in fields(EvaluateOptions):
+        given = getattr(options, field.name)
+        if field.name in _OF_CARDS and given not in (field.default, []):
+            shown = ", ".join(given) if isinstance(given, list) else given
+            option = "--" + field.name.replace("_", "-")
+            raise UserError(f"{option}: is for groups of the card, got {shown} with single probes; leave it out")
 
 
 def _picture_chains(options: EvaluateOptions) -> None:
@@ -227,12 +254,13 @@ def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
     from rich.table import Table
 
     probes: dict[str, Any] = {probe: None for scores in rows.values() for probe in scores}
-    table = Table(title=title, title_justify="left")
+    table = Table()
     table.add_column("features")
     for probe in probes:
         table.add_column(probe, justify="right")
     for name, scores in rows.items():
         table.add_row(name, *(_summary(scores[probe]) if probe in scores else "" for probe in probes))
+    typer.echo(title)
     Console(highlight=False).print(table)
     typer.echo("[low, high]: 95 % interval over test images, for this run alone")
 
@@ -246,20 +274,30 @@ def _summary(score: Score) -> str:
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
     """Yield a callback (done, total, what) that moves a bar for each work under way; lines without a terminal."""
-    from ebclab.evaluation.progress import in_lines
+    from ebclab.evaluation.progress import ProgressRates, in_lines, in_rate
 
     if not sys.stderr.isatty():
         yield in_lines(lambda line: typer.echo(line, err=True))
         return
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    shown = ("{task.description}", BarColumn(bar_width=None), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (*shown, TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, TaskID] = {}
+        rates = ProgressRates()
 
         def on_progress(done: int, total: int, what: str) -> None:
             if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total, visible=done < total)
+                tasks[what] = progress.add_task(what, total=total, rate="")
+            rate = rates.seen(done, what, time.monotonic())
+            progress.update(
+                tasks[what],
+                completed=done,
+                total=total,
+                visible=done < total,
+                rate=in_rate(rate) if rate else "",
+            )
 
         yield on_progress

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from ebclab.cli.options import RESULTS
 from ebclab.errors import UserError
+from ebclab.formatting import fitted
 
 
 def export(
@@ -50,7 +52,8 @@ def export(
     for note in notes:
         typer.echo(f"warning: {note}", err=True)
     also = ", leaderboard.csv lists all" if of_sweep else ""
-    typer.echo(f"exported {shown}to {to if is_address(to) else folder}; README.md in {card}{also}")
+    line = f"exported {shown}to {to if is_address(to) else folder}; README.md in {card}{also}"
+    typer.echo(fitted(line, sys.stdout))
 
 
 def _require_fitting(source: str, of_sweep: bool, top: int | None, unconfirmed: bool, checkpoint: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
@@ -14,6 +15,7 @@ import typer
 
 from ebclab.config.addresses import LOCATIONS
 from ebclab.errors import UserError
+from ebclab.formatting import fitted as in_terminal
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -33,7 +35,13 @@ Method = Annotated[
     ),
 ]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
-DataRoot = Annotated[str | None, typer.Option(help="Folder that holds datasets.")]
+DataRoot = Annotated[
+    str | None,
+    typer.Option(
+        "--data-root",
+        help="Folder that holds datasets; when left out that of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab.",
+    ),
+]
 
 
 def set_option(help_text: str) -> Any:
@@ -136,7 +144,7 @@ def _fitted(mapping: dict[str, Any]) -> dict[str, Any]:
         return mapping
     from ebclab.data.fitting import fitted
 
-    return fitted(mapping, lambda line: typer.echo(line, err=True))
+    return fitted(mapping, lambda line: typer.echo(in_terminal(line, sys.stderr), err=True))
 
 
 def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:

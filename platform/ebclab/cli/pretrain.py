@@ -13,11 +13,16 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
+from ebclab.formatting import fitted
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
     from ebclab.runs.summary import Throughput
     from ebclab.training.pretrain import RunResult
+
+
+_FAR = 4
+"""Times as many images a batch, or as few, as a learning rate was chosen for: said before training."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,29 @@ def pretrain(given: PretrainOptions) -> None:
     settings = given.settings()
     if given.overwrite:
         _make_room(given, settings)
+    if note := _note_on_rate(given, settings):
+        typer.echo(fitted(note, sys.stderr), err=True)
     report(run_pretraining(settings, runs=given.runs, name=given.name, resume=given.resume, extend=given.extend))
+
+
+def _note_on_rate(given: PretrainOptions, settings: ExperimentConfig) -> str:
+    """Return a line when a run keeps its recipe's learning rate for batches far from the recipe's; else nothing."""
+    if given.recipe is None:
+        return ""
+    named = as_assignments({"data.name": settings.data.name}, None)
+    recipe = composed(given.method, given.recipe, None, named, look=False)
+    kept = (recipe.optimizer.name, recipe.optimizer.learning_rate, "none")
+    ours, its = settings.training.batch_size, recipe.training.batch_size
+    if max(ours, its) < _FAR * min(ours, its) or kept != (
+        settings.optimizer.name,
+        settings.optimizer.learning_rate,
+        settings.optimizer.scaling,
+    ):
+        return ""
+    return (
+        f"optimizer.learning_rate: recipe {given.recipe} has {recipe.optimizer.learning_rate:g} for batches of {its} "
+        f"images, and this run keeps it for batches of {ours}; --set another, or let `ebclab sweep` look for one"
+    )
 
 
 def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
@@ -212,6 +239,8 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     settings = to_mapping(folder.read_config())
+    if (own := settings["method"]["name"]) != method:
+        raise RunError(f"{folder.address}: a run of {own}, got {method}; write `ebclab pretrain {own}`")
     if any(text.startswith("training.epochs=") for text in overrides):
         settings["training"]["extended"] = []  # the command says how the run began
     return compose(method, config=settings, overrides=overrides)

@@ -50,6 +50,7 @@ def submit(
 
     What is sent along: the ebclab that runs here, the files of --space and --config, and the package of a method that
     is written package.module:Class.
+
     The job goes on when this computer sleeps, and when Ctrl-C ends the following.
     The exit code is that of the command.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +39,10 @@ class SweepOptions:
     assignments: Annotated[list[str] | None, options.set_option("Any setting of every trial.")] = None
     objective: Annotated[
         str | None,
-        typer.Option(help="holdout_knn, holdout_linear, effective_rank or alignment_uniformity; never the test set."),
+        typer.Option(
+            help="What trials are ranked by, never the test set: holdout_knn when left out; docs/evaluation.md "
+            "has them all."
+        ),
     ] = None
     trials: Annotated[int | None, typer.Option(help="Trials of the search; 16, or the whole grid.")] = None
     epochs: Annotated[
@@ -171,6 +175,8 @@ def sweep(given: SweepOptions) -> None:
     from ebclab.cli.sweep_report import print_forecast, print_result
 
     plan, limits = given.plan(), given.limits()
+    if given.price_per_hour is not None and not 0 <= given.price_per_hour < math.inf:
+        raise UserError(f"--price-per-hour: must be a number, not negative, got {given.price_per_hour:g}")
     if given.show:
         if given.warm_start:
             from ebclab.sweeps.warm_start import earlier_results

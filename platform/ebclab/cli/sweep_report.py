@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ebclab.formatting import terminal_columns
+from ebclab.formatting import count, terminal_columns
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
@@ -54,7 +54,8 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     bound = forecast(plan, resources, split, methods)
     cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
-        "search": f"{plan.trials} trials of at most {plan.epochs} epochs, {plan.search}, {plan.rules.scheduler}",
+        "search": f"{count(plan.trials, 'trial')} of at most {count(plan.epochs, 'epoch')}, {plan.search}, "
+        f"{plan.rules.scheduler}",
         "confirm": _confirm(plan),
         "objective": plan.config.evaluation.objective,
         "resources": resources.in_words(),
@@ -95,7 +96,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
     settings = ", ".join(f"{key}={_short(value)}" for key, value in winner.settings.items())
     facts = {
         "winner": f"{winner.in_words(plan)}: {settings}",
-        "trials": ", ".join(f"{count} {state}" for state, count in result.trials.items()),
+        "trials": ", ".join(f"{number} {state}" for state, number in result.trials.items()),
         "time": f"{clock(result.seconds)} of trials; early stopping saved about {clock(result.saved.seconds)}",
     }
     if result.test:
@@ -123,7 +124,7 @@ def _confirm(plan: SweepPlan) -> str:
         return "nothing"
     also = " and of the settings it starts from" if plan.baseline else ""
     apart = ", scored on images that no search saw" if plan.config.data.confirm_rate else ""
-    return f"{plan.seeds} seeds of the best {plan.top}{also}, {plan.config.training.epochs} epochs each{apart}"
+    return f"{plan.seeds} seeds of the best {plan.top}{also}, {count(plan.config.training.epochs, 'epoch')} each{apart}"
 
 
 def _short(value: Any) -> str:

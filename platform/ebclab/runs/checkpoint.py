@@ -45,6 +45,7 @@ from ebclab.storage.typed_json import typed
 
 FORMAT = 1
 LAST_KEPT = 2
+_LOOKS = 20  # at the checkpoints of a run that replaces them while they are read
 Kind = Literal["last", "best", "kept"]
 MODEL = "model.safetensors"
 STATE = "state.pt"
@@ -183,15 +184,25 @@ def newest_step(folder: Path, where: str = "") -> int:
 
 def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path, str], T], where: str) -> T | None:
     """Return ``read`` of the newest checkpoint that it can read, or None when there is no checkpoint."""
-    paths = _of_kind(folder, kind)
-    for path in paths:
-        try:
-            return read(path, where)
-        except (OSError, ValueError, KeyError) as error:
-            _warn_of_damage(path, error, where)
-    if paths:
-        raise RunError(f"{where or folder}: every {kind} checkpoint is damaged, got {[path.name for path in paths]}")
-    return None
+    for _ in range(_LOOKS):
+        paths, replaced = _of_kind(folder, kind), False
+        for path in paths:
+            try:
+                return read(path, where)
+            except (OSError, ValueError, KeyError) as error:
+                replaced = not path.exists()  # by a newer one, of a run that goes on
+                if replaced:
+                    break
+                _warn_of_damage(path, error, where)
+        if not paths:
+            return None
+        if not replaced:
+            raise RunError(
+                f"{where or folder}: every {kind} checkpoint is damaged, got {[path.name for path in paths]}"
+            )
+    raise RunError(
+        f"{where or folder}: the run replaces its {kind} checkpoints faster than they are read; wait for its end"
+    )
 
 
 def _warn_of_damage(path: Path, error: Exception, where: str) -> None:

@@ -149,6 +149,22 @@ class RunFolder(Workspace):
         """The log of the run."""
         return MetricsLog(self.path / "metrics.jsonl")
 
+    def require_run(self) -> None:
+        """Refuse a folder without the settings of a run.
+
+        Raises:
+            RunError: There are none; the text says what the folder is, or which other one may be meant.
+        """
+        if self.config_path.is_file():
+            return
+        if (self.path / SWEEP_PLAN).is_file():
+            trials = sorted(self.path.glob(f"{TRIALS}/*/{self.config_path.name}"))
+            way_out = f"it is a sweep, whose runs are in {self.path / TRIALS}"
+            way_out += f", such as {trials[-1].parent.name}" if trials else ""
+        else:
+            way_out = other_folder(self.address, self.config_path.name, "`ebclab pretrain` makes runs")
+        raise RunError(f"{self.address}: no run here, config.yaml is missing; {way_out}")
+
     def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
         """Return the settings of the run.
 
@@ -158,9 +174,7 @@ class RunFolder(Workspace):
         Raises:
             RunError: The folder holds no run.
         """
-        if not self.config_path.is_file():
-            way_out = other_folder(self.address, self.config_path.name, "`ebclab pretrain` makes runs")
-            raise RunError(f"{self.address}: no run here, config.yaml is missing; {way_out}")
+        self.require_run()
         return parse_experiment(load_yaml_file(self.config_path, self.address_of(self.config_path)), methods)
 
     def read_result(self) -> RunSummary | None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import load_yaml_file, to_mapping
-from ebclab.config.names import other_folder
 from ebclab.config.overrides import flat
-from ebclab.errors import ConfigError, RunError
+from ebclab.errors import ConfigError
 from ebclab.runs.environment import read_environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary, Throughput
@@ -112,9 +111,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
         ConfigError: Its settings are no YAML.
     """
     run = RunFolder.at(path).of("reader").pull()
-    if not run.config_path.is_file():
-        way_out = other_folder(run.address, run.config_path.name, "`ebclab pretrain` makes runs")
-        raise RunError(f"{run.address}: no run here, config.yaml is missing; {way_out}")
+    run.require_run()
     is_held = bool(held_by(run.remote)) if run.remote else is_running(run.path)
     summary = run.read_result()
     rows: dict[str, dict[int, dict[str, float]]] = {"train": {}, "epoch": {}, "callback": {}}

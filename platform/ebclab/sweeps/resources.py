@@ -22,6 +22,16 @@ class Limits:
     concurrent: int | None = None
     seconds: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a number of GPUs that no cluster could give.
+
+        Raises:
+            UserError: It is neither a share of one GPU nor a whole number.
+        """
+        gpus = self.gpus_per_trial
+        if gpus is not None and not (0 <= gpus <= 1 or (gpus < math.inf and gpus == math.floor(gpus) > 1)):
+            raise UserError(f"--gpus-per-trial: a share of one GPU or a whole number, got {gpus:g}")
+
 
 @dataclass(frozen=True)
 class TrialResources:
@@ -107,8 +117,6 @@ def share_out(
 
 def _require_room_for_one(needed: float, cpus: float, gpus_per_trial: float, gpus: float) -> None:
     """Refuse a cluster that can never hold a single trial."""
-    if gpus_per_trial < 0 or (gpus_per_trial > 1 and gpus_per_trial != int(gpus_per_trial)):
-        raise UserError(f"--gpus-per-trial: a share of one GPU or a whole number, got {gpus_per_trial:g}")
     if needed > cpus:
         raise UserError(
             f"resources: a trial needs {needed:g} CPUs, the cluster has {cpus:g}; use fewer workers or threads"

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
-from ebclab.formatting import clock
+from ebclab.formatting import clock, fitted
 
 _LINE_SECONDS = 10.0
 _SCORE_LINE_SECONDS = 3.0
@@ -123,7 +123,7 @@ class BarDisplay:
     def note(self, text: str) -> None:
         """Print one line above the bar."""
         if self._progress is None:
-            print(text, file=sys.stderr, flush=True)
+            print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
         else:
             self._progress.console.print(text, markup=False, highlight=False)
 

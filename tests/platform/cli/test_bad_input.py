@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,33 @@ from .conftest import TINY, Outcome
 Ebclab = Callable[..., Outcome]
 
 ERROR_PATHS = [
+    *(
+        (
+            ["sweep", "simclr", "--gpus-per-trial", value],
+            f"--gpus-per-trial: a share of one GPU or a whole number, got {shown}",
+        )
+        for value, shown in (("nan", "nan"), ("inf", "inf"), ("1.5", "1.5"), ("-0.5", "-0.5"))
+    ),
+    (["sweep", "simclr", "--price-per-hour", "-2"], "--price-per-hour: must be a number, not negative, got -2"),
+    (["sweep", "simclr", "--price-per-hour", "nan"], "--price-per-hour: must be a number, not negative, got nan"),
+    (
+        ["data", "prepare", "digits", "--to", "there", "--quality", "50"],
+        "--quality: of --store jpeg, got 50 with --store pixels; leave it out",
+    ),
+    (["data", "fetch", "folder:photos"], "images that are named by their place are yours, got folder:photos"),
     # what is written: --set, a name that should be known, options that exclude each other
     (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
     (["show"], "show: nothing to show"),
     (["evaluate", "nowhere", "--only", "knn,chains"], "--only: chains is a picture and no probe, got knn,chains"),
+    # what the parser of options refuses
+    (["pretrain", "simclr", "--epochs", "x"], "error: --epochs: not a whole number, got 'x'"),
+    (["report", "there", "--price-per-gpu-hour", "x"], "error: --price-per-gpu-hour: not a number, got 'x'"),
+    (["compare", "dcl", "--batch-size", "8", "--batch-size", "y"], "--batch-size: not a whole number, got 'y'"),
+    (["data", "prepare", "digits", "--to", "there", "--shards", "-1"], "--shards: must be at least 0, got '-1'"),
+    (["submit", "--", "pretrain", "simclr", "--epochs", "x"], "--epochs: not a whole number, got 'x'"),
+    (["pretrain", "simclr", "--recipes", "a"], "(Possible options: --recipe); see `ebclab pretrain --help`"),
+    (["pretran", "simclr"], "error: No such command 'pretran'. Did you mean 'pretrain'?"),
     # an empty text is a wrong value, not an option that was left out
     (["pretrain", "simclr", "--recipe", ""], "--recipe: no such recipe, got ''; Known: cifar10-resnet18"),
     (["pretrain", "simclr", "--config", ""], ": cannot be read, got Is a directory"),
@@ -110,6 +135,39 @@ def test_a_missing_argument_or_verb_is_a_usage_error(ebclab: Ebclab) -> None:
     assert ebclab("pretran", "simclr").code == 2
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+def test_an_output_that_is_full_is_a_sentence(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        outcome = ebclab("show", "--recipes")
+    assert outcome.code == 2
+    assert outcome.err == "error: the output: cannot be written, got No space left on device\n"
+
+
+def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "ebclab.cli.app", Interrupted())  # type: ignore[arg-type]
+    assert ebclab("--version") == (130, "", "")
+
+
+def test_ctrl_c_at_a_question_stops_with_its_own_code(
+    ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, *_: Any) -> str:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert ebclab("runs", "delete", "done").code == 130
+    assert finished.exists()
+
+
 def test_a_damaged_data_file_is_named(ebclab: Ebclab) -> None:
     raw = Path("data/MNIST/raw")
     raw.mkdir(parents=True)
@@ -133,6 +191,15 @@ def test_a_name_in_use_with_other_settings_is_refused_and_the_run_untouched(ebcl
         assert outcome.code == 2
         assert difference in outcome.err
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("option", [("--resume",), ("--extend", "3")])
+def test_going_on_with_a_run_of_another_method_names_the_right_one(
+    ebclab: Ebclab, finished: Path, option: tuple[str, ...]
+) -> None:
+    outcome = ebclab("pretrain", "simclr", "--name", "done", *option)
+    assert outcome.code == 2
+    assert outcome.err == f"error: {finished}: a run of flatclr, got simclr; write `ebclab pretrain flatclr`\n"
 
 
 def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: Path) -> None:
@@ -183,6 +250,53 @@ def test_a_gpu_that_is_not_there_is_refused(ebclab: Ebclab) -> None:
     assert outcome.code == 2
     assert "torch has no such device here, got cuda; it has cpu; use one of these, or auto" in outcome.err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--train-limit", "100"),
+        ("--test-limit", "100"),
+        ("--seeds", "5"),
+        ("--ood", "rotated"),
+        ("--to", "there"),
+        ("--attacked", "0"),
+        ("--autoattack",),
+        ("--fine-tuning-epochs", "5"),
+        ("--workers", "2"),
+    ],
+)
+def test_single_probes_refuse_options_that_they_do_not_read(
+    ebclab: Ebclab, finished: Path, option: tuple[str, ...]
+) -> None:
+    outcome = ebclab("evaluate", finished, "--only", "knn", *option)
+    assert outcome.code == 2
+    assert f"{option[0]}: is for groups of the card, got " in outcome.err
+    assert not (finished / "evaluation.json").exists()
+
+
+def test_single_probes_of_what_is_no_run_are_refused_with_what_is_possible(ebclab: Ebclab, finished: Path) -> None:
+    assert ebclab("export", finished, "--to", "exported").code == 0
+    for encoder in ("exported", "timm/resnet18"):
+        outcome = ebclab("evaluate", encoder, "--only", "knn")
+        assert outcome.code == 2
+        assert f"--only: single probes are of runs, got {encoder}; --only classification has them" in outcome.err
+
+
+def test_a_sweep_that_is_taken_for_a_run_is_named(ebclab: Ebclab, finished: Path) -> None:
+    Path("sweeps/mine/trials").mkdir(parents=True)
+    Path("sweeps/mine/sweep.yaml").touch()
+    finished.rename("sweeps/mine/trials/0003")
+    place = Path("sweeps/mine").absolute()
+    outcome = ebclab("evaluate", "sweeps/mine")
+    assert outcome.code == 2
+    assert f"it is a sweep, whose runs are in {place / 'trials'}, such as 0003" in outcome.err
+
+
+def test_a_misspelt_kind_of_images_from_outside_is_answered(ebclab: Ebclab, finished: Path) -> None:
+    outcome = ebclab("evaluate", finished, "--ood", "rotatd", "--only", "out-of-distribution")
+    assert outcome.code == 2
+    assert "--ood: no such images, got rotatd; did you mean rotated?" in outcome.err
 
 
 def test_numbers_that_stop_being_finite_end_the_run_with_code_1_and_advice(ebclab: Ebclab) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
 
 import pytest
+import typer
 
 import ebclab as package
+from ebclab.cli.app import app
 
 from .conftest import Outcome
 
@@ -25,6 +29,24 @@ def test_the_short_option_is_help_too(ebclab: Ebclab, verb: tuple[str, ...]) -> 
     short = ebclab(*verb, "-h")
     assert short == ebclab(*verb, "--help")
     assert (short.code, "Usage: ebclab" in short.out) == (0, True)
+
+
+def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _verbs(below, (*words, name))
+
+
+@pytest.mark.parametrize("verb", list(_verbs(typer.main.get_command(app))), ids=" ".join)
+def test_help_flows_at_80_columns_and_flags_take_no_value(ebclab: Ebclab, verb: tuple[str, ...]) -> None:
+    lines = ebclab(*verb, "--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("<bool>" in line for line in lines)
+    assert not any(line.startswith("│ --") and "list[" in line for line in lines)
+    prose = [line.strip() for line in lines[: next(n for n, line in enumerate(lines) if line.startswith("╭"))]]
+    for line, following in pairwise(prose):
+        first, *_ = following.split() or [""]
+        assert not (line and first) or len(f" {line} {first}") > 79, line
 
 
 def test_a_shell_gets_the_verbs_and_options_that_begin_so() -> None:

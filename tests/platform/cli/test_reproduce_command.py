@@ -45,6 +45,7 @@ def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
     assert "ebclr-cifar10-seed0: ebclr on cifar10, resnet18, 100 epochs, batch 128; for CIFAR-10" in text
     assert "40 runs" in text
     assert "GPU h on GPU, estimated: operations of the passes" in text
+    assert "ebclr on digits, small, 1 epoch, batch 16;" in ebclab("reproduce", "ebclr/table1", "--show").out
     assert not Path("reproductions").exists()
 
 

@@ -12,6 +12,9 @@ import torch
 import yaml
 from PIL import Image
 
+from ebclab.card.evaluate import measure_cards
+from ebclab.card.request import CardRequest
+from ebclab.errors import UserError
 from ebclab.export import load_encoder
 from ebclab.runs import checkpoint
 
@@ -118,6 +121,13 @@ def test_evaluate_prints_single_probes_with_references_and_keeps_the_scores(ebcl
     assert kept["rows"]["raw pixels"]["knn"]["value"] > 0.9  # digits are easy: pixels alone reach 97 %
 
 
+def test_the_groups_of_a_card_are_counted_to_the_last(finished: Path) -> None:
+    seen = []
+    request = CardRequest(encoders=(str(finished),), only=("geometry", "transfer"))
+    measure_cards(request, lambda done, total, what: seen.append((done, total, what)))
+    assert [place for *place, what in seen if what == "groups of flatclr"] == [[0, 2], [1, 2], [2, 2]]
+
+
 def test_evaluate_prints_json_that_a_program_can_read(ebclab: Ebclab, finished: Path) -> None:
     outcome = ebclab("evaluate", finished, "--only", "knn", "--json")
     scores = json.loads(outcome.out)["rows"]["flatclr"]
@@ -165,6 +175,35 @@ def test_lists_name_what_there_is(ebclab: Ebclab, flag: str) -> None:
     assert outcome.code == 0
     assert expected[flag] in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "told"),
+    [
+        (
+            "digits-demo",
+            ["training.batch_size=32"],
+            "has 0.006 for batches of 128 images, and this run keeps it for batches of 32;",
+        ),
+        ("digits-demo", ["training.batch_size=33"], ""),
+        ("digits-demo", ["training.batch_size=512"], "this run keeps it for batches of 512;"),
+        ("digits-demo", ["training.batch_size=32", "optimizer.learning_rate=0.003"], ""),
+        ("digits-demo", ["training.batch_size=32", "optimizer.scaling=sqrt"], ""),
+        ("cifar10-resnet18", ["training.batch_size=32", "data.name=digits"], ""),  # its rate is scaled by the batch
+        (None, ["training.batch_size=32"], ""),
+    ],
+)
+def test_a_recipes_learning_rate_at_a_batch_far_from_its_own_is_said_before_training(
+    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch, recipe: str | None, settings: list[str], told: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise UserError("nothing is trained here")
+
+    monkeypatch.setattr("ebclab.training.pretrain.pretrain", refused)
+    words = [word for setting in settings for word in ("--set", setting)]
+    first, *_ = ebclab("pretrain", "simclr", *(["--recipe", recipe] if recipe else []), *words).err.splitlines()
+    assert told in first
+    assert first.startswith("optimizer.learning_rate: recipe " if told else "error: nothing is trained here")
 
 
 def test_a_run_that_is_not_there_is_answered_with_one_that_is(ebclab: Ebclab, finished: Path) -> None:

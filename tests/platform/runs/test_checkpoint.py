@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,29 @@ def test_one_flipped_bit_in_a_manifest_costs_one_interval(tmp_path: Path, caplog
         assert checkpoint.newest_step(tmp_path) == (20 if name else 10), position
         assert (f"{tmp_path}: last-0000000020 is damaged" in caplog.text) != name
     # the name of the checksum: the rest is as it was
+
+
+@pytest.mark.parametrize("replaced", [3, 1000])
+def test_a_checkpoint_that_its_run_replaces_while_it_is_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, replaced: int
+) -> None:
+    sound, steps = checkpoint._sound_manifest, iter(range(20, 20 + 20 * replaced, 10))
+    checkpoint.save(tmp_path, "last", _checkpoint(10))
+
+    def while_training(path: Path, where: str) -> dict[str, Any]:
+        for step in islice(steps, 2):  # as many as are kept: what is being read goes
+            checkpoint.save(tmp_path, "last", _checkpoint(step))
+        return sound(path, where)
+
+    monkeypatch.setattr(checkpoint, "_sound_manifest", while_training)
+    if replaced == 3:
+        found = checkpoint.load(tmp_path)
+        assert found is not None
+        assert found.step == 70
+    else:
+        with pytest.raises(RunError, match="replaces its last checkpoints faster than they are read"):
+            checkpoint.load(tmp_path)
+    assert not caplog.records
 
 
 def test_a_checkpoint_under_the_name_of_another_step_is_damaged(

@@ -79,8 +79,6 @@ def test_workers_that_share_all_cpus_always_fit() -> None:
         ({"workers": 3, "cpus_per_worker": 3.0}, "a trial needs 9 CPUs, the cluster has 8"),
         ({"gpus_per_trial": 1.0}, "--gpus-per-trial: a trial needs 1, the cluster has 0"),
         ({"gpus": 2.0, "gpus_per_trial": 3.0}, "a trial needs 3, the cluster has 2"),
-        ({"gpus": 2.0, "gpus_per_trial": 1.5}, "a share of one GPU or a whole number, got 1.5"),
-        ({"gpus": 2.0, "gpus_per_trial": -0.5}, "a share of one GPU or a whole number, got -0.5"),
         ({"concurrent": 0}, "--concurrent: at least one trial at once, got 0"),
         ({"concurrent": -1}, "--concurrent: at least one trial at once, got -1"),
         ({"concurrent": 9}, r"--concurrent: 9 x 1 CPUs = 9 and .* the cluster has 8 CPUs and 0 GPUs; use at most 8"),

@@ -10,6 +10,7 @@ import typer
 
 from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
 from ebclab.errors import UserError
+from ebclab.formatting import count
 
 if TYPE_CHECKING:
     from ebclab.reproduce.folder import ReproductionFolder
@@ -148,8 +149,8 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
     for name, run in plan.runs.items():
         config = run.config
         facts = (
-            f"{config.method_name} on {config.data.name}, {config.encoder.name}, {config.training.epochs} epochs, "
-            f"batch {config.training.batch_size}"
+            f"{config.method_name} on {config.data.name}, {config.encoder.name}, "
+            f"{count(config.training.epochs, 'epoch')}, batch {config.training.batch_size}"
         )
         measured = ", ".join(plan.study.columns[cell.column].title for cell in plan.cells_of(name))
         _echo(f"{name}: {facts}; for {measured}", "  ")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlparse
 
+from ebclab.config.addresses import LOCATIONS
 from ebclab.data.sources.catalogue import Dataset
 from ebclab.data.sources.load import data_root, dataset_named, missing_files
 from ebclab.errors import DataError
@@ -22,6 +23,11 @@ def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) 
     Raises:
         DataError: No such dataset, the folder cannot be written, or the download failed.
     """
+    if name.startswith(LOCATIONS):
+        raise DataError(
+            f"data fetch: images that are named by their place are yours, got {name}; `ebclab data list` says what is "
+            "downloaded, and what to unpack where"
+        )
     dataset = dataset_named(name)
     folder = data_root(root) / dataset.folder
     if not dataset.folder:

@@ -1,0 +1,33 @@
+"""Numbers and lines as people read them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ebclab.formatting import fitted
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("see `a b c d e` now", ["see", "`a b c d e`", "now"]),
+        ("no:\n  one two three", ["no:", "  one two", "  three"]),
+        ("/a/path-as/long-as-this one", ["/a/path-as/long-as-this", "one"]),
+    ],
+)
+def test_lines_are_broken_between_words_and_commands_stay_whole(
+    monkeypatch: pytest.MonkeyPatch, text: str, lines: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    assert fitted(text, Terminal()).split("\n") == lines
+    assert fitted(text, io.StringIO()) == text
