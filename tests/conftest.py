@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +28,11 @@ NEEDS = {"raylet": "ray", "gcs_server": "ray", "chromium": "browser", "sshd": "c
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full-waits", action="store_true", help="wait in tests of faults as long as users do")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, as must the programs that tests start: a shell's background and nohup have it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

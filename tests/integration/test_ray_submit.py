@@ -229,7 +229,6 @@ def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head)
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         assert following.stdout is not None
         assert following.stderr is not None
