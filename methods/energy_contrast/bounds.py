@@ -1,7 +1,7 @@
-"""Variational bounds on mutual information, as losses: similarities in, a scalar out, whose negative is the estimate.
+"""Variational bounds on mutual information as losses: similarities in, a scalar out; its negative is the estimate.
 
-``s / tau`` is the critic. With negatives without end, the negative of each is at most the mutual information of pairs;
-with K of them, that of ``donsker_varadhan`` and ``fenchel_legendre`` is too large, since a logarithm is concave.
+``s / tau`` is the critic. As K goes to infinity, every estimate is a lower bound on the mutual information of pairs.
+With finite K, ``donsker_varadhan`` and ``fenchel_legendre`` overestimate theirs, since the logarithm is concave.
 InfoNCE and FlatNCE, of the same family, are in ``losses.py``.
 
 Shapes: N anchors, K negatives of each anchor. Pure functions; no communication.
@@ -43,7 +43,7 @@ def donsker_varadhan(positive: Tensor, negatives: Tensor, *, temperature: float 
 
 
 def nwj(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
-    """Return the negative of the bound of Nguyen, Wainwright and Jordan, which K does not bias.
+    """Return the negative of the bound of Nguyen, Wainwright and Jordan, which is unbiased for any K.
 
     ``L = mean_i (-s_i+ / tau + 1/K sum_j exp(s_ij / tau - 1))``
 
@@ -68,11 +68,11 @@ def nwj(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> 
 
 
 def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor) -> Tensor:
-    """Return the negative of the Fenchel-Legendre bound at its best u, a constant.
+    """Return the negative of the Fenchel-Legendre bound at the optimal u, held constant.
 
-    ``L = mean_i (u_i + exp(-u_i) 1/K sum_j exp((s_ij - s_i+) / tau) - 1)``, of which
-    ``u_i = log 1/K sum_j exp((s_ij - s_i+) / tau)`` is the minimum: there the value is that of ``donsker_varadhan`` and
-    the gradient that of ``flat_nce``.
+    ``L = mean_i (u_i + exp(-u_i) 1/K sum_j exp((s_ij - s_i+) / tau) - 1)``, minimal at
+    ``u_i = log 1/K sum_j exp((s_ij - s_i+) / tau)``: there the value is that of ``donsker_varadhan`` and the gradient
+    that of ``flat_nce``.
 
     Args:
         positive: (N,) similarity of each anchor with its positive.
@@ -89,7 +89,7 @@ def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float 
     tensor(-2.)
 
     Source: FlatNCE (arXiv:2107.01152), table 1; Guo et al. 2022 (arXiv:2107.01131), the bound FLO.
-    Departs from the papers: u is not learned, it is the best for each anchor's own negatives.
+    Departs from the papers: u is not learned but optimal for each anchor's own negatives.
     """
     log_odds = _log_mean_odds(positive, negatives, temperature)  # (N,)
     u = log_odds.detach()

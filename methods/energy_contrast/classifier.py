@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Classifier(ABC):
-    """What a method that classifies images offers beside the contract of all methods.
+    """What a method that classifies images offers beyond ``Method``.
 
     Attributes:
         num_classes: K.
@@ -29,7 +29,7 @@ def require_classes(method: str, num_classes: int) -> None:
     """Refuse fewer than two classes.
 
     Raises:
-        ValueError: There is nothing to tell apart.
+        ValueError: If there are fewer than two.
 
     >>> require_classes("supervised", 2)
     """
@@ -40,7 +40,7 @@ def require_classes(method: str, num_classes: int) -> None:
 def measure_classes(
     logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the cross-entropy of logits with the labels, and what to watch of it.
+    """Return the cross-entropy of logits with the labels, and its metrics.
 
     ``L = mean_i -sum_k q_ik log softmax(f_i)_k`` with ``q_ik = (1 - epsilon) [k = y_i] + epsilon / K``.
 

@@ -1,4 +1,4 @@
-"""What a training step of a method takes and what it keeps, at its default settings."""
+"""What a method costs at its default settings: passes through the encoder, copies of it, and memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Costs(NamedTuple):
     """What a method costs beside the network that it trains.
 
     Attributes:
-        passes: Through the encoder and copies of it, for each image of the batch.
-        num_copies: Slow copies of the encoder.
-        kept_bytes: Of what each rank keeps from step to step beside networks.
+        passes: Images passed through the encoder and its copies, for each image of the batch.
+        num_copies: Number of slow copies of the encoder.
+        kept_bytes: Bytes that each rank keeps from step to step, networks not counted.
     """
 
     passes: Passes
@@ -25,7 +25,7 @@ class Costs(NamedTuple):
 
 
 def default_costs(method: type[Method], shape: tuple[int, int, int], num_images: int) -> Costs:
-    """Return what a method costs at its default settings: it is built with a small encoder, and nothing is computed.
+    """Return what a method costs at its default settings. It is built with a small encoder; no step is run.
 
     Args:
         method: Its class.

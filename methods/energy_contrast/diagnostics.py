@@ -1,4 +1,4 @@
-"""What to watch while a contrastive method trains.
+"""Diagnostics of a contrastive method during training.
 
 Shapes: N anchors (or vectors), K negatives of each anchor, D size of a vector.
 """
@@ -13,14 +13,14 @@ from torch import Tensor
 
 
 def effective_sample_size(logits: Tensor, present: Tensor | None = None) -> Tensor:
-    """Return which share of the candidates carries an anchor's softmax weight.
+    """Return the effective sample size of each anchor's softmax weights, as a share of its candidates.
 
     ``ESS_i = 1 / (K sum_j w_ij^2)`` with ``w_i = softmax(logits_i)``: 1 when all K weigh the same, 1/K when one
     takes all.
 
     Args:
         logits: (N, K) similarities already divided by the temperature.
-        present: (N, K) bool, which are candidates; None means all. K is then counted for each anchor.
+        present: (N, K) bool, which entries are candidates; K is then counted for each anchor. None means all.
 
     Returns:
         (N,) effective sample size as a share of K, in [1/K, 1]; nan for an anchor without candidates.
@@ -38,18 +38,18 @@ def effective_sample_size(logits: Tensor, present: Tensor | None = None) -> Tens
 
 
 def log_k_saturation(info_nce: Tensor, *, num_negatives: int) -> Tensor:
-    """Return how much of the information that InfoNCE can report is used up.
+    """Return how close InfoNCE's estimate of mutual information is to its ceiling.
 
     ``(log(K + 1) - L) / log(K + 1)``. ``log(K + 1) - L`` is InfoNCE's estimate of the mutual information between
-    views in nats; K negatives and 1 positive make K + 1 candidates, so it cannot exceed ``log(K + 1)``, and what is
-    missing to this ceiling is L itself. Near 1 the estimate says nothing about the true value any more.
+    views in nats; K negatives and 1 positive make K + 1 candidates, so it cannot exceed ``log(K + 1)``, and its
+    distance to this ceiling is L itself. Near 1 the estimate no longer says anything about the true value.
 
     Args:
         info_nce: () InfoNCE loss in nats.
         num_negatives: K, negatives of each anchor.
 
     Returns:
-        () share of the ceiling: 0 for a model that guesses, at most 1, negative below chance.
+        () share of the ceiling: 0 at chance level, negative below it, at most 1.
 
     >>> log_k_saturation(torch.tensor(0.0), num_negatives=7)
     tensor(1.)
@@ -99,7 +99,7 @@ def uniformity(z: Tensor) -> Tensor:
     if len(z) == 1:
         return z.new_full((), math.nan)
     unit = F.normalize(z, dim=1)
-    squared = unit.any(dim=1).to(unit)  # (N,) |a|^2: 1, or 0 of a vector of zeros
+    squared = unit.any(dim=1).to(unit)  # (N,) |a|^2: 1, or 0 for a vector of zeros
     cosine = (unit @ unit.T).fill_diagonal_(-torch.inf)  # (N, N)
     distance = 2 * (squared[:, None] + squared) - 4 * cosine  # 2 |a - b|^2 = 2 |a|^2 + 2 |b|^2 - 4 <a, b>
     log_potential = torch.logsumexp(-distance.flatten(), dim=0)

@@ -39,7 +39,7 @@ def pair_similarities(z0: Tensor, z1: Tensor) -> tuple[Tensor, Tensor]:
     z = F.normalize(torch.cat([z0, z1]), dim=1)
     blocks = (z @ z.T).view(2, n, 2, n).transpose(1, 2)  # (2, 2, N, N): view of the anchor, view of the other, i, j
     positive = blocks[0, 1].diagonal().repeat(2)  # (2N,)
-    # Row-major, a square's diagonal lies N + 1 apart: past the first element, it is the last column of N - 1 rows.
+    # The flattened N x N diagonal has stride N + 1: without the first element, it is the last column of N - 1 rows.
     off_diagonal = blocks.reshape(2, 2, n * n)[..., 1:].view(2, 2, n - 1, n + 1)[..., :-1].reshape(2, 2, n, n - 1)
     negatives = off_diagonal.transpose(1, 2).reshape(2 * n, 2 * (n - 1))  # (2N, 2N - 2)
     return positive, negatives
@@ -49,7 +49,7 @@ def info_nce(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor
     """Return the InfoNCE loss: cross-entropy of finding the positive among K + 1 candidates.
 
     ``L = mean_i -log( exp(s_i+ / tau) / (exp(s_i+ / tau) + sum_j exp(s_ij / tau)) )``, computed as
-    ``log(1 + xi)`` with ``xi = sum_j exp((s_ij - s_i+) / tau)``, which keeps its digits where the loss is small.
+    ``log(1 + xi)`` with ``xi = sum_j exp((s_ij - s_i+) / tau)``, which stays precise when the loss is small.
 
     Args:
         positive: (N,) similarity of each anchor with its positive.
@@ -102,11 +102,11 @@ def flat_nce(
     include_positive: bool = False,
     exponent: float = 1.0,
 ) -> Tensor:
-    """Return the FlatNCE loss. Its value is exactly 1; only its gradient means something.
+    """Return the FlatNCE loss. Its value is always exactly 1; only its gradient is meaningful.
 
     ``L = mean_i xi_i / detach(xi_i)`` with ``xi_i = sum_j exp((s_ij - s_i+) / tau)``, or with ``1 + xi_i`` in place of
     ``xi_i`` when the positive is included. The gradient is that of ``mean_i log xi_i`` (the decoupled contrastive
-    loss), so every anchor keeps weight 1 however well it is told apart: per anchor,
+    loss), so every anchor keeps weight 1 however well its positive is recognised: per anchor,
     ``grad InfoNCE_i = (1 - p_i+) grad FlatNCE_i``. With the positive the gradient is that of InfoNCE.
 
     Of Hoelder-FlatNCE, ``xi_i = (sum_j exp((s_ij - s_i+) / tau)^gamma)^(1 / gamma)``: the gradient is that of FlatNCE
@@ -130,7 +130,7 @@ def flat_nce(
 
     Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6 and proposition 3.7.
     Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow. A
-    mean in place of Hoelder's sum would be the same: a constant factor of xi leaves the ratio.
+    mean in place of Hoelder's sum would give the same loss, since constant factors of xi cancel in the ratio.
     """
     log_odds = _log_odds(positive, negatives, temperature / exponent)
     v = (-F.logsigmoid(log_odds) if include_positive else -log_odds) / exponent  # (N,)
@@ -140,7 +140,7 @@ def flat_nce(
 def decoupled(
     positive: Tensor, negatives: Tensor, *, temperature: float | Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Return the decoupled contrastive loss: InfoNCE whose positive is no candidate for itself.
+    """Return the decoupled contrastive loss: InfoNCE without the positive in its own denominator.
 
     ``L = mean_i (-w_i s_i+ / tau + log sum_j exp(s_ij / tau))``. With all w at 1 its gradient is that of ``flat_nce``.
 
@@ -151,7 +151,7 @@ def decoupled(
         weights: (N,) w, constants; None means 1 for every anchor.
 
     Returns:
-        () loss in nats; negative once positives stand out, with no lower bound but that of the similarities.
+        () loss in nats; may be negative, bounded below only through the similarities.
 
     Raises:
         ValueError: If the shapes do not fit or K is 0.
@@ -194,7 +194,7 @@ def hyperspherical_energy(positive: Tensor, within: Tensor, *, temperature: floa
 
 
 def kernel_contrastive(positive: Tensor, within: Tensor, *, sharpness: float, repulsion: float) -> Tensor:
-    """Return the kernel contrastive loss with a Gaussian kernel, whose expectation no batch size changes.
+    """Return the kernel contrastive loss with a Gaussian kernel, whose expectation does not depend on the batch size.
 
     ``L = -2 mean_i k(s_i+) + gamma (mean_ij k(s_ij) + mean_ij k(s'_ij))``, ``k(s) = exp(-t (2 - 2 s))``, which is
     ``exp(-t |u - v|^2)`` of unit vectors; s within the first view, s' within the second.
@@ -203,7 +203,7 @@ def kernel_contrastive(positive: Tensor, within: Tensor, *, sharpness: float, re
         positive: (N,) cosine similarity of the two views of each image.
         within: (2, N, K) cosine similarities of each image with K others, in the first view and in the second.
         sharpness: t.
-        repulsion: gamma, weight of what is within views.
+        repulsion: gamma, weight of the similarities within views.
 
     Returns:
         () loss in [-2, 2 gamma].
@@ -234,7 +234,7 @@ def global_contrastive(positive: Tensor, negatives: Tensor, means: Tensor, *, te
         temperature: tau, divides similarities.
 
     Returns:
-        () loss; its value says little, since it changes with the weights.
+        () loss; its value is not comparable between steps, since it changes with the weights w.
 
     Raises:
         ValueError: If the shapes do not fit or K is 0.
@@ -245,7 +245,7 @@ def global_contrastive(positive: Tensor, negatives: Tensor, means: Tensor, *, te
     Source: SogCLR (arXiv:2202.12387), the gradient estimator of algorithm 1.
     """
     check_pairs(positive, negatives)
-    logits = negatives.detach().to(means) / temperature - means.detach().log()[:, None]  # of a mean that may be huge
+    logits = negatives.detach().to(means) / temperature - means.detach().log()[:, None]  # log first: u may be huge
     weights = logits.exp().to(negatives)  # (N, K)
     return ((weights * negatives).mean(dim=1) - positive).mean()
 
@@ -258,7 +258,7 @@ def von_mises_fisher_weights(positive: Tensor, *, sigma: float) -> Tensor:
 
     Args:
         positive: (N,) similarity of each anchor with its positive.
-        sigma: Divides similarities; the larger, the more alike are the weights.
+        sigma: Divides similarities; the larger, the more uniform the weights.
 
     Returns:
         (N,) weights, at most 2; negative for positives that stand far above the others.
@@ -278,7 +278,7 @@ def negative_cosine(prediction: Tensor, target: Tensor) -> Tensor:
 
     Args:
         prediction: (N, D) vectors of any length.
-        target: (N, D) vectors of any length; whoever wants no gradient through them detaches them.
+        target: (N, D) vectors of any length; detach them where no gradient shall flow through them.
 
     Returns:
         () loss in [-1, 1]; -1 when all agree in direction.
@@ -304,7 +304,7 @@ def _log_odds(positive: Tensor, negatives: Tensor, temperature: float | Tensor) 
 
 
 def check_pairs(positive: Tensor, negatives: Tensor) -> None:
-    """Refuse similarities with positives and negatives that are not of the same anchors.
+    """Check that similarities with positives and with negatives belong to the same anchors.
 
     Args:
         positive: (N,).

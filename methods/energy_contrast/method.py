@@ -22,11 +22,11 @@ class Batch:
 
     Attributes:
         views: (V, B, C, H, W) float.
-        labels: (B,) int64; -1 where unknown, and in [0, K) for methods that need labels. No other reads them.
+        labels: (B,) int64 in [0, K), or -1 where unknown; read only by methods that need labels.
         index: (B,) int64 row numbers of the training set, the same on every rank and device.
-        proposals: (P, C, H, W) float, fresh views of images outside the global batch; of
-            ``Requirements.num_proposals`` in all, this rank's part as ``torch.tensor_split`` cuts them: the first ranks
-            may have one more than the last. Empty for most methods.
+        proposals: (P, C, H, W) float, fresh views of images outside the global batch: this rank's part of the
+            ``Requirements.num_proposals`` views of all ranks, split as by ``torch.tensor_split`` (the first ranks may
+            have one more than the last). Empty for most methods.
     """
 
     views: Tensor
@@ -42,9 +42,9 @@ class Requirements:
     Attributes:
         num_views: Views of each image in a batch.
         num_proposals: Fresh views of other training images that come with each global batch.
-        batch_norm_groups: Groups of the global batch that the encoder's batch norms, if it has any, normalise apart.
-        images_alone: The encoder must see each image by itself, because the energies of images move chains: with batch
-            norm, which is not refused, an image's energy would depend on its neighbours in the batch.
+        batch_norm_groups: Groups of the global batch whose batch norm statistics are computed separately.
+        images_alone: The encoder should treat each image independently of its batch, because energies of images move
+            chains. An encoder with batch norm is not refused, but an image's energy then depends on its batch.
         labels: Every image needs a label, and the method is built with the number of classes.
     """
 
@@ -56,11 +56,11 @@ class Requirements:
 
 
 class Passes(NamedTuple):
-    """What a training step takes from the encoder and copies of it, counted in images for each image of the batch.
+    """How many images a training step passes through the encoder and its copies, for each image of the batch.
 
     Attributes:
-        forward: Images that pass through; views and the images of chains are images.
-        backward: Those of them through which a gradient comes back, to weights or to pixels.
+        forward: Images in forward passes; views and the images of chains both count.
+        backward: Those of them that also take a backward pass, to weights or to pixels.
     """
 
     forward: int
@@ -68,7 +68,7 @@ class Passes(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What one forward pass gives: a loss to differentiate and detached scalars to read."""
+    """Result of one forward pass: a loss to differentiate and detached scalars to log."""
 
     loss: Tensor  # (); its mean over ranks is the global loss
     metrics: dict[str, Tensor]  # name -> (); always holds "info_nce" for contrastive methods
@@ -78,12 +78,12 @@ class Progress(NamedTuple):
     """Where a run stands after an optimizer step."""
 
     step: int  # optimizer steps done, the one just made included
-    num_steps: int  # optimizer steps of the whole run, as planned when this one was made: a run may be extended
+    num_steps: int  # optimizer steps of the whole run as planned at this step; a run may be extended later
     epoch: int  # epochs completed before this step
 
 
 class Memory(Protocol):
-    """Something that outlives a step and is too large or too special for a module buffer."""
+    """State that outlives a step and is too large or too special for a module buffer."""
 
     def state_dict(self) -> dict[str, Tensor]: ...
 
@@ -91,7 +91,7 @@ class Memory(Protocol):
 
 
 class PixelRange(NamedTuple):
-    """What black and white are in views, by channel; noise and samplers may leave this range."""
+    """Values of black and white in views, one for each channel; noise and samplers may exceed them."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -102,24 +102,24 @@ Draw = Callable[[int, torch.Generator], Tensor]
 
 
 class Method(nn.Module, ABC):
-    """A method: an encoder, whatever surrounds it, and the loss of one step.
+    """A method: an encoder, the parts around it (heads, copies, memories), and the loss of one step.
 
     Args:
         config: The method's frozen config dataclass.
         encoder: Maps images (B, C, H, W) to embeddings (B, D) and has ``embedding_size`` D.
-        num_classes: K, given to a method that needs labels and to no other.
+        num_classes: K; passed only to methods that need labels.
 
     Attributes:
         Config: The config dataclass of this method.
         num_views: How many views of each image ``forward`` expects.
         needs_labels: Whether ``forward`` reads labels.
-        paper: Where the method was published, such as "arXiv:2002.05709"; empty where there is no such address.
+        paper: Where the method was published, such as "arXiv:2002.05709"; empty if it has no such identifier.
         diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
             skips the diagnostics that cost time and returns the cheap metrics only.
-        memories: State outside the module, saved beside it under its names.
-        pixel_range: Set by the caller before ``start`` where it knows; None means unknown.
-        num_images: Images of the training set; set by the caller before ``start`` where it knows that ``Batch.index``
-            stays below; None means unknown.
+        memories: State outside the module's buffers by name; saved beside the model under these names.
+        pixel_range: Black and white in views; set by the caller before ``start`` if known, else None.
+        num_images: Size of the training set, which every ``Batch.index`` is below; set by the caller before ``start``
+            if known, else None.
     """
 
     Config: ClassVar[type]
@@ -178,7 +178,7 @@ class Method(nn.Module, ABC):
         """Return how many bytes ``memories`` take on each rank for views of ``shape`` (C, H, W).
 
         Raises:
-            ValueError: If they do not fit where this method is.
+            ValueError: If they do not fit into the memory of the device they live on.
         """
         return 0
 
@@ -196,10 +196,10 @@ class Method(nn.Module, ABC):
         return sum(buffer.nbytes for buffer in (*self.buffers(recurse=False), *(b for p in parts for b in p.buffers())))
 
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
-        """Refuse ``memories``, loaded from a checkpoint, that hold other images than views of ``shape`` (C, H, W).
+        """Check that ``memories``, loaded from a checkpoint, hold images of the views' ``shape`` (C, H, W).
 
         Raises:
-            ValueError: If they do, or hold none.
+            ValueError: If they hold images of another shape, or none.
         """
 
     def start(self, draw: Draw) -> None:
@@ -248,19 +248,19 @@ class Method(nn.Module, ABC):
         """Multiply the step of the method's sampler by ``factor``; nothing happens where there is no sampler."""
 
     def not_recorded(self) -> str:
-        """Return why a step cannot be recorded once and sent again, as a CUDA graph is: ``SETTING: why``, or nothing.
+        """Return why a step cannot be recorded and replayed as a CUDA graph, as ``SETTING: why``; empty if it can.
 
-        A recording repeats operations on tensors that stay where they are, with the numbers that Python passed when it
-        was made. A method says here that a step reads the device, makes other numbers for each step on the host, or
-        puts its memories into other places.
+        A replay repeats the recorded operations on the same tensors at the same addresses, with the Python numbers of
+        the recording. That excludes steps that synchronise with the device, that compute new numbers on the host, or
+        that move their memories.
         """
         return ""
 
     def compile_parts(self, **options: Any) -> None:
-        """Compile what a step spends its time in; to be called once, when the weights are where they will stay.
+        """Compile the parts in which a step spends its time; call once, after the weights are on their final device.
 
         Args:
-            options: What ``torch.compile`` takes.
+            options: Arguments of ``torch.compile``.
         """
         self.encoder.compile(**options)
 

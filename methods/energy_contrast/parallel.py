@@ -1,4 +1,4 @@
-"""Ranks: the only place that knows that other processes hold the rest of a batch. Alone, every function does nothing.
+"""Ranks: the only place that knows that other processes hold the rest of a batch. With one rank, nothing is exchanged.
 
 The global batch is what all W ranks hold, in the order of their ranks: rank r has images r B to (r + 1) B - 1 of W B.
 
@@ -27,12 +27,12 @@ from torch.autograd.function import once_differentiable
 
 
 def world_size() -> int:
-    """Return W, how many ranks share a batch; 1 when nothing is distributed."""
+    """Return W, the number of ranks that share a batch; 1 without torch.distributed."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Return which rank this is, from 0 to W - 1."""
+    """Return the number of this rank, from 0 to W - 1."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
@@ -86,9 +86,9 @@ def gather(share: Tensor, dim: int = 0) -> Tensor:
 
 
 def gather_parts(part: Tensor, count: int) -> Tensor:
-    """Return (count, ...) rows, on every rank, of which each rank holds what ``torch.tensor_split`` gives it.
+    """Return (count, ...) rows, on every rank, that are split over ranks as by ``torch.tensor_split``.
 
-    The parts differ by one row at most; the first ranks have the longer ones. Without gradient.
+    The parts differ by at most one row; the first ranks have the longer ones. Without gradient.
 
     Args:
         part: (n, ...) this rank's rows.

@@ -1,4 +1,4 @@
-"""A method that trains with samples of an energy: what its watcher may ask of it beside the contract of all methods.
+"""Methods that train with samples of an energy: what they offer beyond ``Method``.
 
 Shapes: N chains or images, M references, K steps of a chain, C channels, H x W pixels, P projection size.
 """
@@ -17,12 +17,12 @@ from energy_contrast.samplers import Sampler, SamplerInfo, SamplerState, compile
 
 
 class ChainTrace(NamedTuple):
-    """Chains of images at some moments of their way.
+    """Snapshots of chains of images.
 
     Attributes:
-        steps: Steps that each moment lies behind the start.
-        positions: (moments, N, C, H, W).
-        energies: (moments, N) in nats.
+        steps: Number of sampler steps before each of the S snapshots.
+        positions: (S, N, C, H, W).
+        energies: (S, N) in nats.
     """
 
     steps: tuple[int, ...]
@@ -31,33 +31,33 @@ class ChainTrace(NamedTuple):
 
 
 class ImageEnergy(ABC):
-    """What a method offers whose energy says how likely an image is: ``p(x)`` is proportional to ``exp(-E(x))``.
+    """What a method with an energy of single images offers: ``p(x)`` is proportional to ``exp(-E(x))``.
 
     An image's energy depends on no other image of its batch while the method is in eval mode.
     """
 
     @abstractmethod
     def encode_references(self, images: Tensor) -> Tensor:
-        """Return what energies are measured against, (M, P), of reference images (M, C, H, W).
+        """Return the references (M, P) that energies are computed against, from images (M, C, H, W).
 
         A method whose energy needs no references returns (M, 0).
         """
 
     @abstractmethod
     def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
-        """Return the energies (N,) in nats, up to a constant, of images (N, C, H, W); differentiable by the images.
+        """Return the energies (N,) in nats, up to a constant, of images (N, C, H, W); differentiable in the images.
 
         Args:
-            images: What they are the energies of.
-            references: What ``encode_references`` returned, (M, P).
+            images: (N, C, H, W).
+            references: (M, P) as returned by ``encode_references``.
         """
 
 
 class SamplingMethod(Method):
-    """A method whose negatives are samples: something moves by steps whose size may be changed while it trains.
+    """A method whose negatives are samples; the step size of its sampler may be changed during training.
 
     Attributes:
-        step_scale: () multiplies the step size of the settings; saved with the weights, the same on every rank.
+        step_scale: () factor of the step size in the settings; saved with the weights, the same on every rank.
     """
 
     step_scale: Tensor
@@ -81,7 +81,7 @@ class SamplingMethod(Method):
         super().compile_parts(**options)
 
         def step(state: SamplerState, context: Any, noise: Tensor) -> tuple[SamplerState, SamplerInfo]:
-            return self.new_sampler().step(state, context, noise)  # built while it is traced: nothing to compile anew
+            return self.new_sampler().step(state, context, noise)  # built during tracing, so no recompilation
 
         self._compiled_step = compiled(step, **options)
 
@@ -90,11 +90,11 @@ class SamplingMethod(Method):
         self.step_scale.mul_(factor)
 
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace | None:
-        """Let chains start from the first views of ``batch`` and watch them; None where no images move.
+        """Run chains from the first views of ``batch`` and return snapshots; None if the sampler does not move images.
 
         Args:
             batch: On the method's device.
             generator: Source of the noise.
-            num_steps: How many steps of the method's own sampler.
+            num_steps: Steps of the method's own sampler.
         """
         return None

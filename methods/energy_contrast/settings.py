@@ -20,14 +20,14 @@ def setting(
     """Return a dataclass field that carries its own documentation and range.
 
     Args:
-        default: The value when nothing is said. Lists are refused; use tuples.
+        default: The value if the user gives none. Lists are refused; use tuples.
         doc: One sentence that a user reads in ``ebclab show``.
         unit: Physical or counted unit ("epochs", "pixels", "1/temperature").
         minimum: Smallest allowed value, inclusive.
         maximum: Largest allowed value, inclusive.
         above: The value must be greater than this.
         below: The value must be less than this.
-        symbol: The paper's symbol for it ("tau", "lambda"), accepted in error messages as a hint.
+        symbol: The paper's symbol for it ("tau", "lambda"); error messages name the setting to users who write it.
 
     Returns:
         A ``dataclasses.field`` whose metadata holds every argument that was given.

@@ -1,4 +1,4 @@
-"""Work that is repeated in a thread while something else goes on."""
+"""Repeats work in a background thread, and logs its errors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import contextmanager
 _log = logging.getLogger("ebclab.storage")
 
 
-_PATIENCE = 2.0  # seconds for which the end waits for work in progress
+_PATIENCE = 2.0  # seconds to wait at the end for work in progress
 
 
 @contextmanager
 def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[None]:
-    """Do ``work`` every so many seconds in a thread; what goes wrong then is logged and tried again.
+    """Do ``work`` every so many seconds in a thread; errors are logged, and the work is tried again.
 
-    Work that has no answer does not hold up the end: it is left alone, which is logged, and ends with the process.
+    Work that hangs does not block the end of the block: it is abandoned, which is logged, and ends with the process.
 
     Args:
-        work: What is to be done.
-        seconds: Between its end and its next beginning.
-        what: What the work is, for the message.
+        work: The work.
+        seconds: Pause between the end of the work and its next start.
+        what: Name of the work, for the message.
     """
     over = threading.Event()
 
@@ -44,7 +44,7 @@ def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[N
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """Log what goes wrong with something that will be tried again, or may be left out."""
+    """Log errors of work that will be tried again, or may fail."""
     try:
         yield
     except Exception as error:

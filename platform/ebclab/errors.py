@@ -1,4 +1,4 @@
-"""Every error that ebclab raises on purpose, and the exit code each one means."""
+"""Every error that ebclab raises on purpose, with its exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class EbclabError(Exception):
 
 
 class UserError(EbclabError):
-    """What the user asked for cannot be done as asked; the text says what to change."""
+    """The user's request cannot be carried out as given; the text says what to change."""
 
     exit_code = 2
 
@@ -27,7 +27,7 @@ class ConfigError(UserError):
         super().__init__("\n".join(problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
-        """Return how another process makes this error again."""
+        """Return how pickle rebuilds this error in another process."""
         return type(self), (self.problems,)
 
 
@@ -36,15 +36,15 @@ class DataError(UserError):
 
 
 class RunError(UserError):
-    """A run folder is missing, taken, damaged or cannot be written."""
+    """A run folder is missing, in use, damaged or cannot be written."""
 
 
 class UnsavedError(RunError):
-    """Something was measured and could not be written; nothing else is wrong with it.
+    """A result was measured successfully but could not be written.
 
     Args:
-        text: What is shown to the user.
-        result: What was measured.
+        text: Message for the user.
+        result: The measured result.
     """
 
     def __init__(self, text: str, result: object) -> None:
@@ -52,12 +52,12 @@ class UnsavedError(RunError):
         super().__init__(text)
 
     def __reduce__(self) -> tuple[type[UnsavedError], tuple[str, object]]:
-        """Return how another process makes this error again."""
+        """Return how pickle rebuilds this error in another process."""
         return type(self), (str(self), self.result)
 
 
 class StoreError(RunError):
-    """An object store refuses, or has not answered for long."""
+    """An object store refuses a request, or has not answered for a long time."""
 
 
 class LostLeaseError(StoreError):
@@ -69,15 +69,15 @@ class CallbackError(UserError):
 
 
 class MetadataError(EbclabError):
-    """A cloud's metadata service does not answer, or not as its documentation says."""
+    """A cloud's metadata service does not answer, or not in the documented form."""
 
 
 class UnreachableError(UserError):
-    """Nobody answers where the user says a cluster is, or nobody any more."""
+    """No cluster answers at the given address, or not any more."""
 
 
 class VersionError(UserError):
-    """A node of the cluster runs other versions than the process that gives the orders."""
+    """A node of the cluster has other versions than the process that launched the work."""
 
 
 class TrainingError(EbclabError):
@@ -89,14 +89,14 @@ class DivergedError(TrainingError):
 
 
 class UnmeasuredError(EbclabError):
-    """A finished run lacks what was to be measured of it."""
+    """A finished run lacks a number that was to be measured on it."""
 
 
 class ExportError(EbclabError):
-    """An exported file does not do what the encoder does; it was not kept."""
+    """An exported file does not compute what the encoder computes; it was deleted."""
 
 
 class InterruptedRunError(EbclabError):
-    """The user (or the machine's scheduler) asked to stop; the text says what was saved and how to go on."""
+    """The user (or the machine's scheduler) asked to stop; the text says what was saved and how to continue."""
 
     exit_code = 130

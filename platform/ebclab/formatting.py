@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats times, sizes, counts and table rows for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clock(seconds: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Return a size as a person reads it."""
+    """Return a size with its unit: 512 B, 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if num_bytes < 1000:
             return f"{num_bytes:.0f} {unit}" if unit == "B" or num_bytes >= 10 else f"{num_bytes:.1f} {unit}"
@@ -27,7 +27,7 @@ def size(num_bytes: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return an age as a person reads it."""
+    """Return an age with its unit: 3 d, 20 min."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
@@ -35,17 +35,17 @@ def age(seconds: float) -> str:
 
 
 def count(number: float, word: str) -> str:
-    """Return a number of things in words: 1 epoch, 2.5 epochs."""
+    """Return a number with its noun: 1 epoch, 2.5 epochs."""
     return f"{number:,.10g} {word}{'' if number == 1 else 's'}"
 
 
 def terminal_columns() -> int:
-    """Return how many columns the terminal has; without one so many that no line is broken."""
+    """Return the number of columns of the terminal; without a terminal, so many that no line is wrapped."""
     return shutil.get_terminal_size(fallback=(10_000, 24)).columns
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return a text with lines broken at spaces where ``stream`` is a terminal; what is in backticks stays whole."""
+    """Return a text wrapped at spaces if ``stream`` is a terminal; text in backticks is not broken."""
     if not stream.isatty():
         return text
     lines = []
@@ -60,12 +60,12 @@ def fitted(text: str, stream: TextIO) -> str:
 
 
 def row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], between: int) -> list[str]:
-    """Return the lines of a table's row.
+    """Return the lines of a table row.
 
     Args:
-        cells: The lines of each cell.
-        widths: Cells of the screen that each column has.
-        between: Spaces after a column.
+        cells: The lines of each table cell.
+        widths: Width of each column in terminal columns.
+        between: Spaces between columns.
     """
     from rich.cells import cell_len
 
@@ -77,7 +77,7 @@ def row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], between: in
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Return a text as lines of at most ``width`` cells, broken at spaces, and within words that are longer."""
+    """Return a text as lines of at most ``width`` terminal columns, broken at spaces, or within longer words."""
     from rich.cells import cell_len, chop_cells
 
     lines = [""]

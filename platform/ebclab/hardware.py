@@ -1,4 +1,4 @@
-"""Which device a run uses, and how much memory it has left."""
+"""The device and the threads of a run, and how much memory is free."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
     """Return the device of the setting ``resources.device``.
 
     Args:
-        name: "auto" (a device beside the CPU, where there is one that can do what a run needs), or a type of device as
-            torch names it: "cpu", "cuda", "mps", "xpu", "hpu", or what a package has registered.
-        deterministic: Beside the CPU, refuse kernels whose result depends on timing.
+        name: "auto" (an accelerator if there is a suitable one, else the CPU), or a device type of torch: "cpu",
+            "cuda", "mps", "xpu", "hpu", or one that a package has registered.
+        deterministic: On an accelerator, use deterministic kernels only.
 
     Raises:
-        UserError: torch has no such device here, or it cannot do what a run needs.
+        UserError: torch has no such device here, or it lacks float64.
     """
     there = available_devices()
     if name == "auto":
@@ -45,8 +45,8 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
 
 
 def available_devices() -> list[str]:
-    """Return the types of device that torch can use here, those beside the CPU first."""
-    own = torch._C._get_privateuse1_backend_name()  # what a package has registered, or a word that is no device
+    """Return the device types that torch can use here, accelerators first."""
+    own = torch._C._get_privateuse1_backend_name()  # registered by a package, or a placeholder that is no device
     return [kind for kind in (*_BESIDE_THE_CPU, own) if _is_available(kind)] + ["cpu"]
 
 
@@ -59,7 +59,7 @@ def _is_available(kind: str) -> bool:
 
 
 def has_float64(kind: str) -> bool:
-    """Return whether a type of device that is there computes in float64, as those of Apple do not."""
+    """Return whether a device type computes in float64; Apple's GPUs do not."""
     try:
         torch.zeros((), dtype=torch.float64, device=kind)
     except (TypeError, RuntimeError):
@@ -68,10 +68,10 @@ def has_float64(kind: str) -> bool:
 
 
 def require_precision(precision: str, device: torch.device) -> None:
-    """Refuse ``training.precision`` bfloat16 where torch says that a device or its autocast does not have it.
+    """Check that a device and its autocast support ``training.precision``.
 
     Raises:
-        UserError: It does not.
+        UserError: They do not support bfloat16.
     """
     if precision != "bfloat16":
         return
@@ -81,15 +81,15 @@ def require_precision(precision: str, device: torch.device) -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """Return what a device calls itself; that of the CPU is its type."""
+    """Return the product name of a device; "cpu" for the CPU."""
     tell = getattr(torch.get_device_module(device), "get_device_name", None)
     return str(tell(device)) if tell else device.type
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of this machine's memory on a device, without waiting until it is there.
+    """Copy a CPU tensor to a device without waiting for the copy.
 
-    A copy that nobody waits for must start from pinned memory; what is done with the tensor comes after it anyway.
+    An asynchronous copy must start from pinned memory; later operations on the tensor are queued behind it.
     """
     if device.type == "cpu":
         return tensor
@@ -97,18 +97,18 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def draws_put_back(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context that puts torch's global generators, the CPU's and the device's, back to where they were."""
+    """Return a context that restores torch's global generators, of the CPU and of the device, at its end."""
     if device.type == "cpu":
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device], device_type=device.type)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how many bytes of a device's memory a run may still take.
+    """Return how many bytes of a device's memory are free for a run.
 
-    A device that does not tell shares this machine's memory. Of that it is what Linux calls available: files that it
-    keeps in otherwise idle memory do not count as taken, else a second look at the same images would find less room
-    than the first. A container has no more than its limit. Where Linux does not tell, it is all memory.
+    A device that cannot report its memory is taken to share this machine's. There, Linux's "available" memory counts:
+    the file cache is not subtracted, otherwise images that were read once would leave less room the second time. A
+    container has no more than its limit. Without these figures, all memory counts as free.
     """
     tell = getattr(torch.get_device_module(device), "mem_get_info", None)
     if tell is not None:
@@ -124,27 +124,27 @@ def _lines(path: Path) -> list[str]:
 
 
 def num_cores() -> int:
-    """Return how many cores this machine has, whether or not this process may use them all."""
+    """Return the number of cores of this machine, including those that this process may not use."""
     return os.cpu_count() or 1
 
 
 def usable_processors() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def set_threads(count: int, usual: int = 0) -> int:
-    """Give torch as many threads as the setting ``resources.threads`` says.
+    """Set the number of torch's threads to the setting ``resources.threads``.
 
     Args:
         count: The setting.
-        usual: Threads where the setting is 0; 0 means one per core that this process may use.
+        usual: Threads if the setting is 0; 0 means one per core that this process may use.
 
     Returns:
-        The number of threads in force.
+        The number of threads that is now used.
 
     Raises:
-        UserError: The setting exceeds the cores of this machine; torch dies when the system gives it no more threads.
+        UserError: The setting exceeds the cores of this machine; torch crashes if the system refuses it threads.
     """
     if count > num_cores():
         raise UserError(

@@ -1,7 +1,7 @@
-"""Methods by their name: those of the catalogue, and classes outside it that a user names as ``package.module:Class``.
+"""Methods by name: those of the catalogue, and other classes that a user names as ``package.module:Class``.
 
-A class is imported when the user writes its name, in a command or in Python, and never because a file holds the name:
-to import a module is to run it.
+Such a class is imported if the user writes its name, in a command or in Python, and never because a file holds the
+name: importing a module runs it.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ Methods = Mapping[str, "type[Method]"]
 
 _FORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _OURS = ("name", "digest")
-"""What the section of a method holds beside the settings of its class."""
+"""Keys of the section ``method`` that are not settings of the method's class."""
 
 
 def catalogue() -> Methods:
-    """Return the methods of energy_contrast; torch is imported here and not with this module."""
+    """Return the methods of energy_contrast; imports torch only when called."""
     from energy_contrast.catalog import METHODS
 
     return METHODS
 
 
 def is_import_name(name: str) -> bool:
-    """Return whether ``name`` is written as ``package.module:Class``; no name of the catalogue has a colon."""
+    """Return whether ``name`` has the form ``package.module:Class``; no name of the catalogue has a colon."""
     return _FORM.fullmatch(name) is not None
 
 
 def as_file_name(name: str) -> str:
-    """Return a method's name as names of folders have it: ``package.module.Class``."""
+    """Return a method's name in a form for folder names: ``package.module.Class``."""
     return name.replace(":", ".")
 
 
 def with_imported(name: str, methods: Methods | None = None) -> Methods:
-    """Return ``methods``, and with them the class that ``name`` imports where it is written as one.
+    """Return ``methods`` together with the class that ``name`` imports, if it has the form of one.
 
     Args:
-        name: What the user wrote; a name that is neither stays out, for the caller to refuse.
-        methods: Methods that are known already; the catalogue when None.
+        name: What the user wrote; an unknown name is not added, so that the caller can refuse it.
+        methods: Methods already known; None means the catalogue.
 
     Raises:
-        ConfigError: It is written as a class, and is none that can be trained.
+        ConfigError: The name has the form of a class, but is not one that can be trained.
     """
     known = catalogue() if methods is None else methods
     return {**known, name: import_method(name)} if is_import_name(name) and name not in known else known
@@ -70,11 +70,11 @@ def import_method(name: str) -> type[Method]:
         name: ``package.module:Class``.
 
     Raises:
-        ConfigError: The module cannot be imported, has no such class, or the class is no method that can be trained.
+        ConfigError: The module cannot be imported, has no such class, or the class cannot be trained as a method.
     """
     module_name, _, class_name = name.partition(":")
     if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # last: a file of the user's must not stand in for a library that is imported later
+        sys.path.append(here)  # last: the user's files must not shadow libraries that are imported later
     try:
         module = import_module(module_name)
     except Exception as error:
@@ -89,12 +89,12 @@ def import_method(name: str) -> type[Method]:
 
 
 def source_digest(method: type[Method]) -> str:
-    """Return the SHA-256 of the file that a method's class stands in.
+    """Return the SHA-256 of the file that defines a method's class.
 
     Files that this one imports are not covered.
 
     Raises:
-        ConfigError: The class stands in no file that can be read.
+        ConfigError: No readable file defines the class.
     """
     file = getattr(sys.modules.get(method.__module__), "__file__", None)
     try:
@@ -109,13 +109,13 @@ def source_digest(method: type[Method]) -> str:
 
 
 def code_of(name: str) -> Path:
-    """Return what a machine needs to import ``package.module:Class``: its outermost package, or a single file.
+    """Return the code that another machine needs to import ``package.module:Class``: its top package, or a file.
 
     Args:
         name: A name that ``import_method`` has accepted.
 
     Raises:
-        ConfigError: The package is spread over several folders, or lies in no folder.
+        ConfigError: The package is spread over several folders, or is not in a folder.
     """
     outermost = name.partition(":")[0].partition(".")[0]
     spec = find_spec(outermost)
@@ -128,7 +128,7 @@ def code_of(name: str) -> Path:
 
 
 def _why_not_imported(module: str, here: str, error: Exception) -> str:
-    """Return what went wrong with an import: there is no such module, or running it failed."""
+    """Return why an import failed: there is no such module, or running it raised an error."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         beside = [path.stem for path in Path(here).glob("*.py")]
         return f"no module {module} in {here} or on the import path{_did_you_mean(module, beside)}"

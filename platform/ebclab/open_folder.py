@@ -1,4 +1,4 @@
-"""A folder that is known again: whether it is still the same one that lies at a path."""
+"""Recognises a folder: whether a path still leads to the same one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class OpenFolder:
-    """A folder that is held open, so that no other one gets its number on the disk.
+    """A folder held open, so that its inode number is not reused for another one.
 
     Args:
-        descriptor: Of the folder; closed with this object.
+        descriptor: File descriptor of the folder; closed with this object.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -20,14 +20,14 @@ class OpenFolder:
 
     @classmethod
     def at(cls, path: Path) -> OpenFolder | None:
-        """Open a folder; None where there is none."""
+        """Open a folder; None if there is none."""
         try:
             return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
         except FileNotFoundError:
             return None
 
     def is_at(self, path: Path) -> bool:
-        """Return whether it is still this folder that lies there."""
+        """Return whether ``path`` still leads to this folder."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
         except OSError:

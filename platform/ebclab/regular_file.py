@@ -1,4 +1,4 @@
-"""Reads a file that is a file: no pipe that never ends, no device, no more bytes than such a file has."""
+"""Reads regular files only: no pipe that never ends, no device, no more bytes than a limit."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def read_regular(path: Path, limit: int) -> bytes:
 
     Args:
         path: The file.
-        limit: Most bytes that the file may have.
+        limit: Largest size of the file, bytes.
 
     Raises:
-        OSError: It cannot be read, is no regular file, or is larger; ``strerror`` says which.
+        OSError: It cannot be read, is not a regular file, or is larger; ``strerror`` says which.
     """
     with open_regular(path, limit) as file:
         content = file.read(limit + 1)
@@ -30,7 +30,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 @contextmanager
 def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
     """Open the file at ``path`` for reading; arguments and errors are those of ``read_regular``."""
-    _require_regular(path.stat())  # before it is opened: to open a device may do something
+    _require_regular(path.stat())  # before opening it: opening a device may have effects
     with open(path, "rb", opener=_opener) as file:
         info = os.fstat(file.fileno())
         _require_regular(info)

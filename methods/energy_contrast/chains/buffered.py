@@ -19,7 +19,7 @@ from energy_contrast.sampling_method import SamplingMethod
 
 
 class BufferConfig(Protocol):
-    """The settings of a replay buffer, which such a method's config has."""
+    """Settings of the replay buffer, which the config of every such method has."""
 
     @property
     def buffer_size(self) -> int: ...
@@ -32,17 +32,17 @@ class BufferConfig(Protocol):
 
 
 class BufferedMethod(SamplingMethod):
-    """A method with a replay buffer: where it lives, what it needs, and what it takes after a step.
+    """A method with a replay buffer: on which device it lives, how much memory it needs, what is stored after a step.
 
     Args:
         config: Settings, those of ``BufferConfig`` among them.
         encoder: Images to embeddings.
-        num_classes: K, of a method that reads labels.
+        num_classes: K, if the method reads labels.
 
     Attributes:
-        buffer: Images that chains start from; in ``memories`` under its name.
-        _moved: The chains of the step, of all ranks, until the buffer has taken them; set by ``forward``.
-        _energy: What moves the chains; set when the method is made.
+        buffer: Images that chains start from; in ``memories`` as "buffer".
+        _moved: Chains of all ranks after this step's sampling, set by ``forward`` and stored by ``after_step``.
+        _energy: Energy whose gradient moves the chains, set by the subclass's constructor.
 
     Source: ours.
     """
@@ -57,7 +57,7 @@ class BufferedMethod(SamplingMethod):
 
     @classmethod
     def requirements(cls, config: Any, batch_size: int) -> Requirements:
-        """Return what all methods need, and images alone."""
+        """Return what all methods need, with ``images_alone``."""
         if batch_size > config.buffer_size:
             raise ValueError(
                 f"buffer_size: must hold the global batch of {batch_size} images, got {config.buffer_size}; "
@@ -66,7 +66,7 @@ class BufferedMethod(SamplingMethod):
         return replace(super().requirements(config, batch_size), images_alone=True)
 
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:
-        """Return the bytes of the replay buffer, if they fit where it shall live."""
+        """Return the bytes of the replay buffer, if they fit on its device."""
         device = self._buffer_device()
         self.buffer.require_room(shape, available_bytes(device), str(device))
         return self.buffer.num_bytes(shape)
@@ -76,16 +76,16 @@ class BufferedMethod(SamplingMethod):
         return super().kept_bytes(shape, num_images) + self.buffer.num_bytes(shape)
 
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
-        """Refuse a buffer of other images."""
+        """Check that the buffer holds images of ``shape``."""
         self.buffer.require_images_of(shape)
 
     def compile_parts(self, **options: Any) -> None:
-        """Compile the encoder and all that chains repeat."""
+        """Compile the encoder, the sampler's step and the energy of the chains."""
         super().compile_parts(**options)
         self._energy.compile(**options)
 
     def not_recorded(self) -> str:
-        """Refuse a buffer in the memory of the machine."""
+        """Refuse a buffer that is not on the method's device."""
         if self._buffer_device() != next(self.parameters()).device:
             return "buffer_device: images go to the device and back in every step; same can be recorded"
         return super().not_recorded()
@@ -97,5 +97,5 @@ class BufferedMethod(SamplingMethod):
             self._moved = None
 
     def _buffer_device(self) -> torch.device:
-        """Return where the buffer shall live."""
+        """Return the device of the buffer."""
         return next(self.parameters()).device if self.config.buffer_device == "same" else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Persistent Langevin chains: they start from a replay buffer or anew, move, and go back to where they came from.
+"""Persistent Langevin chains: they start from a replay buffer or anew, move, and are stored in the buffer again.
 
 Shapes: B chains of the global batch, b of this rank, R that start anew, S images of the buffer, C channels, H x W.
 """
@@ -23,7 +23,7 @@ class Chains(NamedTuple):
 
     Attributes:
         rows: (B,) int64 rows of the buffer that the global batch's chains come from, the same on every rank.
-        counts: (B,) int32 how often each has been started before; 0 for those that start anew.
+        counts: (B,) int32 number of earlier steps in which each was moved; 0 for chains that start anew.
         position: (b, C, H, W) this rank's share.
     """
 
@@ -49,7 +49,7 @@ def start_chains(
         proposals: This rank's part of the views of training images for them.
         generator: Source of randomness, in the same state on every rank.
         pixel_range: Black and white; None means unknown.
-        like: (b, C, H, W) whose number, dtype, device and memory format this rank's chains get.
+        like: (b, C, H, W); this rank's chains get its shape, dtype, device and memory format.
 
     Returns:
         The chains.
@@ -84,12 +84,12 @@ def move_chains(
     *,
     num_steps: int,
 ) -> tuple[Chains, list[SamplerInfo]]:
-    """Return the chains after some steps, and what each step told of this rank's share.
+    """Return the chains after ``num_steps`` steps, and the info of each step on this rank's share.
 
     Args:
         sampler: Takes a ``Staged`` as context.
         chains: Where they start.
-        context: ``context(step, position)`` is what the sampler's energy is given beside the position.
+        context: ``context(step, position)`` returns what the sampler's energy takes beside the position.
         generator: Draws noise for the chains of all ranks, each of which takes its share.
         num_steps: T.
 
@@ -114,19 +114,19 @@ def gather_chains(chains: Chains) -> Chains:
 
 
 def store_chains(buffer: ReplayBuffer, chains: Chains) -> None:
-    """Write gathered chains back to the rows they came from, with this use counted; of a row drawn twice, the last."""
+    """Write gathered chains back to their rows with counts raised by 1; if a row was drawn twice, the last stays."""
     buffer.store(chains.rows, chains.position, chains.counts + 1)
 
 
 def measure_chains(
     buffer: ReplayBuffer, chains: Chains, infos: list[SamplerInfo], pixel_range: PixelRange | None
 ) -> dict[str, Tensor]:
-    """Return what to watch of chains that have moved: detached scalars, whose mean over ranks is that of all chains.
+    """Return metrics of chains that have moved: detached scalars, to be averaged over ranks.
 
     Args:
         buffer: Where they came from.
-        chains: Where they are, not gathered.
-        infos: What each step told.
+        chains: This rank's chains after the steps, not gathered.
+        infos: Info of each step.
         pixel_range: Black and white; None means unknown.
 
     Returns:
@@ -151,7 +151,7 @@ def own_noise(like: Tensor, batch_size: int, generator: torch.Generator) -> Tens
     """Return this rank's share of standard normal numbers that are drawn for all images of the global batch.
 
     Args:
-        like: (b, ...) whose shape, dtype and device this rank's share gets.
+        like: (b, ...); this rank's share gets its shape, dtype and device.
         batch_size: B, images of the global batch.
         generator: Source of randomness, in the same state on every rank.
 

@@ -1,4 +1,4 @@
-"""Chains that begin like images of a class: at samples of a Gaussian with the class's mean and covariance.
+"""Starts of chains: samples of a Gaussian with the mean and covariance of a class of images.
 
 Shapes: N images, R samples, C channels, H x W pixels.
 """
@@ -18,7 +18,7 @@ def class_gaussian_samples(images: Tensor, labels: Tensor, picked: Tensor, noise
     Args:
         images: (N, C, H, W).
         labels: (N,) int64.
-        picked: (R,) int64 rows of ``images``, whose classes are sampled: uniform rows give classes by their shares.
+        picked: (R,) int64 rows of ``images`` whose classes are sampled; uniform rows sample classes by frequency.
         noise: (R, N) standard normal numbers, epsilon.
 
     Returns:

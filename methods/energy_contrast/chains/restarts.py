@@ -1,4 +1,4 @@
-"""Where Langevin chains begin: views of training images, or uniform pixels, in a buffer and anew.
+"""Starts of Langevin chains, in a new buffer and during training: views of training images, or uniform pixels.
 
 Shapes: B chains of the global batch, R new starts, N images, C channels, H x W pixels.
 """
@@ -16,7 +16,7 @@ from energy_contrast.method import Draw, PixelRange
 from energy_contrast.parallel import gather_parts
 
 MARGIN = 0.1
-"""How far beyond black and white, in widths of their range, the noise of views may reach."""
+"""How far the noise of views may reach beyond black and white, as a share of their distance."""
 
 _FILL_CHUNK = 1024  # images drawn at a time
 
@@ -26,10 +26,10 @@ class Restarts:
     """Which chains start anew, and from what.
 
     Attributes:
-        rate: rho; of B chains, ``floor(B rho)`` places are drawn, with replacement, and start anew.
-        uniform_rate: Chance that a new start is uniform pixels instead of a view of a training image.
-        first_count: Count of the images that a buffer begins with.
-        each: Draw for each chain by itself, with chance rho, whether it starts anew; at most B do.
+        rate: rho; of B chains, ``floor(B rho)`` are drawn with replacement and start anew.
+        uniform_rate: Probability that a new start is uniform pixels instead of a view of a training image.
+        first_count: Count that the first images of a buffer are given.
+        each: Let each chain start anew independently, with probability rho.
 
     Source: EBCLR (arXiv:2202.04933), algorithm 2: q_0 and rho, drawn as in the released code; ``each``: JEM
     (arXiv:1912.03263), algorithm 1.
@@ -41,17 +41,17 @@ class Restarts:
     each: bool = False
 
     def num_starts(self, batch_size: int) -> int:
-        """Return R, how many new starts there are for a global batch, not all of which need be taken."""
+        """Return R, the number of new starts prepared for a global batch; not all of them need be used."""
         if self.each:
             return batch_size if self.rate > 0 else 0
-        return int(batch_size * self.rate + 1e-9)  # 0.29 * 100 is less than 29
+        return int(batch_size * self.rate + 1e-9)  # in floating point, 0.29 * 100 < 29
 
     def num_proposals(self, batch_size: int) -> int:
-        """Return how many views of training images that needs."""
+        """Return the number of views of training images that the new starts need."""
         return self.num_starts(batch_size) if self.uniform_rate < 1 else 0
 
     def draw(self, batch_size: int, generator: torch.Generator) -> Tensor:
-        """Return (B,) which of the R new starts each chain takes, -1 where it goes on; on the generator's device.
+        """Return (B,) the index of the new start that each chain takes, -1 if it goes on; on the generator's device.
 
         Args:
             batch_size: B.
@@ -63,7 +63,7 @@ class Restarts:
             chosen = torch.rand(batch_size, generator=generator, device=where) < self.rate
             return torch.where(chosen, own, -1)
         places = torch.randint(batch_size, (starts,), generator=generator, device=where)
-        hit = places == own[:, None]  # (B, R); of the starts that were drawn for a place, it takes the last
+        hit = places == own[:, None]  # (B, R); a chain that was drawn more than once takes its last start
         return torch.where(hit, torch.arange(starts, device=where), -1).amax(dim=1)
 
     def new_starts(
@@ -75,11 +75,11 @@ class Restarts:
             proposals: This rank's part of ``num_proposals`` views of training images.
             generator: Source of randomness, in the same state on every rank.
             pixel_range: Black and white; None means unknown.
-            like: (..., C, H, W) of the shape, dtype and device wanted.
+            like: (..., C, H, W); new starts get its image shape, dtype and device.
             count: R.
 
         Raises:
-            ValueError: If uniform pixels are wanted and the pixel range is unknown.
+            ValueError: If uniform pixels are asked for and the pixel range is unknown.
         """
         views = (
             gather_parts(proposals, count).to(like) if self.uniform_rate < 1 else like.new_empty(count, *like.shape[1:])
@@ -94,13 +94,13 @@ class Restarts:
         device: torch.device,
         pixel_range: PixelRange | None,
     ) -> None:
-        """Take memory for a buffer on ``device`` and fill it with new starts of count ``first_count``.
+        """Allocate a buffer on ``device`` and fill it with new starts of count ``first_count``.
 
         Args:
-            buffer: Without memory yet.
-            draw: Gives views of training images.
+            buffer: Not allocated yet.
+            draw: Returns views of training images.
             generator: Source of randomness, in the same state on every rank.
-            device: Where the buffer shall live.
+            device: Device of the buffer.
             pixel_range: Black and white; None means unknown.
 
         Raises:
@@ -116,7 +116,7 @@ class Restarts:
             buffer.store(rows, self._mix(images, generator, pixel_range), torch.full_like(rows, self.first_count))
 
     def _mix(self, images: Tensor, generator: torch.Generator, pixel_range: PixelRange | None) -> Tensor:
-        """Return images (N, C, H, W) of which a share, drawn one by one, is uniform between black and white."""
+        """Return images (N, C, H, W), each replaced by uniform pixels with probability ``uniform_rate``."""
         if self.uniform_rate == 0:
             return images
         low, high = _levels(_known(pixel_range, "uniform starts"), images.dtype, images.device)
@@ -150,13 +150,13 @@ def saturated_share(images: Tensor, pixel_range: PixelRange) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _levels(pixel_range: PixelRange, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return black and white (C, 1, 1), sent to a device once: the host waits for what it sends."""
+    """Return black and white (C, 1, 1); cached, since copying them to the device makes the host wait."""
     low, high = (torch.tensor(level, dtype=dtype, device=device).view(-1, 1, 1) for level in pixel_range)
     return low, high
 
 
 def _widened(pixel_range: PixelRange) -> tuple[float, float]:
-    """Return bounds that hold the pixels of views with some noise, in all channels."""
+    """Return bounds of pixels for all channels, with a margin for the noise of views."""
     low, high = min(pixel_range.low), max(pixel_range.high)
     return low - MARGIN * (high - low), high + MARGIN * (high - low)
 

@@ -1,4 +1,4 @@
-"""Chains to look at: where new ones are on their way, and their energies.
+"""Snapshots of new chains and their energies, for pictures.
 
 Shapes: N chains, M references, C channels, H x W pixels, P projection size.
 """
@@ -29,9 +29,9 @@ def trace_chains(
 
     Args:
         sampler: Takes a ``Staged`` as context.
-        energy: What moves it.
+        energy: Energy whose gradient moves the chains.
         start: (N, C, H, W) where chains of count 0 begin.
-        references: What the energy is given beside images: (M, P) what they are compared with, or None.
+        references: (M, P) what the energy compares images with, or None.
         generator: Source of the noise.
         num_steps: Steps in all, at least 1.
 

@@ -36,12 +36,13 @@ class Dcl(ControlledPairMethod):
         config: Settings of SimCLR, weights of positives.
         encoder: Maps images to embeddings, with ``embedding_size``.
 
-    Metrics: those of SimCLR, and ``decoupled``, the loss. Weights of positives have a sigma of their own, which no
-    target moves.
+    Metrics: those of SimCLR, and ``decoupled``, the loss. The weights of positives use ``weighting_sigma``, which
+    ``ess_target`` does not change.
 
     Source: DCL (arXiv:2110.06848), section 3, the losses L_DC and L_DCW.
     Departs from the paper: the loss is the mean over the 2B anchors, not the sum. Weights are constants, as in lightly;
-    another public implementation differentiates them. The default temperature is SimCLR's, so that the two differ in
+    another public implementation differentiates through them. The default temperature is SimCLR's, so that the two
+    differ in
     the loss alone (public implementations have 0.1).
     """
 

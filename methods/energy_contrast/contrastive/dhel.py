@@ -47,7 +47,7 @@ class Dhel(ControlledPairMethod):
         encoder: Maps images to embeddings, with ``embedding_size``.
 
     Metrics: those of SimCLR, whose ``info_nce`` also counts the other views of other images, and ``energy``, the loss.
-    The effective sample size that is held is that of the other images of an anchor's own view.
+    ``ess_target`` refers to the negatives of the loss: the other images of an anchor's own view.
 
     Source: DHEL and KCL (arXiv:2405.18045), definitions of L_DHEL and L_KCL.
     Departs from the paper: the loss is the mean over the B images. Projection head and temperature are SimCLR's, so
@@ -60,7 +60,7 @@ class Dhel(ControlledPairMethod):
 
     @classmethod
     def num_negatives(cls, config: DhelConfig, batch_size: int) -> int:
-        """Return the other images of an anchor's own view."""
+        """Return the number of other images in an anchor's own view."""
         return batch_size - 1
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:

@@ -1,4 +1,4 @@
-"""FlatCLR: SimCLR with the FlatNCE loss and, on demand, a temperature controlled by the effective sample size."""
+"""FlatCLR: SimCLR with the FlatNCE loss and, optionally, a temperature controlled by the effective sample size."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Flatclr(ControlledPairMethod):
 
     Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6, algorithms 1 and S1.
     Departs from the paper: see ``flat_nce`` and ``EssController``; the default temperature is SimCLR's, so that the
-    two differ in the loss alone (the released code uses 0.1). With the released code, the views of both sides are
-    anchors, and negatives are of both; eq. 6 has one anchor and its K negatives.
+    two differ in the loss alone (the released code uses 0.1). As in the released code, both views serve as anchors
+    and as negatives; eq. 6 has one anchor and its K negatives.
     """
 
     Config = FlatclrConfig
@@ -69,7 +69,7 @@ class Flatclr(ControlledPairMethod):
 
     def __init__(self, config: FlatclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        # without a target too: it is in every checkpoint of this method
+        # also without a target, so that every checkpoint of this method has one
         self.controller = EssController(
             temperature=config.temperature, target=config.ess_target, gain=config.ess_gain, rule=config.ess_rule
         )

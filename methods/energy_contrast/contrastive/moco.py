@@ -70,9 +70,10 @@ class Moco(ControlledMethod):
     Source: MoCo (arXiv:1911.05722), algorithm 1 and section 3.3; MoCo v2 (arXiv:2003.04297), table 1; defaults of tau,
     K, m and groups from the authors' CIFAR-10 notebook.
     Departs from the paper: the key network is averaged and the queue written after the optimizer step instead of at the
-    next forward pass, which gives the same numbers, since the first average is over equal weights. Batch norm's groups
-    are a number and not one for each GPU, so that the result does not depend on the GPUs; both networks use them, as
-    there. The key network's running statistics are its own, not averaged, as in the released code. The symmetric loss,
+    next forward pass, which gives the same numbers, since the first average is over equal weights. The number
+    of batch norm groups is a setting instead of the number of GPUs, so that the result does not depend on the hardware;
+    both networks use groups, as in the paper. The key network's running statistics are its own, not averaged, as in the
+    released code. The symmetric loss,
     which the papers do not have, is the mean of both directions; the notebook takes their sum.
     """
 
@@ -105,12 +106,12 @@ class Moco(ControlledMethod):
 
     @classmethod
     def num_negatives(cls, config: MocoConfig, batch_size: int) -> int:
-        """Return the keys of the queue."""
+        """Return the number of keys in the queue."""
         return config.queue_size
 
     @classmethod
     def passes(cls, config: MocoConfig) -> Passes:
-        """Return one query with gradient and one key without, for each direction."""
+        """Return the passes of one query with gradient and one key without, for each direction."""
         directions = 2 if config.symmetric else 1
         return Passes(2 * directions, directions)
 
@@ -152,10 +153,10 @@ class Moco(ControlledMethod):
 
     @torch.no_grad()
     def _keys(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the keys (B, P) of all ranks' images, in the images' order.
+        """Return the keys (B, P) of all ranks' images, in the order of the images.
 
-        Groups of a shuffled batch: else a query and its key would share their neighbours, and so the statistics of
-        batch norm, which give the key away.
+        With batch norm groups, the batch is shuffled first: otherwise a query and its key would have the same
+        neighbours, and thus batch norm statistics that give the key away.
         """
         if self.config.batch_norm_groups == 1:
             return gather(unit(self.key_head(self.key_encoder(images))))
@@ -175,7 +176,7 @@ class Moco(ControlledMethod):
         self._new_keys = []
 
     def _store(self, key: Tensor) -> None:
-        """Replace the oldest rows of the queue; of more keys than it has rows, the last stay."""
+        """Replace the oldest rows of the queue; if there are more keys than rows, the last keys stay."""
         size = len(self.queue)
         rows = (self.pointer + torch.arange(len(key), device=key.device)) % size
         self.queue[rows[-size:]] = key[-size:].to(self.queue.dtype)

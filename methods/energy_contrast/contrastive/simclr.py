@@ -1,6 +1,6 @@
 """SimCLR: two views of an image are each other's positive, all other views of the batch are negatives.
 
-``PairMethod`` is what methods with the same pairs and another loss share with it.
+``PairMethod`` is the part that it shares with methods that form the same pairs and have another loss.
 
 Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 """
@@ -35,7 +35,7 @@ class PairConfig(TemperatureConfig):
 
 
 class PairMethod(Method):
-    """A method that compares both views of each image with all views of a batch; its loss is the subclass's.
+    """A method that compares both views of each image with all views of a batch; a subclass defines the loss.
 
     The views pass through f and g, ``p = g(f(x))``; s is the cosine of projections p of the global batch.
 
@@ -91,11 +91,11 @@ class PairMethod(Method):
 
 @dataclass(frozen=True)
 class ControlledPairConfig(EssConfig, PairConfig):
-    """Settings of a pair method whose temperature may be held by the effective sample size."""
+    """Settings of a pair method whose temperature may be controlled by the effective sample size."""
 
 
 class ControlledPairMethod(ControlledMethod, PairMethod):
-    """A pair method whose temperature scales nothing but its loss, so that the effective sample size may hold it.
+    """A pair method whose temperature only scales its loss, so that the effective sample size may control it.
 
     Args:
         config: Those of ``PairMethod``, and the control of the temperature.
@@ -137,7 +137,7 @@ OBJECTIVES = {
     "fenchel-legendre": fenchel_legendre,
     "nwj": nwj,
 }
-"""Losses beside InfoNCE by the words of ``SimclrConfig.objective``."""
+"""Losses other than InfoNCE, by the names of ``SimclrConfig.objective``."""
 
 
 class Simclr(ControlledPairMethod):
@@ -150,8 +150,9 @@ class Simclr(ControlledPairMethod):
         config: Temperature and its control, shape of the projection head, objective.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections; with another
-    objective of which a bound can be read, that bound as ``mutual_information``, in nats; while the temperature is
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections; with
+    donsker-varadhan, fenchel-legendre and nwj also the value of the bound, ``mutual_information``, in nats; while the
+    temperature is
     controlled, what ``watch_negatives`` returns.
 
     Source: SimCLR (arXiv:2002.05709), algorithm 1; the other objectives: FlatNCE (arXiv:2107.01152), table 1.

@@ -1,4 +1,4 @@
-"""SogCLR: SimCLR whose negatives are weighed by what an image's negatives were in all its batches, not in this one."""
+"""SogCLR: SimCLR with negatives normalised by a running mean over all batches of an image, not by the present batch."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class Sogclr(PairMethod):
 
     ``L = 1/2B sum_a (-s(a, a+) + 1/(2B - 2) sum_k sg(exp(s(a, k) / tau) / u_a) s(a, k))``, k over the views of other
     images, sg without gradient. ``u_a = (1 - gamma) u_i + gamma g_a`` with ``g_a = mean_k exp(s(a, k) / tau)`` and the
-    running mean u_i of the anchor's image i, which after the step becomes the mean of its two u_a. L is not minimised,
-    its gradient is followed: it estimates that of ``mean_a (-s(a, a+) + tau log G_a)``, G_a over all training images.
+    running mean u_i of the anchor's image i, which after the step becomes the mean of its two u_a. The value
+    of L means nothing; its gradient estimates that of ``mean_a (-s(a, a+) + tau log G_a)``, G_a over all training
+    images.
 
     Args:
         config: Settings of SimCLR, share of the present batch.
         encoder: Maps images to embeddings, with ``embedding_size``.
 
-    Metrics: those of SimCLR, and ``global_loss``, ``mean_a (-s(a, a+) + tau log u_a)``, the estimate of what falls.
+    Metrics: those of SimCLR, and ``global_loss``, ``mean_a (-s(a, a+) + tau log u_a)``, the estimate of that objective.
 
     Raises:
         ValueError: From ``forward``, if the batch does not say which rows of the training set its images are.
@@ -87,7 +88,7 @@ class Sogclr(PairMethod):
         return StepOutput(loss, metrics | {"global_loss": estimate})
 
     def not_recorded(self) -> str:
-        """Refuse means that grow, because nobody has said how many images there are."""
+        """Refuse running means that grow during training, because the number of images is unknown."""
         if self.num_images is None:
             return "update_rate: the means grow with the rows that come, as nobody has said how many there are"
         return super().not_recorded()
@@ -100,7 +101,7 @@ class Sogclr(PairMethod):
 
 
 def _known_rows(batch: Batch, *, look: bool) -> Tensor:
-    """Return the rows of a batch's images, or refuse a batch that does not know them; ``look`` at the numbers too."""
+    """Return the rows of a batch's images, or refuse a batch without them; ``look`` also refuses negative rows."""
     rows = batch.index
     if rows.dtype != torch.int64 or rows.shape != batch.views.shape[1:2] or (look and bool((rows < 0).any())):
         found = rows.tolist()[:3] if rows.numel() else "none"

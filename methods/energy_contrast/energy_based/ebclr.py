@@ -1,4 +1,4 @@
-"""EBCLR: contrastive learning with an energy of single images, learnt from Langevin chains.
+"""EBCLR: contrastive learning with an energy of single images, trained on Langevin chains.
 
 Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, P projection size, S buffer size.
 """
@@ -96,21 +96,21 @@ class Ebclr(BufferedMethod, ImageEnergy):
     Args:
         config: Settings.
         encoder: f without its head, with ``embedding_size``. With batch norm, the energy of an image depends on its
-            neighbours in the batch and is not E: ``requirements`` says so.
+            batch and is not E; ``requirements`` therefore has ``images_alone``.
 
-    Metrics: ``info_nce`` (L_dis), ``energy_data``, ``energy_chains`` and ``energy_gap`` (chains less data) always;
+    Metrics: ``info_nce`` (L_dis), ``energy_data``, ``energy_chains`` and ``energy_gap`` (chains minus data) always;
     while ``diagnosing`` also ``chain_movement`` (root mean square of a step), ``chain_gradient_norm``,
     ``chain_saturation`` (where the pixel range is known), ``buffer_age`` (mean count), ``reinit_share`` and what
     ``diagnose`` returns.
 
     Raises:
-        ValueError: If ``chain_gradient`` is first-layer and the encoder is no ``ResNet``.
+        ValueError: If ``chain_gradient`` is first-layer and the encoder is not a ``ResNet``.
 
     Source: EBCLR (arXiv:2202.04933), algorithms 1 and 2, eq. 11, 15 to 18 and 20 to 22; constants as released.
-    Departs from the paper, with the released code: both views are anchors, not the first alone (eq. 18); projections
-    have a penalty on their length; the buffer begins with counts above K, so that its images get the least noise. With
-    neither: the buffer is written after the optimizer step, which gives the same numbers; ``references`` both-views
-    keeps eq. 15's sum for chains whole, since a chain is not among them.
+    Departs from the paper, as the released code does: both views are anchors, not the first alone (eq. 18);
+    projections have a penalty on their length; the buffer begins with counts above K, so that its images get the least
+    noise. Departs from both: the buffer is written after the optimizer step, which gives the same numbers; with
+    ``references`` both-views, chains are compared with all views, since a chain is not among them.
     """
 
     Config = EbclrConfig
@@ -123,7 +123,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
         hidden_size = config.projection_hidden_size or embedding_size
         self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size, activation="leaky_relu")
         self._restarts = _restarts(config)
-        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._energy = ChainEnergy(
             self.encoder,
             marginal(self.head, temperature=config.temperature),
@@ -133,7 +133,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
 
     @classmethod
     def requirements(cls, config: EbclrConfig, batch_size: int) -> Requirements:
-        """Return what all methods need, a proposal for every chain that starts anew from a view, and images alone."""
+        """Return what all methods need, ``images_alone``, and a proposal for every chain that starts from a view."""
         return replace(
             super().requirements(config, batch_size),
             num_proposals=_restarts(config).num_proposals(batch_size),
@@ -141,7 +141,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
 
     @classmethod
     def passes(cls, config: EbclrConfig) -> Passes:
-        """Return both views, a pass for each full gradient of a chain, and one of where it ends; all with gradient."""
+        """Return the passes of both views, of every full gradient of a chain and of its end; all with gradient."""
         passes = cls.num_views + config.num_steps // config.num_inner_steps + 1
         return Passes(passes, passes)
 
@@ -158,12 +158,12 @@ class Ebclr(BufferedMethod, ImageEnergy):
         )
 
     def start(self, draw: Draw) -> None:
-        """Fill the buffer with views of training images, or uniform pixels, that count as old."""
+        """Fill the buffer with views of training images, or uniform pixels, with counts above K."""
         generator = torch.Generator().manual_seed(self._fill_seed)
         self._restarts.fill(self.buffer, draw, generator, self._buffer_device(), self.pixel_range)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-        """Compute the loss of one step; ``generator`` draws which chains, which of them start anew, and their noise."""
+        """Compute the loss of one step; ``generator`` draws the chains, which of them start anew, and their noise."""
         # 1. z_n, z'_n: the projections of both views, of all ranks
         own = self._project(batch.views.flatten(0, 1))  # (2b, P)
         projection = gather(own.view(*batch.views.shape[:2], -1), dim=1)  # (2, B, P)
@@ -175,7 +175,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
         # 3. x_n after T steps of multi-stage SGLD
         context = self._energy.context(self._references(projection.detach()))
         chains, infos = move_chains(self.sampler(), chains, context, generator, num_steps=self.config.num_steps)
-        # 4. kept for the buffer, which takes them with kappa_n + 1 after the step
+        # 4. ``after_step`` stores them in the buffer, with kappa_n + 1
         self._moved = gather_chains(chains)
         # 5. their projections, now as a function of the weights
         chain_projection = gather(self._project(chains.position))  # (B, P)
@@ -188,7 +188,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
 
     @torch.no_grad()
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
-        """Let chains start from the first views of ``batch``, against the references of its images."""
+        """Run chains from the first views of ``batch``, with the references of its images."""
         references = self._references(torch.stack([self._project(views) for views in batch.views]))
         return trace_chains(self.new_sampler(), self._energy, batch.views[0], references, generator, num_steps)
 
@@ -204,7 +204,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
             references: (M, P) projections z_m, of any length.
 
         Source: EBCLR (arXiv:2202.04933), eq. 20. Departs from eq. 17: there, references are the second views of one
-        batch, here whatever images the caller chose, the same for all energies that are compared.
+        batch; here, the caller chooses them, the same for all energies that are compared.
         """
         return marginal_energy(self._project(images), references, temperature=self.config.temperature)
 
@@ -233,7 +233,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
         return self.config.output_penalty_weight * total / (1 if self.config.output_penalty == "sum" else len(z))
 
     def _references(self, projection: Tensor) -> Tensor:
-        """Return what images are compared with: the second views (B, P), or both (2B, P), the first ones first."""
+        """Return the references: projections of the second views (B, P), or of both (2B, P), first views first."""
         return projection[1] if self.config.references == "second-views" else projection.flatten(0, 1)
 
     def _project(self, images: Tensor) -> Tensor:

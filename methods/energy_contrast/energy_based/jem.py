@@ -1,4 +1,4 @@
-"""JEM: a classifier that is an energy of images too; labels train the one, Langevin chains the other.
+"""JEM: a classifier whose logits also define an energy of images; trained on labels and on Langevin chains.
 
 Shapes: V views, B images of the global batch, b of this rank, C channels, H x W pixels, D embedding size, K classes,
 S buffer size.
@@ -98,32 +98,34 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
 
     ``L = mean_n (-log p(y_n|x_n) + w (E(x_n) - E(x~_n)))`` with logits ``f(x) = W h(x) + c``,
     ``p(y|x) = softmax f(x)``, ``E(x) = -log sum_y exp f_y(x)``, images x with noise, and chains x~ that moved by
-    ``x <- x - alpha grad E(x) + sigma n``. Were they samples of p(x), the gradient of L at w = 1 would be that of
-    ``-mean log p(x, y)``.
+    ``x <- x - alpha grad E(x) + sigma n``. If these were exact samples of p(x), the gradient of L at w = 1 would be
+    that of ``-mean log p(x, y)``.
 
     With ``plusplus`` the gradient is clamped to [-epsilon, epsilon], may go through the first layer alone (see
-    ``ChainEnergy``), and new chains are samples of a Gaussian for each class. ``sada`` adds to that: the loss is taken
-    at ``theta + r g / |g|`` with its gradient g at theta (sharpness-aware minimisation), and E(x_n) is of second views.
+    ``ChainEnergy``), and new chains are samples of a Gaussian for each class. ``sada`` adds to that: the loss is
+    evaluated
+    at ``theta + r g / |g|`` with its gradient g at theta (sharpness-aware minimisation), and E(x_n) uses second views.
 
     Args:
         config: Settings.
-        encoder: h, with ``embedding_size``. With batch norm, the energy of an image depends on its neighbours in the
-            batch and is not E: ``requirements`` says so.
+        encoder: h, with ``embedding_size``. With batch norm, the energy of an image depends on its batch and is not
+            E; ``requirements`` therefore has ``images_alone``.
         num_classes: K.
 
     Metrics: ``cross_entropy`` and ``accuracy`` on the batch, ``energy_data``, ``energy_chains`` and ``energy_gap``
-    (chains less data) always; while ``diagnosing`` also what ``measure_chains`` returns.
+    (chains minus data) always; while ``diagnosing`` also what ``measure_chains`` returns.
 
     Raises:
-        ValueError: If there are fewer than two classes, or first-layer is asked of an encoder that is no ``ResNet``.
+        ValueError: If there are fewer than two classes, or ``chain_gradient`` is first-layer and the encoder is not a
+            ``ResNet``.
 
     Source: JEM (arXiv:1912.03263), eq. 5 to 8, algorithm 1, constants as released; JEM++ (arXiv:2109.09032); SADA-JEM
     (Yang, Su & Ji, CVPR 2023); sharpness-aware minimisation: arXiv:2010.01412, eq. 2 and algorithm 1.
     Departs from the paper: p(x) and p(y|x) learn from the same images, where the released code draws two batches. The
     buffer is written after the optimizer step, which gives the same numbers. JEM++: the Gaussians have the statistics
     of a class in the batch, not in the training set, and the buffer begins with samples of one Gaussian of all
-    classes. SADA-JEM: second views are what the caller makes of them, where the paper takes images as they are; how
-    its chains move and begin is taken over from JEM++.
+    classes. SADA-JEM: second views are whatever the caller provides, where the paper takes images without augmentation;
+    how its chains move and start is taken from JEM++.
     """
 
     Config = JemConfig
@@ -137,8 +139,8 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         self.num_classes, self.num_views = num_classes, _num_views(config)
         self.classifier = nn.Linear(cast(int, encoder.embedding_size), num_classes)
         uniform_rate = 1.0 if config.variant == "plain" else 0.0
-        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, each=True)  # 0 is a new start
-        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, each=True)  # 0 marks new starts
+        self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._energy = ChainEnergy(
             self.encoder,
             lambda embedding, _: classifier_energy(at_least_float32(self.classifier(embedding))),
@@ -148,12 +150,12 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
 
     @classmethod
     def requirements(cls, config: JemConfig, batch_size: int) -> Requirements:
-        """Return one view, two for sada, labels, and images alone."""
+        """Return what the method needs: labels, ``images_alone``, and one view, or two for sada."""
         return replace(super().requirements(config, batch_size), num_views=_num_views(config))
 
     @classmethod
     def passes(cls, config: JemConfig) -> Passes:
-        """Return the views and where chains end, twice for sada, and a pass for each full gradient of a chain."""
+        """Return the passes of views and ends of chains (twice for sada) and of every full gradient of a chain."""
         of_loss = (_num_views(config) + 1) * (2 if config.variant == "sada" else 1)
         passes = of_loss + config.num_steps // config.num_inner_steps
         return Passes(passes, passes)
@@ -189,14 +191,14 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         return at_least_float32(self.classifier(self.encoder(images)))
 
     def encode_references(self, images: Tensor) -> Tensor:
-        """Return nothing, (M, 0): an image's energy is compared with no other image."""
+        """Return an empty tensor (M, 0): the energy of an image needs no references."""
         return images.new_zeros(len(images), 0)
 
     def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
         """Return ``E(x) = -log sum_k exp(f_k(x))`` (N,) of images (N, C, H, W), with logits f.
 
         Args:
-            images: What they are the energies of.
+            images: (N, C, H, W).
             references: (M, 0), not read.
 
         Source: JEM (arXiv:1912.03263), eq. 7.
@@ -204,16 +206,16 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         return classifier_energy(self.classify(images))
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-        """Compute the loss of one step; ``generator`` draws noise, which chains, and which of them start anew."""
+        """Compute the loss of one step; ``generator`` draws noise, the chains, and which of them start anew."""
         batch_size = world_size() * batch.views.shape[1]
         # 1. x_n, with noise
         noise = torch.stack([own_noise(view, batch_size, generator) for view in batch.views])
         views = batch.views + self.config.input_noise * noise  # (V, b, C, H, W)
-        # 2. x~_n from the buffer, or anew with chance rho
+        # 2. x~_n from the buffer, or anew with probability rho
         self.buffer.to(self._buffer_device())
         starts = self._starts(batch, generator)
         chains = start_chains(self.buffer, self._restarts, starts, generator, self.pixel_range, like=batch.views[0])
-        # 3. x~_n after its steps of SGLD, kept for the buffer, which takes them after the step
+        # 3. x~_n after its steps of SGLD; ``after_step`` stores them in the buffer
         context = self._energy.context(None)
         chains, infos = move_chains(self.sampler(), chains, context, generator, num_steps=self.config.num_steps)
         self._moved = gather_chains(chains)
@@ -227,11 +229,11 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
 
     @torch.no_grad()
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
-        """Let chains start from the first views of ``batch``."""
+        """Run chains from the first views of ``batch``."""
         return trace_chains(self.new_sampler(), self._energy, batch.views[0], None, generator, num_steps)
 
     def _starts(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return what this rank's chains begin with if they start anew, (b, C, H, W); nothing for uniform starts."""
+        """Return new starts (b, C, H, W) for this rank's chains; the empty proposals if starts are uniform pixels."""
         if self._restarts.uniform_rate or not self.config.reinit_rate:
             return batch.proposals
         images, labels = gather(batch.views[-1].detach()), gather(batch.labels)
@@ -244,7 +246,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
     def _joint_loss(
         self, views: Tensor, labels: Tensor, chains: Tensor, weights: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and its metrics, with other ``weights`` than the method's own where some are given."""
+        """Return the loss and its metrics, at ``weights`` instead of the method's own if they are given."""
         logits = self._logits(views[0], weights)  # (b, K)
         likely = logits if len(views) == 1 else self._logits(views[1], weights)
         sampled = self._logits(chains, weights)
@@ -274,7 +276,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
             {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
             for prefix in ("encoder.", "classifier.")
         )
-        with torch.compiler.set_stance("force_eager"):  # a compiled encoder takes its own weights
+        with torch.compiler.set_stance("force_eager"):  # a compiled encoder would use its own weights
             embedding = functional_call(self.encoder, of_encoder, (images,))
         return at_least_float32(functional_call(self.classifier, of_classifier, (embedding,)))
 

@@ -1,6 +1,6 @@
-"""VEM: the negatives of a contrastive loss are samples of an energy that the queries give. What all its forms share.
+"""VEM: the negatives of a contrastive loss are samples of an energy defined by the queries. Shared by all its forms.
 
-The forms differ in what moves: a bank of unit vectors (``vem_bank.py``) or a bank of images (``vem_image.py``).
+The forms differ in what the bank holds: unit vectors (``vem_bank.py``) or images (``vem_image.py``).
 
 Shapes: B images of the global batch, C channels, H x W pixels, D embedding size, P projection size, M negatives.
 """
@@ -47,11 +47,11 @@ class VemConfig:
 
 
 class Negatives(NamedTuple):
-    """What queries are told apart from.
+    """Negatives of one step.
 
     Attributes:
         vectors: (M, P) unit vectors without gradient, the same on every rank.
-        metrics: What to watch of the bank: detached scalars.
+        metrics: Detached scalars that describe the bank.
     """
 
     vectors: Tensor
@@ -59,23 +59,24 @@ class Negatives(NamedTuple):
 
 
 class Vem(SamplingMethod, ImageEnergy):
-    """VEM; what moves, and how, is the subclass's.
+    """VEM; a subclass defines the bank and how it moves.
 
     ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i b_j / tau)) )`` with unit vectors
-    ``q_i = g(f(x_i))`` of one view, ``k_i = g'(f'(x_i'))`` of the other, and M constants b_j that have just made some
-    moves down the energy ``E(b) = -log sum_i exp(<b, q_i> / tau_bank)``: the places where queries are dense.
+    ``q_i = g(f(x_i))`` of one view, ``k_i = g'(f'(x_i'))`` of the other, and M constants b_j that have just made
+    ``num_steps`` moves down the energy ``E(b) = -log sum_i exp(<b, q_i> / tau_bank)``, to where queries are dense.
 
     Args:
         config: Settings.
         encoder: f, with ``embedding_size``.
 
-    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of queries and keys, and what the
-    subclass says of its bank.
+    Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of queries and keys, and the
+    subclass's metrics of its bank.
 
     Source: VEM, algorithms 1 and 2.
     Departs from the paper: the listings take keys from the queries' network and differentiate both (``key_encoder:
-    shared``). The repulsion then acts on queries alone while the attraction acts on both, and where the two views of an
-    image differ more than images do, everything is drawn into one point. ``momentum``, the default, has MoCo's key
+    shared``). Repulsion then acts on queries alone while attraction acts on both, and if the two views of an image
+    differ
+    more than images do, the representation collapses to one point. ``momentum``, the default, has MoCo's key
     network (arXiv:1911.05722, algorithm 1), averaged after the optimizer step. The queries are constants while the bank
     moves. The temperatures, which the listings omit, divide the similarities.
     """
@@ -94,7 +95,7 @@ class Vem(SamplingMethod, ImageEnergy):
 
     @classmethod
     def passes(cls, config: Any) -> Passes:
-        """Return queries and keys, with gradient through both where they share a network."""
+        """Return the passes of queries and keys, with gradient through keys only if both share a network."""
         return Passes(2, 1 if config.key_encoder == "momentum" else 2)
 
     def compile_parts(self, **options: Any) -> None:
@@ -105,13 +106,13 @@ class Vem(SamplingMethod, ImageEnergy):
 
     @abstractmethod
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
-        """Let the bank move among the constants ``query`` (B, P) and return negatives; ``after_step`` keeps it."""
+        """Move the bank among the constants ``query`` (B, P) and return negatives; ``after_step`` stores the bank."""
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws the noise of the bank's moves."""
         # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
         query, key = self._project(batch.views)  # (B, P) twice
-        # 2. the bank moves among these queries before it is their negatives
+        # 2. the bank moves among these queries before it serves as their negatives
         bank, bank_metrics = self.move_bank(query.detach(), batch, generator)  # (M, P)
         with torch.autocast(query.device.type, enabled=False):
             # 3. the key of the same image against the bank
@@ -129,7 +130,7 @@ class Vem(SamplingMethod, ImageEnergy):
             follow(self.key_head, self.head, momentum=self.config.key_momentum)
 
     def key_networks(self) -> tuple[nn.Module, nn.Module]:
-        """Return f' and g', which make keys: encoder and head."""
+        """Return the encoder f' and the head g' of the keys."""
         if self.config.key_encoder == "momentum":
             return self.key_encoder, self.key_head
         return self.encoder, self.head
@@ -145,9 +146,9 @@ class Vem(SamplingMethod, ImageEnergy):
             images: (N, C, H, W).
             references: (M, P) queries q_m, unit vectors.
 
-        Source: VEM, algorithm 1: the energy that the bank samples, at the place where the key of an image lies. Departs
-        from the paper: it gives images no energy; its queries are those of one batch, here of whatever images the
-        caller chose.
+        Source: VEM, algorithm 1: the energy that the bank samples, evaluated at the key of an image. Departs from the
+        paper: it defines no energy of images; its queries are those of one batch, here of images that the caller
+        chooses.
         """
         encoder, head = self.key_networks()
         cosine = unit(head(encoder(images))) @ references.T  # (N, M)

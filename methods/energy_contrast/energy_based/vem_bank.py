@@ -1,4 +1,4 @@
-"""VEM whose bank holds unit vectors: Langevin dynamics or Stein variational gradient descent among the queries.
+"""VEM with a bank of unit vectors, moved by Langevin dynamics or Stein variational gradient descent.
 
 Shapes: B images of the global batch, P projection size, M bank size.
 """
@@ -56,22 +56,22 @@ class VemBankConfig(VemConfig):
 
 
 class VemBank(Vem):
-    """VEM with a bank of M particles; the sampler is the subclass's.
+    """VEM with a bank of M particles; a subclass defines the sampler.
 
     In training step k of K the first move has the length alpha, or ``alpha (1 + cos(pi k / K)) / 2`` with ``cosine``.
-    With ``bank_momentum`` or ``bank_weight_decay`` a move goes along the velocity of ``accelerate``, which the bank
-    keeps beside its particles.
+    With ``bank_momentum`` or ``bank_weight_decay`` a move follows the velocity of ``accelerate``, which the bank
+    stores beside its particles.
 
     Metrics beside those of ``Vem``, while ``diagnosing``: ``bank_movement`` (mean angle of the step's moves, radians),
     ``bank_cosine`` (mean over the bank of the largest cosine with a query) and ``bank_effective_rank``.
 
     Source: VEM, algorithms 1 and 2; momentum, weight decay and cosine: its appendix D.
     Departs from the paper: it does not say how the bank begins; ``from_features`` follows AdCo (arXiv:2011.08435),
-    without training on the way. Appendix D trains the bank by SGD (learning rate 1.0 or 0.5, momentum 0.9, weight decay
-    1e-4, cosine), of which the listings have nothing; nor have the defaults. Where it goes into the listings is ours:
-    their step is what the velocity is multiplied by, their noise no part of it, and its learning rate is ``step_size``.
-    Weight decay shortens a particle just before it becomes a unit vector again: by itself it changes nothing but the
-    length of a move, by ``1 / (1 - alpha lambda)``.
+    but without training the bank. Appendix D trains the bank by SGD (learning rate 1.0 or 0.5, momentum 0.9, weight
+    decay 1e-4, cosine), which is neither in the listings nor in the defaults here. How SGD combines with the listings
+    is our choice: their step size multiplies the velocity, their noise is not part of it, and the learning rate is
+    ``step_size``. Weight decay shortens a particle just before it is normalised again: its only effect is on the length
+    of a move, by the factor ``1 / (1 - alpha lambda)``.
     """
 
     Config = VemBankConfig
@@ -81,9 +81,9 @@ class VemBank(Vem):
     def __init__(self, config: VemBankConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         self.bank = ParticleBank(config.bank_size, config.projection_size, moving=config.bank_momentum > 0)
-        # share of alpha in the present training step; a constant one is in no checkpoint
+        # factor of alpha in the present training step; None, and thus not in checkpoints, if it is constant
         self.register_buffer("bank_rate", torch.ones(()) if config.bank_schedule == "cosine" else None)
-        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._moved: SamplerState | None = None
 
     @property
@@ -97,16 +97,16 @@ class VemBank(Vem):
         """Return the noise (M, P) of one move."""
 
     def start(self, draw: Draw) -> None:
-        """Fill the bank with projections of training views, as the untrained network makes them."""
+        """Fill the bank with the untrained network's projections of training views, if ``bank_init`` says so."""
         if self.config.bank_init == "from_features":
-            # copies, so that batch norm uses the statistics of the views and keeps none of them
+            # copies, so that batch norm uses the views' statistics and the method's running statistics stay untouched
             network = nn.Sequential(copy.deepcopy(self.encoder), copy.deepcopy(self.head)).train()
             generator = torch.Generator(self.bank.particles.device).manual_seed(self._fill_seed)
             self.bank.fill(network, draw, generator)
 
     @torch.no_grad()
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
-        """Let all particles make ``num_steps`` moves among the queries (B, P), on every rank the same."""
+        """Move all particles ``num_steps`` times among the queries (B, P), identically on every rank."""
         with torch.autocast(query.device.type, enabled=False):
             sampler = self.sampler()
             state = sampler.init(self.bank.particles)._replace(velocity=self.bank.velocity)
@@ -116,13 +116,13 @@ class VemBank(Vem):
             return Negatives(state.position, self._measure_bank(query, state.position) if self.diagnosing else {})
 
     def not_recorded(self) -> str:
-        """Refuse steps of a bank whose size falls over the run."""
+        """Refuse a step size of the bank that changes over the run."""
         if self.config.bank_schedule == "cosine":
             return "bank_schedule: cosine gives each step a number of its own; constant can be recorded"
         return super().not_recorded()
 
     def after_step(self, progress: Progress) -> None:
-        """Keep the moved particles and their velocity, set the next step's size, and do what ``Vem`` does."""
+        """Store the moved particles and their velocity, set the next step size, and move the key network."""
         super().after_step(progress)
         if self._moved is not None:
             self.bank.store(self._moved.position, self._moved.velocity)
@@ -166,8 +166,8 @@ class VemLangevin(VemBank):
     See ``Vem``, ``VemBank`` and ``feature_langevin``.
 
     Source: VEM, algorithm 1.
-    Departs from the paper: see ``feature_langevin`` for the update. Its step size is 0.01 and not 1: the listing's
-    drift has a factor 1/N, which at a batch of N = 256 makes 0.004 of 1.
+    Departs from the paper: see ``feature_langevin`` for the update. The default step size is 0.01, not 1: the listing's
+    drift has a factor 1/N, so that at a batch of N = 256 its effective step size is 0.004.
     """
 
     Config = VemLangevinConfig
@@ -214,8 +214,8 @@ class VemSvgd(VemBank):
     See ``Vem``, ``VemBank`` and ``svgd``.
 
     Source: VEM, algorithm 2 and eq. 9.
-    Departs from the paper: see ``svgd`` for the update. The default kernel is eq. 9's and not the listing's, with which
-    the particles gather on one line; the default bank has 1,024 particles and not 4,096.
+    Departs from the paper: see ``svgd`` for the update. The default kernel is that of eq. 9, not of the listing, with
+    which the particles gather on one line; the default bank has 1,024 particles, not 4,096.
     """
 
     Config = VemSvgdConfig
@@ -234,5 +234,5 @@ class VemSvgd(VemBank):
         )
 
     def draw_noise(self, generator: torch.Generator) -> Tensor:
-        """Return the particles: the sampler has no use for noise."""
+        """Return the particles as a placeholder: the sampler uses no noise."""
         return self.bank.particles

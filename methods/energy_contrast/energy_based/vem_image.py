@@ -1,4 +1,4 @@
-"""VEM whose bank holds images: Langevin chains in pixel space, encoded into negatives.
+"""VEM with a bank of images: Langevin chains in pixel space, encoded into negatives.
 
 Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, P projection size, M images of the bank.
 """
@@ -50,7 +50,7 @@ class VemImageConfig(VemConfig):
 class VemImage(Vem):
     """VEM with a bank of M images, B of which move and are encoded in a step.
 
-    The energy of an image is that of its direction, ``E(x) = -log sum_i exp(<u(x), q_i> / tau_bank)`` with
+    The energy of an image is that of its normalised key, ``E(x) = -log sum_i exp(<u(x), q_i> / tau_bank)`` with
     ``u = g'(f'(x)) / |g'(f'(x))|`` of the key network, and a move ``x <- x - alpha clamp(grad E(x), -delta, delta)
     + sigma n``. The negatives are the B vectors u(x) at the chains' ends.
 
@@ -60,7 +60,7 @@ class VemImage(Vem):
     Source: VEM, its comparison with sampling in image space; the moves are EBCLR's (arXiv:2202.04933), eq. 21.
     Departs from the paper: it reports this form's time and its accuracy (66.88 %, appendix E.5, with a bank of 128
     images at batch 128; the default here is 4,096) and gives no listing. Energy, bank and negatives are what
-    algorithm 1 becomes when a particle is an image; everything else about them is ours. The ends of the chains are
+    algorithm 1 becomes if particles are images; everything else about them is ours. The ends of the chains are
     constants, as the bank is in algorithm 1: no gradient reaches the network through them.
     """
 
@@ -72,12 +72,12 @@ class VemImage(Vem):
         self.bank = ReplayBuffer(config.bank_size)
         self.memories = {"bank": self.bank}
         self._restarts = _restarts(config)
-        self._fill_seed = int(torch.randint(2**62, ()))  # of torch's generator, which the seed of a run has set
+        self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._moved: Chains | None = None
 
     @classmethod
     def requirements(cls, config: VemImageConfig, batch_size: int) -> Requirements:
-        """Return what all methods need, a proposal for every chain that starts anew from a view, and images alone."""
+        """Return what all methods need, ``images_alone``, and a proposal for every chain that starts from a view."""
         return replace(
             super().requirements(config, batch_size),
             num_proposals=_restarts(config).num_proposals(batch_size),
@@ -86,12 +86,12 @@ class VemImage(Vem):
 
     @classmethod
     def passes(cls, config: VemImageConfig) -> Passes:
-        """Return those of ``Vem``, one for each move of a chain, with gradient, and one that encodes where it ends."""
+        """Return the passes of ``Vem``, of every move of a chain (with gradient) and of its end (without)."""
         forward, backward = super().passes(config)
         return Passes(forward + config.num_steps + 1, backward + config.num_steps)
 
     def memory_bytes(self, shape: tuple[int, int, int]) -> int:
-        """Return the bytes of the bank, if they fit where the network is."""
+        """Return the bytes of the bank, if they fit on the network's device."""
         device = next(self.parameters()).device
         needed, available = self.bank.num_bytes(shape), available_bytes(device)
         if needed > available:
@@ -106,7 +106,7 @@ class VemImage(Vem):
         return super().kept_bytes(shape, num_images) + self.bank.num_bytes(shape)
 
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
-        """Refuse a bank of other images."""
+        """Check that the bank holds images of ``shape``."""
         self.bank.require_images_of(shape)
 
     def start(self, draw: Draw) -> None:
@@ -115,7 +115,7 @@ class VemImage(Vem):
         self._restarts.fill(self.bank, draw, generator, next(self.parameters()).device, self.pixel_range)
 
     def move_bank(self, query: Tensor, batch: Batch, generator: torch.Generator) -> Negatives:
-        """Let chains from the bank move towards the queries (B, P), and encode where they end."""
+        """Move chains from the bank towards the queries (B, P), and encode their ends as negatives."""
         self.bank.to(query.device)
         chains = start_chains(
             self.bank, self._restarts, batch.proposals, generator, self.pixel_range, like=batch.views[0]
@@ -134,7 +134,7 @@ class VemImage(Vem):
         return Negatives(vectors, {"bank_cosine": cosine} | measure_chains(self.bank, chains, infos, self.pixel_range))
 
     def after_step(self, progress: Progress) -> None:
-        """Write the step's chains to the bank, and do what ``Vem`` does."""
+        """Write the step's chains to the bank, and move the key network."""
         super().after_step(progress)
         if self._moved is not None:
             store_chains(self.bank, self._moved)
@@ -142,7 +142,7 @@ class VemImage(Vem):
 
     @torch.no_grad()
     def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
-        """Let chains start from the first views of ``batch`` and move towards its queries."""
+        """Run chains from the first views of ``batch`` towards its queries."""
         query = unit(self.head(self.encoder(batch.views[0])))
         return trace_chains(self.new_sampler(), self._chain_energy(), batch.views[0], query, generator, num_steps)
 
@@ -168,4 +168,4 @@ class VemImage(Vem):
 
 def _restarts(config: VemImageConfig) -> Restarts:
     uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
-    return Restarts(config.reinit_rate, uniform_rate, first_count=1)  # 0 is a new start
+    return Restarts(config.reinit_rate, uniform_rate, first_count=1)  # 0 marks new starts

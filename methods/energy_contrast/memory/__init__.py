@@ -1,4 +1,4 @@
-"""What outlives a step."""
+"""State that outlives a step: banks of particles, replay buffers, running means."""
 
 from energy_contrast.memory.particle_bank import ParticleBank
 from energy_contrast.memory.replay_buffer import ReplayBuffer

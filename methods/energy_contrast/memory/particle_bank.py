@@ -17,13 +17,13 @@ CHUNK = 256  # images a pass while the bank is filled
 class ParticleBank(nn.Module):
     """M unit vectors as a module buffer: moved, cast and saved with the method.
 
-    Built, the bank holds ``b = z / |z|`` with z standard normal from torch's global generator: directions spread
-    evenly over the sphere. ``fill`` puts projections of images in their place.
+    A new bank holds ``b = z / |z|`` with z standard normal from torch's global generator: directions uniform on the
+    sphere. ``fill`` replaces them by projections of images.
 
     Args:
         size: M, at least 2.
         vector_size: P.
-        moving: Whether particles have a velocity too, 0 at first.
+        moving: Whether particles also have a velocity, 0 at first.
 
     Attributes:
         particles: (M, P) unit vectors; the same on every rank.
@@ -49,7 +49,7 @@ class ParticleBank(nn.Module):
         self.register_buffer("velocity", torch.zeros(size, vector_size) if moving else None)
 
     def store(self, particles: Tensor, velocity: Tensor | None = None) -> None:
-        """Replace all particles, and the velocity if there is one, by copies, of unit vectors and of any, (M, P)."""
+        """Replace all particles (M, P), unit vectors, and the velocity (M, P), if the bank has one, by copies."""
         self.particles.copy_(particles)
         if self.velocity is not None and velocity is not None:
             self.velocity.copy_(velocity)
@@ -61,7 +61,7 @@ class ParticleBank(nn.Module):
         draw: Callable[[int, Generator], Tensor],
         generator: Generator,
     ) -> None:
-        """Put the directions of projected views in the place of all particles, some hundred views at a time.
+        """Replace all particles by the directions of projected views, at most ``CHUNK`` views at a time.
 
         Args:
             project: Maps images (n, C, H, W), n at least 2, to projections (n, P) of any length.

@@ -19,8 +19,8 @@ _LEVELS = 255
 class ReplayBuffer:
     """Images in one block of memory, drawn and stored by row, with a count of uses at each.
 
-    It is no module buffer: ``Module.to`` would move it and cast it with the network. ``half`` rounds to 11 bits.
-    ``uint8`` cuts what lies outside ``bounds`` and rounds the rest to 256 levels,
+    It is not a module buffer, which ``Module.to`` would move and cast with the network. ``half`` rounds to 11 bits.
+    ``uint8`` clips to ``bounds`` and rounds to 256 levels,
     ``k = round(255 (x - low) / (high - low))``.
 
     Args:
@@ -56,7 +56,7 @@ class ReplayBuffer:
 
     @property
     def allocated(self) -> bool:
-        """Whether there is memory for images."""
+        """Whether memory for images has been allocated."""
         return len(self.counts) > 0
 
     def num_bytes(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int:
@@ -64,10 +64,10 @@ class ReplayBuffer:
         return self.size * (math.prod(shape) * self._stored_dtype(dtype).itemsize + self.counts.itemsize)
 
     def require_room(self, shape: Sequence[int], available_bytes: int, where: str) -> None:
-        """Refuse memory that cannot hold S images of ``shape`` (C, H, W).
+        """Check that memory can hold S images of ``shape`` (C, H, W).
 
         Raises:
-            ValueError: If they need more than ``available_bytes``; ``where`` is what the text calls the place.
+            ValueError: If they need more than ``available_bytes``; the message names the device as ``where``.
         """
         needed = self.num_bytes(shape)
         if needed > available_bytes:
@@ -79,12 +79,12 @@ class ReplayBuffer:
             )
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        """Take memory for S images, all zero and never used.
+        """Allocate S images, all zero and never used.
 
         Args:
             shape: (C, H, W).
-            dtype: Floating type of the images as they will be given.
-            device: Where the buffer lives.
+            dtype: Floating type of the images that will be stored.
+            device: Device of the buffer.
         """
         self.pixels = torch.zeros(self.size, *shape, dtype=self._stored_dtype(dtype), device=device)
         self.counts = torch.zeros(self.size, dtype=torch.int32, device=device)
@@ -94,7 +94,7 @@ class ReplayBuffer:
 
         Args:
             rows: (N,) int64; a row may occur more than once.
-            dtype: Floating type wanted.
+            dtype: Floating type to return.
         """
         where = rows.to(self.pixels.device)
         images = self._decode(self.pixels.index_select(0, where).to(rows.device), dtype)
@@ -109,7 +109,7 @@ class ReplayBuffer:
             counts: (N,) how often each has been used.
         """
         ordered, order = rows.sort(stable=True)
-        # The last of a run of equal rows; all of the run write it, so that it does not matter which writes last.
+        # Every duplicate of a row writes the last one's image, so that the order of writes does not matter.
         last = order[torch.searchsorted(ordered, ordered, right=True) - 1]  # (N,)
         where = ordered.to(self.pixels.device)
         self.pixels.index_copy_(0, where, self._encode(images.detach()[last]).to(self.pixels.device))
@@ -183,12 +183,12 @@ def _ascends(bounds: Tensor) -> bool:
 
 
 def available_bytes(device: torch.device) -> int:
-    """Return how much memory a device can give: free memory of a GPU, else all memory of this machine.
+    """Return how much memory a device has for a buffer: the free memory of a GPU, else all memory of this machine.
 
-    What is free on a CPU says little, since a system fills it with files that it gives back on demand.
+    Free memory of a machine says little, since the system fills it with a file cache that it gives up on demand.
 
     Args:
-        device: Any; one that does not tell what it has shares this machine's memory.
+        device: Any; one that cannot report its memory is taken to share the machine's.
 
     Returns:
         Bytes.

@@ -14,17 +14,16 @@ from torch import Tensor
 class RunningMeans:
     """A positive number for each image, found by the image's row.
 
-    ``u <- (1 - gamma) u + gamma g`` for a new value g; the first value of a row is its mean. The memory grows with the
-    rows that it is given where nobody says beforehand how many there are. Its numbers are float64, since
-    ``exp(s / tau)`` leaves the range of float32 at temperatures below 0.012.
+    ``u <- (1 - gamma) u + gamma g`` for a new value g; a row starts at its first value. The memory grows as rows come,
+    unless ``num_rows`` is set. It is float64, since ``exp(s / tau)`` overflows float32 at temperatures below 0.012.
 
     Args:
         rate: gamma, the share of a new value.
 
     Attributes:
         means: (S,) u, float64; 0 where a row was never stored.
-        num_rows: How many rows there can be, where somebody knows; else every step looks which is the highest of its
-            rows, for which a GPU has to finish what it does.
+        num_rows: Number of possible rows, if known; if None, every step reads its highest row, which synchronises with
+            the device.
 
     >>> memory = RunningMeans(0.75)
     >>> memory.store(torch.tensor([2]), torch.tensor([1.0]))
@@ -41,11 +40,11 @@ class RunningMeans:
         self.num_rows: int | None = None
 
     def blend(self, rows: Tensor, fresh: Tensor) -> Tensor:
-        """Return what the means of rows become by new values; nothing is stored.
+        """Return the means of rows after an update by new values; nothing is stored.
 
         Args:
             rows: (N,) int64.
-            fresh: (A, N) g, A values of each row, which do not meet each other.
+            fresh: (A, N) g, A values for each row, each of which updates the stored mean on its own.
 
         Returns:
             (A, N) float64.
@@ -70,7 +69,7 @@ class RunningMeans:
         return num_images * self.means.itemsize
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the means; they share memory with this."""
+        """Return the means, without a copy."""
         return {"means": self.means}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -85,7 +84,7 @@ class RunningMeans:
         self.means = means.clone()
 
     def _make_room(self, rows: Tensor) -> None:
-        """Have a place for every row, on the device of ``rows``."""
+        """Extend the means to hold every row, and move them to the device of ``rows``."""
         missing = (int(rows.max()) + 1 if self.num_rows is None else self.num_rows) - len(self.means)
         self.means = self.means.to(rows.device)
         if missing > 0:

@@ -17,14 +17,14 @@ from energy_contrast import parallel
 
 
 class GlobalBatchNorm(_BatchNorm):
-    """Batch norm over the global batch, whole or in groups; alone and ungrouped it is torch's, bit for bit.
+    """Batch norm over the global batch, whole or in groups; with one rank and one group it is torch's, bit for bit.
 
     ``y = weight (x - mean) / sqrt(var + eps) + bias`` while training with
 
     - one group: mean and variance over all ranks' images, ``mean = mean_r mean_r`` and
       ``var = mean_r var_r + var_r mean_r`` over ranks r, which hold equally many;
-    - G groups: mean and variance of each of G contiguous groups of the global batch. The running statistics take the
-      mean of the groups' means and of their unbiased variances.
+    - G groups: mean and variance of each of G contiguous groups of the global batch. The running statistics are updated
+      by the mean over groups of means and of unbiased variances.
 
     Evaluation uses the running statistics and exchanges nothing. ``state_dict`` has torch's names and shapes.
 
@@ -42,8 +42,8 @@ class GlobalBatchNorm(_BatchNorm):
     True
 
     Source: Ioffe and Szegedy 2015 (arXiv:1502.03167), algorithm 1; groups as in MoCo (arXiv:1911.05722), section 3.3.
-    Departs from the paper: MoCo's groups are what each GPU holds, and its checkpoints keep the running statistics of
-    the first GPU; here they are the mean over groups, as in the authors' CIFAR-10 notebook.
+    Departs from the paper: MoCo's groups are the GPUs, and its checkpoints hold the running statistics of the first
+    GPU; here they are the mean over groups, as in the authors' CIFAR-10 notebook.
     """
 
     running_mean: Tensor
@@ -118,7 +118,7 @@ def groups_in(network: nn.Module) -> set[int]:
 
 
 def has_batch_norm(network: nn.Module) -> bool:
-    """Return whether ``network`` has batch norm, ours or torch's: what it makes of an image then depends on the others.
+    """Return whether ``network`` has batch norm, ours or torch's, so that its output for an image depends on the batch.
 
     >>> has_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))), has_batch_norm(nn.GroupNorm(1, 2))
     (True, False)
@@ -127,7 +127,7 @@ def has_batch_norm(network: nn.Module) -> bool:
 
 
 def require_groups(network: nn.Module, batch_size: int, num_ranks: int) -> None:
-    """Refuse a global batch that the batch norms of ``network`` cannot cut into their groups.
+    """Check that the batch norms of ``network`` can split a global batch into their groups.
 
     Args:
         network: A network, or a whole method.
@@ -142,10 +142,10 @@ def require_groups(network: nn.Module, batch_size: int, num_ranks: int) -> None:
 
 
 def check_groups(groups: int, batch_size: int, num_ranks: int) -> None:
-    """Refuse a global batch of ``batch_size`` images on ``num_ranks`` ranks that cannot be cut into ``groups``.
+    """Check that a global batch of ``batch_size`` images on ``num_ranks`` ranks can be split into ``groups``.
 
     Args:
-        groups: G; 1 fits always.
+        groups: G; 1 always fits.
         batch_size: Images of the global batch.
         num_ranks: W.
 
@@ -167,7 +167,7 @@ def check_groups(groups: int, batch_size: int, num_ranks: int) -> None:
 
 
 def _nearest(groups: int, batch_size: int, num_ranks: int) -> int:
-    """Return the number of groups next to ``groups`` that fits; 1, the whole batch, fits always."""
+    """Return the number of groups nearest to ``groups`` that fits; 1, the whole batch, always does."""
     fitting = [g for g in range(1, batch_size + 1) if batch_size % g == 0 and (g == 1 or g % num_ranks == 0)]
     return min(fitting, key=lambda g: abs(g - groups))
 
@@ -180,12 +180,12 @@ class _NormaliseOverRanks(torch.autograd.Function):
         dL/dx = weight r (dL/dy - sum(dL/dy) / N - xhat sum(dL/dy xhat) / N)
 
     whose first term is torch's backward under fixed statistics; the others are ``shift + slope x``. The gradients of
-    weight and bias are this rank's sums: whoever averages parameters over ranks adds the others'.
+    weight and bias are this rank's sums; averaging gradients over ranks adds the others'.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        unused = torch.zeros_like(weight), torch.zeros_like(weight)  # running statistics: they make the result float32
+        unused = torch.zeros_like(weight), torch.zeros_like(weight)  # running statistics, to get float32 results
         own = torch.stack(torch.batch_norm_update_stats(x, *unused, 1.0))  # (2, C) mean, biased variance
         means, variances = parallel.gather(own[None]).unbind(1)  # (W, C)
         mean, variance = means.mean(dim=0), variances.mean(dim=0) + means.var(dim=0, correction=0)
@@ -212,16 +212,17 @@ class _NormaliseOverRanks(torch.autograd.Function):
 
 
 class _NormaliseInGroups(torch.autograd.Function):
-    """Batch norm of each of g groups of this rank, in one call: groups stand side by side as channels.
+    """Batch norm of each of g groups of this rank in one call: groups are laid side by side as channels.
 
-    Images (g n, C, ...) become (n, g C, ...), whose channels are normalised apart; weight and bias stand there g times.
+    Images (g n, C, ...) become (n, g C, ...), whose channels are normalised separately; weight and bias are repeated g
+    times.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
         side_by_side = torch.cat(x.chunk(groups), dim=1)  # (n, g C, ...)
         weight, bias = torch.cat([weight] * groups), torch.cat([bias] * groups)  # (g C,)
-        # With momentum 1, torch's running statistics become those of the groups.
+        # With momentum 1, torch's running statistics become those of this batch's groups.
         statistics = torch.zeros(2, len(weight), dtype=weight.dtype, device=x.device)
         own_mean, own_variance = statistics
         y, mean, inverse = torch.native_batch_norm(

@@ -1,4 +1,4 @@
-"""What all our encoders share: weights that can be drawn, and drawn anew."""
+"""What all our encoders share: initialisation by name, drawn again on demand, and pooling."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from energy_contrast.networks.batch_norm import GlobalBatchNorm2d
 
 
 class DrawnEncoder(nn.Module):
-    """An encoder of convolutions and batch norms whose first weights are chosen by a word.
+    """An encoder of convolutions and batch norms whose initialisation is chosen by name.
 
-    With ``initialisation`` kaiming, convolutions start as torchvision's do (Kaiming normal, fan-out, with the gain of
-    the activation) and their biases from zero; with torch, as all of torch's do: weights and biases uniform in
+    With ``initialisation`` kaiming, convolutions start as in torchvision (Kaiming normal, fan-out, with the gain of the
+    activation) and their biases at zero; with torch, they keep torch's default: weights and biases uniform in
     ``+/- 1 / sqrt(fan_in)``, as in the code released with EBCLR and with JEM.
 
     Args:
@@ -35,14 +35,14 @@ class DrawnEncoder(nn.Module):
         return mean_of_quarters(maps) if self._pooling == "quarters" else maps.mean(dim=(2, 3))
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew from torch's global generator."""
+        """Draw all weights again from torch's global generator."""
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, GlobalBatchNorm2d)):
                 module.reset_parameters()
         self.initialise()
 
     def initialise(self) -> None:
-        """Give convolutions that have torch's initial weights those of ``initialisation``."""
+        """Replace torch's default initial weights of convolutions by those of ``initialisation``."""
         if self._initialisation == "torch":
             return
         for module in self.modules():
@@ -58,7 +58,7 @@ class DrawnEncoder(nn.Module):
 
 
 def pooled_size(channels: int, pooling: str) -> int:
-    """Return D, the numbers that ``DrawnEncoder.pool`` makes of maps with ``channels``.
+    """Return D, the size of embeddings that ``DrawnEncoder.pool`` makes from ``channels`` channels.
 
     >>> pooled_size(64, "mean"), pooled_size(64, "quarters")
     (64, 256)
@@ -67,7 +67,7 @@ def pooled_size(channels: int, pooling: str) -> int:
 
 
 def mean_of_quarters(maps: Tensor) -> Tensor:
-    """Return the averages over the four quarters of maps; quarters of an odd side share its middle row or column.
+    """Return averages over the four quarters of maps; along an odd side, quarters share the middle row or column.
 
     ``h_{4c + 2i + j} = mean_{y in Q_i, x in R_j} m_c(y, x)``: Q_0 and Q_1 are the first and the last ceil(H / 2) rows,
     R_0 and R_1 the first and the last ceil(W / 2) columns.
@@ -85,8 +85,8 @@ def mean_of_quarters(maps: Tensor) -> Tensor:
     >>> mean_of_quarters(torch.arange(9.0).view(1, 1, 3, 3))
     tensor([[2., 3., 5., 6.]])
 
-    Source: ours; the cells are those of torch's ``adaptive_avg_pool2d`` to 2x2, whose gradient on a GPU depends on
-    timing.
+    Source: ours; the cells are those of torch's ``adaptive_avg_pool2d`` to 2x2, whose gradient on a GPU is
+    not deterministic.
     """
     height, width = maps.shape[-2:]
     if min(height, width) < 2:
@@ -99,7 +99,7 @@ def mean_of_quarters(maps: Tensor) -> Tensor:
 
 
 def make_norm(channels: int, batch_norm: str) -> nn.Module:
-    """Return the norm of maps (B, channels, H, W): batch norm for ``global``, nothing for ``none``.
+    """Return the norm of maps (B, channels, H, W): batch norm for ``global``, the identity for ``none``.
 
     >>> make_norm(3, "none")
     Identity()

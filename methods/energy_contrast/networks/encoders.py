@@ -39,12 +39,12 @@ def build_encoder(
         in_channels: C, channels of the images.
         stem: ``cifar`` (3x3, stride 1), ``strided`` (3x3, stride 2) or ``imagenet`` (7x7, stride 2, max-pooling), which
             ``small`` does not have.
-        width: Channels of the first stage, of a PyramidNet before it; 0 means 16 for ``small`` and PyramidNets, 160 for
+        width: Channels of the first stage, or of a PyramidNet's stem; 0 means 16 for ``small`` and PyramidNets, 160 for
             ``wrn28`` and 64 for the others.
         batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
-        initialisation: What convolutions start from: ``kaiming`` (torchvision's for residual networks) or ``torch``
-            (that of every convolution of torch).
+        initialisation: Initial weights of convolutions: ``kaiming`` (torchvision's for residual networks) or ``torch``
+            (torch's default).
         pooling: ``mean`` averages over all pixels, ``quarters`` over each quarter: four times the features.
 
     Returns:
@@ -52,7 +52,7 @@ def build_encoder(
         ``resnet50``; the width and the widening for PyramidNets; four times that with ``quarters``.
 
     Raises:
-        ValueError: If a word is unknown, a number is out of range or ``small`` is asked for ImageNet's stem.
+        ValueError: If a name is unknown, a number is out of range, or ``small`` is given the ImageNet stem.
 
     >>> build_encoder("small", in_channels=1).embedding_size
     64
@@ -100,7 +100,7 @@ def _check_word(where: str, word: str, known: tuple[str, ...]) -> None:
 
 
 def _pyramid_size(name: str) -> tuple[int, int] | None:
-    """Return depth and widening of a PyramidNet, None for another of our encoders; refuse all other names."""
+    """Return depth and widening of a PyramidNet, or None for our other encoders; refuse unknown names."""
     if not name.startswith(PYRAMIDNET):
         _check_word("encoder.name", name, tuple(DEFAULT_WIDTHS))
         return None

@@ -1,4 +1,4 @@
-"""Heads: what a method puts between the embedding and its loss, and throws away afterwards."""
+"""Heads: networks between the embedding and the loss, discarded after training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ProjectionHead(nn.Sequential):
 
     ``p = W_L a(... a(W_1 h + b_1) ...) + b_L`` with activation a. With ``batch_norm``, every hidden layer is normalised
     before its activation and drops its bias; the last layer is linear with bias either way, unless
-    ``output_batch_norm`` normalises it too, without scale and shift unless ``output_scale`` says so. Its length is left
-    to the losses.
+    ``output_batch_norm`` normalises it too, without learned scale and shift unless ``output_scale`` is set. Projections
+    are not scaled to unit length; losses do that.
 
     Args:
         in_size: Size of the embedding.
@@ -64,12 +64,12 @@ class ProjectionHead(nn.Sequential):
             layers.append(make_activation(activation))
         layers.append(nn.Linear(sizes[-1], out_size, bias=not output_batch_norm))
         if output_batch_norm:
-            layers.append(GlobalBatchNorm1d(out_size).requires_grad_(output_scale))  # else weight 1 and bias 0 for good
+            layers.append(GlobalBatchNorm1d(out_size).requires_grad_(output_scale))  # else fixed at 1 and 0
         super().__init__(*layers)
 
 
 def at_least_float32(projection: Tensor) -> Tensor:
-    """Return projections in which losses can be computed: float32 where autocast left 16 bits, else as they are.
+    """Return projections in a precision for losses: float32 if autocast left 16 bits, else unchanged.
 
     >>> at_least_float32(torch.zeros(2, dtype=torch.bfloat16)).dtype
     torch.float32
@@ -78,7 +78,7 @@ def at_least_float32(projection: Tensor) -> Tensor:
 
 
 def unit(projection: Tensor) -> Tensor:
-    """Return the directions of projections, in float32 where autocast left 16 bits.
+    """Return projections scaled to unit length, in float32 if autocast left 16 bits.
 
     ``p / |p|``
 

@@ -21,7 +21,7 @@ class PyramidBlock(nn.Module):
     """Two 3x3 convolutions with an activation between them, beside a shortcut without weights.
 
     ``y = n3(c2(a(n2(c1(n1(x)))))) + [x, 0]`` with convolutions c, norms n and activation a: the shortcut is x, averaged
-    over 2x2 pixels where the stride is 2, with channels of zeros for those that x lacks.
+    over 2x2 pixels if the stride is 2 and padded with channels of zeros.
 
     Args:
         in_channels: Channels of the input.
@@ -43,7 +43,7 @@ class PyramidBlock(nn.Module):
         self.relu = make_activation(activation)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
         self.bn3 = make_norm(channels, batch_norm)
-        # of an odd number of pixels, the last average is over those there are: as many as the convolution leaves
+        # ceil_mode: with an odd side, the last average takes what is left, so that shapes match the convolution's
         self.pool: nn.Module = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
         self.num_zeros = channels - in_channels
 
@@ -54,14 +54,14 @@ class PyramidBlock(nn.Module):
 
 
 class PyramidNet(DrawnEncoder):
-    """A pyramidal residual network of basic blocks with additive widening, which ends in averages over pixels.
+    """A pyramidal residual network of basic blocks with additive widening and average pooling.
 
     A stem of ``width`` channels and its norm, three stages of n blocks with strides 1, 2 and 2, a last norm and
     activation. The channels of block k of N = 3 n are ``pyramid_channels``, up to ``width + widening``. The depth is
     ``6 n + 2``.
 
     Args:
-        depth: Layers with weights, the classifier that the embedding is made for included: 6 n + 2, 110 in the paper.
+        depth: Layers with weights, counting the classifier that would follow: 6 n + 2, 110 in the paper.
         widening: alpha, channels that are added from the stem to the last block.
         in_channels: Channels of the images.
         stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
@@ -138,9 +138,9 @@ def pyramid_channels(num_blocks: int, widening: int, *, start: int = 16) -> list
     [16, 19, 22, 26]
 
     Source: Han, Kim and Kim 2017 (arXiv:1610.02915), eq. 2.
-    Departs from the paper: as printed, D_k is the floor of D_{k-1} + alpha / N, in which the fractions of all blocks
-    would be lost (84 / 54 in each would add 54 and not 84); they are kept, as table 1 has it. The released code rounds
-    to the nearest whole number instead.
+    Departs from the paper: as printed, D_k is the floor of D_{k-1} + alpha / N, which
+    would drop the fraction of every block (54 channels would be added instead of 84); here fractions accumulate, as
+    table 1 requires. The released code rounds to the nearest integer instead.
     """
     return [start + widening * k // num_blocks for k in range(num_blocks + 1)]
 
@@ -149,7 +149,7 @@ def pyramid_size(name: str) -> tuple[int, int]:
     """Return the depth and the widening in the name of an encoder, ``pyramidnet-DEPTH-WIDENING``.
 
     Args:
-        name: Of any depth that is 6 n + 2 and any widening from 1 on.
+        name: With a depth of 6 n + 2 and a widening of at least 1.
 
     Raises:
         ValueError: If there is no such network.

@@ -99,7 +99,7 @@ class BottleneckBlock(nn.Module):
 
 
 class ResNet(DrawnEncoder):
-    """A residual network that ends in averages over pixels.
+    """A residual network with average pooling.
 
     Stage s has ``num_blocks[s]`` blocks of ``width * 2^s`` channels (four times as many come out of bottlenecks); every
     stage but the first halves the resolution. With the ImageNet stem, width 64, batch norm and ReLU, ``state_dict``
@@ -115,7 +115,7 @@ class ResNet(DrawnEncoder):
         activation: ``relu`` or ``leaky_relu`` (slope 0.2).
         initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
         pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
-        block: What stages are made of.
+        block: Class of the blocks.
 
     Attributes:
         embedding_size: D, the channels of the last stage, four times as many with ``quarters``.

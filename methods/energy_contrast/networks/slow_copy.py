@@ -12,12 +12,12 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def slow_copy(network: Network) -> Network:
-    """Return a copy of a network, with weights that take no gradient and buffers of its own.
+    """Return a copy of a network whose weights take no gradient.
 
     ``theta' = theta``
 
     Args:
-        network: What is copied, with weights theta.
+        network: The network to copy, with weights theta.
 
     Returns:
         The copy, with weights theta'.
@@ -32,13 +32,13 @@ def slow_copy(network: Network) -> Network:
 
 @torch.no_grad()
 def follow(average: nn.Module, network: nn.Module, *, momentum: float) -> None:
-    """Move a copy's weights towards those of its network; buffers, such as running statistics, stay its own.
+    """Move a copy's weights towards those of its network; its buffers, such as running statistics, are left alone.
 
     ``theta' <- m theta' + (1 - m) theta``
 
     Args:
         average: The copy, with weights theta'.
-        network: Its network, with weights theta.
+        network: The network that it follows, with weights theta.
         momentum: m, the share of itself that the copy keeps, from 0 to 1.
 
     >>> network = nn.Linear(1, 1)
@@ -52,4 +52,4 @@ def follow(average: nn.Module, network: nn.Module, *, momentum: float) -> None:
     """
     averages, weights = tuple(average.parameters()), tuple(network.parameters())
     if averages:
-        torch._foreach_lerp_(averages, weights, 1 - momentum)  # all of them in one operation
+        torch._foreach_lerp_(averages, weights, 1 - momentum)  # one fused operation for all weights

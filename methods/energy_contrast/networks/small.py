@@ -8,7 +8,7 @@ from energy_contrast.networks.resnet import ResNet
 class SmallEncoder(ResNet):
     """A residual network with a 3x3 stem and three stages of one basic block.
 
-    Stages have w, 2w and 4w channels and strides 1, 2 and 2; the embedding is made of averages over pixels of the last.
+    Stages have w, 2w and 4w channels and strides 1, 2 and 2; the embedding is the pooled output of the last.
     Parameters are named and initialised as in ``ResNet``.
 
     Args:

@@ -1,4 +1,4 @@
-"""Wide residual networks, as energy-based models have them.
+"""Wide residual networks, as used in energy-based models.
 
 Shapes: B images, C channels, H x W pixels, D embedding size.
 """
@@ -40,7 +40,7 @@ class WideBlock(nn.Module):
         self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=bias)
         self.bn2 = make_norm(channels, batch_norm)
         self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=bias)
-        # what no norm has copied is the shortcut's too
+        # without a norm its input is x itself, which the shortcut still needs
         self.relu1 = make_activation(activation, inplace=batch_norm == "global")
         self.relu2 = make_activation(activation)
         self.shortcut: nn.Module = nn.Identity()
@@ -56,7 +56,7 @@ class WideBlock(nn.Module):
 
 
 class WideResNet(DrawnEncoder):
-    """A wide residual network that ends in averages over pixels: WRN-28-10 with four blocks a stage and width 160.
+    """A wide residual network with average pooling: WRN-28-10 with four blocks a stage and width 160.
 
     A stem of 16 channels, then three stages of ``num_blocks`` blocks with w, 2w and 4w channels and strides 1, 2 and 2,
     a last norm and activation. The depth is ``6 num_blocks + 4``.

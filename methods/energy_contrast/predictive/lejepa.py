@@ -1,4 +1,4 @@
-"""LeJEPA: the views of an image agree, and all projections together are spread like a Gaussian; no negatives.
+"""LeJEPA: the views of an image agree, and all projections together follow a Gaussian; no negatives.
 
 Shapes: V views, B images, C channels, H x W pixels, D embedding size, P projection size, M slices, K knots.
 """
@@ -112,10 +112,10 @@ class Lejepa(Method):
             return StepOutput(loss, metrics | measure_pairs(self, whole[:2]))
 
     def _sigreg(self, own: Tensor, slices: Tensor, count: int) -> Tensor:
-        """Return () the mean of ``epps_pulley`` over slices and views of ``count`` images, of which ranks hold parts.
+        """Return () the mean of ``epps_pulley`` over slices and views; ``count`` is the number of images of all ranks.
 
-        A characteristic function is a mean over images, and ranks hold equally many: each takes the mean of its own,
-        which is the costly part, and the mean over ranks is that of all.
+        The characteristic function is a mean over images, and all ranks hold equally many: each rank computes that of
+        its own images, which is the costly part, and their mean over ranks is that of all images.
         """
         config = self.config
         frequencies = torch.linspace(0, config.largest_frequency, config.num_knots, dtype=own.dtype, device=own.device)
@@ -132,7 +132,7 @@ def disagreement(z: Tensor) -> Tensor:
         z: (V, B, P).
 
     Returns:
-        () at least 0; half the mean squared difference of two views, halved again.
+        () at least 0; for two views, a quarter of their mean squared difference.
 
     >>> disagreement(torch.tensor([[[3.0, 1.0]], [[1.0, 1.0]]]))
     tensor(0.5000)
@@ -143,13 +143,13 @@ def disagreement(z: Tensor) -> Tensor:
 
 
 def draw_directions(count: int, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Return (P, M) random directions, spread evenly over the sphere: unit columns.
+    """Return (P, M) random directions as unit columns, uniform on the sphere.
 
     ``a = n / |n|``, n standard normal.
 
     Args:
         count: M.
-        like: (..., P), whose dtype and device they get.
+        like: (..., P); the directions get its dtype and device.
         generator: Source of the draws.
 
     >>> draw_directions(3, torch.zeros(5, 2), torch.Generator()).norm(dim=0).round()
@@ -162,7 +162,7 @@ def draw_directions(count: int, like: Tensor, generator: torch.Generator) -> Ten
 
 
 def characteristic_function(values: Tensor, frequencies: Tensor) -> Tensor:
-    """Return the empirical characteristic function of numbers, real part and imaginary part.
+    """Return the empirical characteristic functions of samples, real and imaginary parts.
 
     ``phi(t) = 1/B sum_i exp(i x_i t)``
 
@@ -186,13 +186,13 @@ def epps_pulley(characteristic: Tensor, frequencies: Tensor, count: int) -> Tens
     """Return how far samples are from standard normal, by their characteristic functions.
 
     ``T = B int |phi(t) - exp(-t^2 / 2)|^2 exp(-t^2 / 2) dt`` over [-t_K, t_K] by the trapezoidal rule; the integrand is
-    even. For B standard normal numbers its expectation is ``int (1 - exp(-t^2)) exp(-t^2 / 2) dt`` at any B: 1.05 up to
-    t_K = 3, 1.06 without end.
+    even. For B standard normal numbers its expectation is ``int (1 - exp(-t^2)) exp(-t^2 / 2) dt`` at any B: 1.05 for
+    t_K = 3, 1.06 for t_K = infinity.
 
     Args:
         characteristic: (2, ..., K) as ``characteristic_function`` returns it.
         frequencies: (K,) t, ascending from 0.
-        count: B, numbers of a sample.
+        count: B, size of a sample.
 
     Returns:
         (...) statistics, at least 0.
@@ -230,7 +230,7 @@ def off_centre(z: Tensor) -> Tensor:
 def off_scale(z: Tensor) -> Tensor:
     """Return the mean squared distance of standard deviations over the batch from 1.
 
-    ``1/VP sum_vj (1 - std_vj)^2``, the variance over B images with B.
+    ``1/VP sum_vj (1 - std_vj)^2``, the variance over B images with the divisor B.
 
     Args:
         z: (V, B, P).
@@ -247,9 +247,10 @@ def off_scale(z: Tensor) -> Tensor:
 
 
 def off_shape(z: Tensor, directions: Tensor) -> Tensor:
-    """Return the squared distance of standardised vectors from a Gaussian, by transport along random directions.
+    """Return the sliced Wasserstein distance, squared, of standardised vectors from a standard Gaussian.
 
-    ``1/VBM sum (x_(i) - q_i)^2`` with the sorted ``x = a^T (z - mean) / (std + 1e-4)``, std a constant, and quantiles
+    ``1/VBM sum (x_(i) - q_i)^2`` with the sorted ``x = a^T (z - mean) / (std + 1e-4)``, no gradient through std, and
+    quantiles
     q_i of the standard normal at i / (B + 1).
 
     Args:

@@ -1,4 +1,4 @@
-"""What methods without negatives share: the projection of one view predicts that of the other.
+"""Shared by methods without negatives: the loss of predicting one view from the other, and their metrics.
 
 Shapes: B images of the global batch, P projection size; the axis of size 2 holds the views.
 """
@@ -12,17 +12,17 @@ from energy_contrast.losses import info_nce, negative_cosine, pair_similarities
 from energy_contrast.method import Method
 
 TEMPERATURE = 0.2
-"""Divides similarities in the metrics, that of SimCLR by default, so that methods can be compared by them."""
+"""Temperature of the metrics: SimCLR's default, so that the metrics of methods can be compared."""
 
 
 def predict_across(prediction: Tensor, target: Tensor) -> Tensor:
-    """Return how far each view's prediction points away from the other view's target, the mean of both directions.
+    """Return the negative cosine of each view's prediction and the other view's target, the mean of both directions.
 
     ``1/2 (D(p_0, t_1) + D(p_1, t_0))`` with D the negative cosine.
 
     Args:
         prediction: (2, B, P).
-        target: (2, B, P), of which no gradient is taken.
+        target: (2, B, P); no gradient flows through it.
 
     Returns:
         () in [-1, 1].
@@ -39,10 +39,10 @@ def predict_across(prediction: Tensor, target: Tensor) -> Tensor:
 
 @torch.no_grad()
 def measure_pairs(method: Method, projection: Tensor) -> dict[str, Tensor]:
-    """Return what SimCLR would say of these projections, which no loss here reads.
+    """Return SimCLR's metrics of projections, for methods whose loss does not compute them.
 
     Args:
-        method: Whose they are.
+        method: The method that made them.
         projection: (2, B, P).
 
     Returns:

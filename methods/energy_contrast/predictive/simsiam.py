@@ -1,4 +1,4 @@
-"""SimSiam: a view predicts the other view's projection, which is held still; no negatives, no average of weights.
+"""SimSiam: a view predicts the other view's projection, behind a stop-gradient; no negatives, no average of weights.
 
 Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 """

@@ -1,4 +1,4 @@
-"""VICReg: the two views agree, every dimension keeps its spread, no two dimensions say the same; no negatives.
+"""VICReg: the two views agree, every dimension keeps its variance, dimensions are decorrelated; no negatives.
 
 Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 """
@@ -52,7 +52,7 @@ class Vicreg(Method):
     Source: VICReg (arXiv:2105.04906), eq. 1 to 6, algorithm 1.
     Departs from the paper: eq. 5 divides the squared distance by B and eq. 6 adds both v; algorithm 1 and the released
     code, with which lambda = mu = 25 was found, divide by B P and halve. Batch norm and statistics are of the global
-    batch. The head's last layer has a bias, which no term sees. The paper's ImageNet runs have P = 8192.
+    batch. The head's last layer has a bias, which no term depends on. The paper's ImageNet runs have P = 8192.
     """
 
     Config = VicregConfig
@@ -89,9 +89,9 @@ class Vicreg(Method):
 
 
 def lack_of_spread(z: Tensor) -> Tensor:
-    """Return by how much the standard deviations of dimensions miss 1, on average over dimensions.
+    """Return by how much the standard deviations of dimensions fall short of 1, on average over dimensions.
 
-    ``v(z) = 1/P sum_j max(0, 1 - sqrt(var(z_j) + 1e-4))``, the variance over images with B - 1.
+    ``v(z) = 1/P sum_j max(0, 1 - sqrt(var(z_j) + 1e-4))``, the variance over images with the divisor B - 1.
 
     Args:
         z: (B, P), of at least two images.
@@ -112,10 +112,10 @@ def lack_of_spread(z: Tensor) -> Tensor:
 
 
 def shared_variation(z: Tensor) -> Tensor:
-    """Return the squared covariances of all pairs of dimensions, summed over pairs and divided by the dimensions.
+    """Return the sum of squared covariances over all pairs of dimensions, divided by the number of dimensions.
 
     ``c(z) = 1/P sum_{j != k} C_jk^2``, ``C = 1/(B - 1) sum_i (z_i - mean)(z_i - mean)^T``. With fewer images than
-    dimensions it is taken from the (B, B) products of images, whose squares have the same sum as those of C.
+    dimensions it is computed from the (B, B) products of images, whose squares have the same sum as those of C.
 
     Args:
         z: (B, P), of at least two images.

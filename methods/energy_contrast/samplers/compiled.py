@@ -1,4 +1,4 @@
-"""Sampler steps as single compiled graphs, with the gradients that are taken inside them."""
+"""Sampler steps compiled together with the gradients that are taken inside them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def compiled(function: Function, **options: Any) -> Function:
 
     ``compiled(f)(x) = f(x)`` to rounding.
 
-    An energy's gradient by the positions is then a part of the graph that knows what it is for. A network that is
-    compiled by itself does not: its backward pass computes the gradients of all weights too, which a chain throws away.
-    A torch before 2.11 cannot look into the gradient and compiles what lies around it.
+    The gradient of an energy by the positions is then part of the graph, which computes nothing else. If the network
+    alone were compiled, its backward pass would also compute the gradients of all weights, which a chain discards.
+    Torch before 2.11 cannot trace the gradient and compiles only the code around it.
 
     Args:
         function: Takes and returns tensors, alone or in tuples.
-        options: What ``torch.compile`` takes.
+        options: Arguments of ``torch.compile``.
 
     Returns:
-        A function of the same arguments; the first call compiles, and takes long.
+        A function of the same arguments; the first call compiles and takes long.
 
     >>> double = compiled(lambda x: torch.autograd.grad(x.square().sum(), x)[0], backend="eager")
     >>> double(torch.tensor([1.0, 2.0], requires_grad=True))

@@ -14,7 +14,7 @@ from torch import Tensor
 from energy_contrast.samplers.sampler import Sampler, SamplerInfo, SamplerState, init_state, root_mean_square
 
 Energy = Callable[[Tensor, Any], Tensor]
-"""``energy(position, context)`` returns the energies (N,) of N positions, each of its own position alone."""
+"""``energy(position, context)`` returns the energies (N,) of N positions; each depends on its own position alone."""
 
 
 class Staged(NamedTuple):
@@ -22,7 +22,7 @@ class Staged(NamedTuple):
 
     Attributes:
         counts: (N,) how often each chain has been started before.
-        context: What the energy is given.
+        context: Second argument of the energy.
     """
 
     counts: Tensor
@@ -30,14 +30,14 @@ class Staged(NamedTuple):
 
 
 def proximal_sgld(energy: Energy, *, step_size: float | Tensor, gradient_clamp: float, noise_std: float) -> Sampler:
-    """Return Langevin dynamics whose gradient is clamped, number by number.
+    """Return Langevin dynamics with an element-wise clamped gradient.
 
     ``x <- x - alpha clamp(grad E(x), -delta, delta) + sigma n`` with standard normal n.
 
     Args:
         energy: E; called with the positions and the step's context.
         step_size: alpha, multiplies the gradient.
-        gradient_clamp: delta, largest absolute value of a number of the gradient.
+        gradient_clamp: delta, largest absolute value of an element of the gradient.
         noise_std: sigma, in the unit of the positions.
 
     Returns:
@@ -66,15 +66,15 @@ def multistage_sgld(
     sigma_max: float,
     noise_decay_count: int,
 ) -> Sampler:
-    """Return proximal SGLD whose noise falls with the number of times that a chain has been started.
+    """Return proximal SGLD whose noise decreases with the number of times that a chain has been started.
 
-    ``x <- x - alpha clamp(grad E(x), -delta, delta) + sigma n`` with the sigma of ``multistage_noise``, constant over
-    the steps of one start: young chains explore, old ones settle.
+    ``x <- x - alpha clamp(grad E(x), -delta, delta) + sigma n`` with the sigma of ``multistage_noise``, constant within
+    one start: young chains explore, old ones settle.
 
     Args:
         energy: E; called with the positions and ``context.context``.
         step_size: alpha, multiplies the gradient.
-        gradient_clamp: delta, largest absolute value of a number of the gradient.
+        gradient_clamp: delta, largest absolute value of an element of the gradient.
         sigma_min: Noise of chains that were started K times or more, in the unit of the positions.
         sigma_max: Noise of chains that were never started before.
         noise_decay_count: K.
@@ -124,12 +124,12 @@ def multistage_noise(counts: Tensor, *, sigma_min: float, sigma_max: float, nois
 
 
 def _differentiate(energy: Energy, position: Tensor, context: Any) -> tuple[Tensor, Tensor]:
-    """Return the energies (N,) and their gradient (N, ...) by the position, which alone is differentiated."""
+    """Return the energies (N,) and their gradient (N, ...) by the position alone."""
     with torch.enable_grad():
         moving = position.detach().requires_grad_()
         energies = energy(moving, context)
         total = energies.sum()
-    with torch.autocast(position.device.type, enabled=False):  # the caller's would round products of the way back
+    with torch.autocast(position.device.type, enabled=False):  # autocast would also round the backward products
         (gradient,) = torch.autograd.grad(total, moving)
     return energies.detach(), gradient
 
@@ -142,7 +142,7 @@ def _move(
     gradient_clamp: float,
     noise: Tensor,
 ) -> tuple[SamplerState, SamplerInfo]:
-    """Return the state after one step whose noise has its standard deviation already."""
+    """Return the state and info after one step; ``noise`` is already scaled by its standard deviation."""
     moved = noise - step_size * gradient.clamp(-gradient_clamp, gradient_clamp)
     info = SamplerInfo(energies, gradient.flatten(1).norm(dim=1), root_mean_square(moved))
     return SamplerState(state.position + moved, state.num_steps + 1), info

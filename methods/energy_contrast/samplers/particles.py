@@ -1,4 +1,4 @@
-"""Samplers of unit vectors: a bank of particles that seeks the dense places among queries, without autograd.
+"""Samplers of unit vectors: a bank of particles that moves to where queries are dense, without autograd.
 
 Shapes: M particles, N queries, P size of a vector.
 
@@ -8,7 +8,7 @@ logarithm along the sphere has a closed form,
 
     grad log p(b) = t / tau,    t = m - <m, b> b,    |t| <= 1
 
-so that a step is two matrix products. t is the direction of every update; two updates differ in what they do with it:
+so that a step is two matrix products. Both updates move along t and differ in how they scale it:
 
 - ``printed``: VEM's listings take ``D = t / N`` for the gradient, which is tau / N times the true one, and give
   Langevin's noise full strength. What they sample is ``p^(tau / N)``: at N = 256 and tau = 0.02, the uniform density.
@@ -29,14 +29,14 @@ from energy_contrast.samplers.sampler import Sampler, SamplerInfo, SamplerState,
 UPDATES = ("calibrated", "printed")
 SCHEDULES = ("inverse", "constant")
 KERNELS = ("linear", "rbf")
-MEDIAN_OF = 256  # particles whose distances give the bandwidth: the median of all pairs would cost more than the step
+MEDIAN_OF = 256  # particles whose median distance sets the bandwidth; that of all would cost more than the step
 
 
 def sphere_drift(particles: Tensor, queries: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
     """Return tau times the gradient of log-sum-exp along the sphere, and minus log-sum-exp itself.
 
-    ``t = m - <m, b> b`` with ``m = sum_n w_n q_n``, ``w = softmax_n(<b, q_n> / tau)``: where unit vectors b have to go
-    to come nearer to the queries around them. ``E = -log sum_n exp(<b, q_n> / tau)``.
+    ``t = m - <m, b> b`` with ``m = sum_n w_n q_n``, ``w = softmax_n(<b, q_n> / tau)``: the direction in which unit
+    vectors b approach the queries near them. ``E = -log sum_n exp(<b, q_n> / tau)``.
 
     Args:
         particles: b, (M, P) unit vectors.
@@ -76,7 +76,7 @@ def feature_langevin(
 
     ``b <- (b + alpha_i t + epsilon sqrt(2 alpha_i) z) / |...|`` in step i = 1, 2, ... with t of ``sphere_drift``;
     ``printed``: ``b <- (b + alpha_i t / N + sqrt(2 alpha_i) z) / |...|``. With momentum or weight decay, the v of
-    ``accelerate`` stands in the place of t or t / N, and the noise is no part of it.
+    ``accelerate`` replaces t or t / N; the noise is not part of it.
 
     Args:
         temperature: tau, divides cosine similarities.
@@ -92,7 +92,7 @@ def feature_langevin(
         A sampler; its context is the queries (N, P), unit vectors.
 
     Raises:
-        ValueError: If a word is unknown.
+        ValueError: If ``step_schedule``, ``noise_schedule`` or ``update`` is unknown.
 
     >>> sampler = feature_langevin(temperature=0.1, step_size=1.0, noise_intensity=0.0)
     >>> start = sampler.init(torch.tensor([[0.0, 1.0]]))
@@ -103,7 +103,7 @@ def feature_langevin(
     Source: VEM, algorithm 1, lines 8 to 17, and eq. 8.
     Departs from the paper: ``calibrated``, the default, is not the listing; see the top of this file. The noise
     intensity is among the listing's inputs and in eq. 8, but not in its update. Momentum and weight decay are in
-    appendix D, and not in the listing.
+    appendix D, not in the listing.
     """
     _require("update", update, UPDATES)
     _require("step_schedule", step_schedule, SCHEDULES)
@@ -115,7 +115,7 @@ def feature_langevin(
             size = _scheduled(step_size, step_schedule, state)
             printed = update == "printed"
             spread = torch.sqrt(2 * size) if printed or noise_schedule == "step" else torch.ones_like(size)
-            count = len(queries) if printed else 1  # t is N times the listing's gradient
+            count = len(queries) if printed else 1  # t is N times the listing's gradient, t / N
             along, velocity = accelerate(state, drift, momentum=momentum, weight_decay=count * weight_decay)
             length = size / count if printed else size
             moved = along * length + (1.0 if printed else noise_intensity) * spread * noise
@@ -140,10 +140,10 @@ def svgd(
     g = t / tau of ``sphere_drift``, or t / N if ``printed``, and the kernels
 
     - ``linear``: ``k(b_i, b_j) = <b_i, b_j>``, so that ``phi = B (B^T G) / M + B`` costs O(M P^2). The repulsion B is
-      radial: it shortens the steps and drives no particles apart.
+      radial: it shortens the steps and does not separate particles.
     - ``rbf``: ``k(b_i, b_j) = exp(-|b_i - b_j|^2 / h)`` with h of ``median_bandwidth``, O(M^2 P).
 
-    With momentum or weight decay, the v of ``accelerate`` stands in the place of phi.
+    With momentum or weight decay, the v of ``accelerate`` replaces phi.
 
     Args:
         temperature: tau, divides cosine similarities.
@@ -158,7 +158,7 @@ def svgd(
         A sampler without randomness; its context is the queries (N, P), unit vectors.
 
     Raises:
-        ValueError: If a word is unknown.
+        ValueError: If ``step_schedule``, ``kernel`` or ``update`` is unknown.
 
     >>> sampler = svgd(temperature=1.0)
     >>> start = sampler.init(torch.tensor([[0.0, 1.0]]))
@@ -167,9 +167,9 @@ def svgd(
     tensor([[0.4472, 0.8944]])
 
     Source: VEM, algorithm 2 (linear kernel) and eq. 9 (RBF); Liu and Wang 2016 (arXiv:1608.04471), eq. 8.
-    Departs from the paper: ``calibrated``, the default, has the gradient with its factor N / tau; eq. 9 differentiates
-    the kernel by the other particle, which would attract. Momentum and weight decay are in appendix D, and not in the
-    listing.
+    Departs from the paper: ``calibrated``, the default, takes the true gradient, N / tau times the listing's; eq. 9
+    differentiates the kernel by the other particle, which would attract. Momentum and weight decay are in appendix D,
+    not in the listing.
     """
     _require("update", update, UPDATES)
     _require("step_schedule", step_schedule, SCHEDULES)
@@ -191,18 +191,18 @@ def svgd(
 def accelerate(
     state: SamplerState, direction: Tensor, *, momentum: float, weight_decay: float
 ) -> tuple[Tensor, Tensor | None]:
-    """Return what a step goes along instead of a direction, with the momentum and weight decay of SGD.
+    """Return the direction of a step after the momentum and weight decay of SGD.
 
     ``v <- mu v + phi - lambda b``
 
     Args:
-        state: The position b and the velocity v, (M, P); a velocity of None is 0.
-        direction: phi, (M, P) uphill.
+        state: Position b and velocity v, (M, P); a velocity of None is 0.
+        direction: phi, (M, P), of ascent.
         momentum: mu, share of the velocity that is kept; 0 keeps none.
         weight_decay: lambda.
 
     Returns:
-        v (M, P), and the velocity that the next step is to have: v, or None without momentum.
+        v (M, P), and the velocity for the next step: v, or None without momentum.
 
     >>> state = SamplerState(torch.zeros(1, 2), torch.tensor(0), torch.ones(1, 2))
     >>> accelerate(state, torch.tensor([[1.0, 0.0]]), momentum=0.5, weight_decay=0.0)[0]
@@ -223,8 +223,8 @@ def accelerate(
 def median_bandwidth(squared_distances: Tensor) -> Tensor:
     """Return the bandwidth at which a particle's kernel with all others sums to about 1.
 
-    ``h = median_{i < j} |b_i - b_j|^2 / log M``, of an even number of pairs the lower median; 1 for a single particle.
-    The median is that of the first 256 particles.
+    ``h = median_{i < j} |b_i - b_j|^2 / log M`` over pairs of the first 256 particles, the lower median if their number
+    is even; 1 for a single particle.
 
     Args:
         squared_distances: (M, M).
@@ -242,7 +242,7 @@ def median_bandwidth(squared_distances: Tensor) -> Tensor:
         return torch.ones_like(squared_distances[0, 0])
     few = squared_distances[:MEDIAN_OF, :MEDIAN_OF]
     m = len(few)
-    # Row-major, a square's diagonal lies m + 1 apart: past the first element, it is the last column of m - 1 rows.
+    # The flattened m x m diagonal has stride m + 1: without the first element, it is the last column of m - 1 rows.
     pairs = few.flatten()[1:].view(m - 1, m + 1)[:, :-1]
     return (pairs.median() / math.log(len(squared_distances))).clamp_min(torch.finfo(few.dtype).eps)
 
@@ -269,7 +269,7 @@ def _scheduled(step_size: float | Tensor, schedule: str, state: SamplerState) ->
 def _arrive(
     state: SamplerState, moved: Tensor, velocity: Tensor | None, energy: Tensor, gradient_norm: Tensor
 ) -> tuple[SamplerState, SamplerInfo]:
-    """Return the state after a move that ends on the sphere, and what there is to tell."""
+    """Return the state after a move, projected onto the sphere, and the step's info."""
     position = F.normalize(state.position + moved, dim=1)
     info = SamplerInfo(energy, gradient_norm, root_mean_square(position - state.position))
     return SamplerState(position, state.num_steps + 1, velocity), info

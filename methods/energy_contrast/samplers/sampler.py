@@ -4,12 +4,11 @@ Shapes: N points, ... shape of one point (an image C, H, W; a unit vector P).
 
 A factory such as ``proximal_sgld(energy, step_size=...)`` captures what stays the same for a run and returns a
 ``Sampler``. What changes from step to step (references, queries, counts) is the ``context`` argument. Randomness is an
-argument too: the caller draws standard normal numbers, for the global batch where there are several ranks, and hands
-each rank its share.
+argument too: the caller draws standard normal numbers for the global batch and passes each rank its share.
 
-What every sampler keeps, and one test checks for all of them:
+What every sampler guarantees, and one test checks for all of them:
 
-- ``step`` returns positions of the shape, dtype and device it was given and changes no tensor that it was given;
+- ``step`` returns positions of the same shape, dtype and device and changes none of its arguments;
 - the same state, context and noise give the same bits;
 - it works under ``torch.no_grad`` and inside a forward pass that is being differentiated, and leaves no gradient on a
   network: what it returns is detached;
@@ -26,13 +25,13 @@ from torch import Tensor
 
 
 class SamplerState(NamedTuple):
-    """What the next step needs.
+    """State of a sampler between steps.
 
     Attributes:
         position: (N, ...) detached; what the sampler moves.
         num_steps: () int64 on the position's device; steps made since ``init``. A tensor, so that a step size that
-            depends on it waits for no device and compiles once.
-        velocity: (N, ...) what a sampler with momentum has summed up; None is none yet, and all that others know.
+            depends on it needs no synchronisation and compiles once.
+        velocity: (N, ...) velocity of a sampler with momentum; None before its first step, and for other samplers.
     """
 
     position: Tensor
@@ -41,7 +40,7 @@ class SamplerState(NamedTuple):
 
 
 class SamplerInfo(NamedTuple):
-    """What a step tells beside the new state; all detached.
+    """What a step reports beside the new state; all detached.
 
     Attributes:
         energy: (N,) energy of each point before the step, up to a constant.
@@ -61,7 +60,7 @@ class Sampler(NamedTuple):
     Attributes:
         init: ``init(position) -> state``, with position (N, ...).
         step: ``step(state, context, noise) -> (state, info)``, with noise (N, ...) standard normal numbers of the
-            position's shape, dtype and device; one that uses none may be given any.
+            position's shape, dtype and device; a sampler without noise ignores it.
     """
 
     init: Callable[[Tensor], SamplerState]
@@ -77,7 +76,7 @@ def init_state(position: Tensor) -> SamplerState:
         position: (N, ...) points.
 
     Returns:
-        The state; its position shares the memory of the one given, which no step changes.
+        The state; its position shares memory with the argument, which no step changes.
 
     >>> init_state(torch.zeros(2, 3)).num_steps
     tensor(0)

@@ -54,7 +54,7 @@ class Supervised(ControlledMethod, Classifier):
 
     ``L = mean_i -log softmax(W h_i + c)_{y_i}`` with the embedding ``h = f(x)``. With ``objective="supcon"`` the
     encoder learns from ``supervised_contrast`` of the projections g(h) instead; the classifier (W, c) then learns by
-    the cross-entropy above beside it, from embeddings held still: no gradient of it reaches the encoder.
+    the cross-entropy above from detached embeddings, so that its gradient does not reach the encoder.
 
     Args:
         config: Objective, label smoothing, and for supcon temperature and projection head.
@@ -62,7 +62,8 @@ class Supervised(ControlledMethod, Classifier):
         num_classes: K.
 
     Metrics: ``cross_entropy`` and ``accuracy`` of the classifier on the batch. With supcon also ``supcon`` and, of the
-    projections, ``info_nce``, to which images of the same class are negatives too, and what ``diagnose`` returns; while
+    projections, ``info_nce``, for which images of the same class count as negatives, and what ``diagnose`` returns;
+    while
     the temperature is controlled, what ``watch_negatives`` returns of the views of other classes.
 
     Raises:
@@ -92,7 +93,7 @@ class Supervised(ControlledMethod, Classifier):
 
     @classmethod
     def requirements(cls, config: SupervisedConfig, batch_size: int) -> Requirements:
-        """Return one view for cross-entropy and two for supcon, and labels."""
+        """Return what the method needs: labels, and one view for cross-entropy or two for supcon."""
         return replace(super().requirements(config, batch_size), num_views=_num_views(config))
 
     def classify(self, images: Tensor) -> Tensor:
@@ -130,7 +131,7 @@ class Supervised(ControlledMethod, Classifier):
 
 
 def supervised_contrast(z: Tensor, labels: Tensor, *, temperature: float | Tensor) -> Tensor:
-    """Return the supervised contrastive loss: all others of an anchor's class are its positives.
+    """Return the supervised contrastive loss: all other vectors of an anchor's class are its positives.
 
     ``L = mean_i -1/|P(i)| sum_{p in P(i)} log( exp(s_ip / tau) / sum_{a != i} exp(s_ia / tau) )`` with cosines s and
     P(i) the other vectors of label y_i.

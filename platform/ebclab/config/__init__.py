@@ -1,6 +1,6 @@
 """The settings of a run: typed, with every mistake reported at once, and named recipes.
 
-Start reading at ``sections.py`` and ``experiment.py``; ``recipes.compose`` is the way from a command line to settings.
+Start with ``sections.py`` and ``experiment.py``; ``recipes.compose`` makes settings from a command line.
 """
 
 from ebclab.config.describe import to_yaml

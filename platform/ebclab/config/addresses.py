@@ -1,6 +1,6 @@
-"""How addresses of stores and locations of datasets are written, and the check that they hold no credentials.
+"""Syntax of addresses of stores and locations of datasets, and the check that they hold no credentials.
 
-Addresses are written into run folders and shown, so they may hold no secret.
+Addresses are written into run folders and shown, so they must not hold secrets.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 _PASSWORD = re.compile(r"(?<=://)[^?@\s]*:[^?\s]*@|(?<=://)[^/?@\s]*:[^@\s]*@")
-"""A name and a password before the host. A secret may hold slashes and @, and a question mark where no host has one."""
+"""Name and password before the host. The password may contain slashes, @ and question marks."""
 
 _SECRET_OPTION = re.compile(
     r"(?i)(?<=[?&])([^=&?\s]*(?:key|secret|token|password|signature|credential)[^=&?\s]*)=[^&\s'\"]+"
 )
-"""An option after the question mark whose name says that its value is a secret."""
+"""An option after the question mark whose name suggests that its value is a secret."""
 
 FOLDER = "folder:"
 PARQUET = "parquet:"
 WEBDATASET = "webdataset:"
 ARROW = "arrow:"
 PHOTOGRAPHS = ("voc:", "imagenet:", "imagenet100:", "flowers102:", "caltech101:", "sun397:")
-"""How ``data.name`` begins when it names a set as published whose images are photographs of all sizes."""
+"""Prefixes of ``data.name`` for published datasets of photographs of different sizes."""
 
 PUBLISHED = (*PHOTOGRAPHS, "tiny-imagenet:", "stl10:", "stl10-unlabelled:")
-"""How it begins when it names a set in the layout in which it was published."""
+"""Prefixes of ``data.name`` for datasets in their published layout."""
 
 LOCATIONS = (FOLDER, PARQUET, WEBDATASET, ARROW, *PUBLISHED)
-"""How it begins when it names images by their location."""
+"""Prefixes of ``data.name`` for datasets named by their location."""
 
 OWN = "own:"
-"""How ``data.name`` begins when a run was given images from Python."""
+"""Prefix of ``data.name`` for images that were passed from Python."""
 
 
 def is_address(path: str) -> bool:
-    """Return whether ``path`` is an address, such as s3://bucket/folder, and no path on this disk."""
+    """Return whether ``path`` is an address, such as s3://bucket/folder, instead of a path on this disk."""
     return "://" in path
 
 
 def expanded(path: str) -> Path:
-    """Return the path with ~ replaced by a home; the ~NAME of nobody stays as it is, as in a shell."""
+    """Return the path with ~ replaced by a home folder; ~NAME of an unknown user is kept, as in a shell."""
     return Path(os.path.expanduser(path))
 
 
 def path_problem(address: str) -> str | None:
-    """Return why a store cannot have an address with an empty name, ``.`` or ``..`` in it; None when it has none.
+    """Return why an address is invalid because of an empty name, ``.`` or ``..`` in it; None if it is valid.
 
     Args:
-        address: What the user wrote; a path on this disk has no problem.
+        address: What the user wrote; a path on this disk is always valid.
     """
     scheme, separator, rest = address.partition("://")
     path, mark, options = rest.partition("?")
@@ -63,18 +63,18 @@ def path_problem(address: str) -> str | None:
 
 
 def as_uri(address: str) -> str:
-    """Return an address in which whatever a URI cannot hold is escaped; an escape such as %20 stays one."""
+    """Return an address with all characters escaped that a URI cannot hold; existing escapes such as %20 are kept."""
     path, mark, options = address.partition("?")
     return quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", path), safe="%/:@!$&'()*+,;=") + mark + options
 
 
 def in_address(name: str) -> str:
-    """Return a name as it stands in an address: what would be an escape there, or begin the options, is escaped."""
+    """Return a name for use in an address, with the characters escaped that would start an escape or the options."""
     return re.sub(r"%(?=[0-9A-Fa-f]{2})|\?", lambda found: quote(found[0]), name)
 
 
 def folder_problem(path: str) -> str | None:
-    """Return why ``path`` cannot be the folder that holds datasets; None when it is a path on a disk.
+    """Return why ``path`` cannot be the folder that holds datasets; None if it is a path on a disk.
 
     Args:
         path: What the user wrote.
@@ -88,12 +88,12 @@ def folder_problem(path: str) -> str | None:
 
 
 def without_credentials(text: str) -> str:
-    """Return text with *** in place of every name and password, key or token in the addresses that it holds."""
+    """Return text in which *** replaces all names and passwords, keys and tokens in addresses."""
     return _SECRET_OPTION.sub(r"\1=***", _PASSWORD.sub("***@", text))
 
 
 def credentials_problem(address: str) -> str | None:
-    """Return a problem when an address holds credentials, which it does not repeat; else None.
+    """Return a problem if an address holds credentials, without repeating them; else None.
 
     Args:
         address: What the user wrote, perhaps after ``parquet:`` or ``--runs=``.

@@ -1,4 +1,4 @@
-"""Checks of one value and of one section; problems are collected and not raised."""
+"""Checks of a value and of a section; problems are collected, not raised."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Problems:
         self.wrong.add(key)
 
     def add_lines(self, lines: Iterable[str], section: str = "") -> None:
-        """Record lines ``<key>: ...`` about several settings, but for those that name a setting already found wrong.
+        """Record lines ``<key>: ...`` about several settings, except lines about a setting already found wrong.
 
         Args:
             lines: What a config's ``problems()`` returned.
-            section: The section whose names the lines use; empty when they use dotted keys.
+            section: The section that the names in the lines belong to; empty if they are dotted keys.
         """
         prefix = f"{section}." if section else ""
         wrong = [key.removeprefix(prefix) for key in self.wrong if key.startswith(prefix)]
@@ -63,8 +63,8 @@ def check_section(
         section: Its name.
         config_type: Its dataclass, every field with a default.
         given: Values by name.
-        describe_unknown: Makes the line about a name that is no setting of the section.
-        problems: Where problems go.
+        describe_unknown: Makes the line about a name that is not a setting of the section.
+        problems: Collects the problems.
     """
     hints = get_type_hints(config_type)
     settings = settings_of(config_type)
@@ -83,7 +83,7 @@ def check_section(
 
 
 def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
-    """Return what is wrong with ``value`` as a setting: credentials, type, choice or range; None when nothing is."""
+    """Return what is wrong with ``value`` as a setting (credentials, type, choice or range), or None."""
     from pydantic import ValidationError
 
     expected = f"got {shown(value)}; must be {expectation(field, hint)}"
@@ -91,7 +91,7 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
         return problem
     try:
         typed = _typed(value, hint)
-    except (ValidationError, TypeError):  # a TypeError is that of json.dumps, for a mapping with a date as a key
+    except (ValidationError, TypeError):  # json.dumps raises TypeError for a mapping with a date as a key
         words = choices(hint)
         if words and isinstance(value, str):
             return f"no such choice, got {shown(value)}; {did_you_mean(value, words)}"
@@ -103,18 +103,18 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """Return ``value`` as a message shows it: YAML's words for nothing, true and false, and not too long."""
+    """Return ``value`` for a message: in YAML's notation of null, true and false, and shortened."""
     words = {None: "null", True: "true", False: "false"}
     return shortened(words[value] if value is None or isinstance(value, bool) else repr(value))
 
 
 def as_written(value: Any) -> str:
-    """Return ``value`` as one writes it behind ``--set KEY=``."""
+    """Return ``value`` as it is written after ``--set KEY=``."""
     return value if isinstance(value, str) else shown(value)
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Return ``value`` as type ``hint``, by strict rules: a list may be a tuple, an int a float, nothing else."""
+    """Return ``value`` as type ``hint``; only lists are converted to tuples and ints to floats."""
     return _adapter(hint).validate_json(json.dumps(value, default=str), strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Settings in words: what a field expects, and all settings as YAML, with a comment at each on demand."""
+"""Settings in words: what a field expects, and all settings as YAML, optionally with comments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choices(hint: Any) -> list[str]:
 
 
 def type_in_words(hint: Any) -> str:
-    """Return what a value of type ``hint`` is called in messages."""
+    """Return the name of type ``hint`` in messages."""
     if hint in _TYPE_WORDS:
         return _TYPE_WORDS[hint]
     if words := choices(hint):
@@ -55,7 +55,7 @@ def expectation(field: Field[Any], hint: Any) -> str:
 
 
 def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
-    """Return every setting of ``config`` as YAML that ``parse_yaml`` takes back unchanged.
+    """Return every setting of ``config`` as YAML that ``parse_yaml`` reads back unchanged.
 
     Args:
         config: Resolved settings.

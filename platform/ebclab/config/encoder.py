@@ -1,4 +1,4 @@
-"""The sections about the network: what it is, and which weights it starts from."""
+"""The sections about the network: its architecture and its initial weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWN_ENCODERS = ("small", "resnet18", "resnet50", "wrn28", "pyramidnet-110-84")
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The network whose embeddings are wanted."""
+    """The encoder: the network that is trained for its embeddings."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # for `encoder.json`, in which pydantic validates this class
     name: str = setting(
@@ -54,13 +54,13 @@ class EncoderConfig:
 
     @property
     def timm_name(self) -> str:
-        """What timm calls the network; empty for our own."""
+        """timm's name of the network; empty for our own."""
         return self.name.removeprefix(TIMM) if self.name.startswith(TIMM) else ""
 
     def architecture(self) -> dict[str, Any]:
-        """Return the settings that say what the network is; with which random weights it starts is none of them.
+        """Return the settings that define the architecture; ``initialisation`` is not among them.
 
-        Averages over all pixels go without saying, as in descriptions that are older than any other.
+        ``pooling`` mean is left out, as in descriptions that are older than the setting.
         """
         unsaid = {"initialisation", *(["pooling"] if self.pooling == "mean" else [])}
         return {name: value for name, value in asdict(self).items() if name not in unsaid}
@@ -79,7 +79,7 @@ class EncoderConfig:
         return []
 
     def _pyramid_problems(self) -> list[str]:
-        """Return what is wrong with the numbers in a PyramidNet's name; torch is imported for these names alone."""
+        """Return what is wrong with the numbers in a PyramidNet's name; torch is imported only for these names."""
         from energy_contrast.networks.pyramidnet import pyramid_size
 
         try:
@@ -89,7 +89,7 @@ class EncoderConfig:
         return []
 
     def _meaningless_with_timm(self) -> list[str]:
-        """Return a line for each setting of our own encoders that says something a network of timm cannot follow."""
+        """Return a line for each setting of our own encoders that was changed but has no effect on networks of timm."""
         ours = ("stem", "width", "activation", "initialisation", "pooling")
         own = {field.name: field.default for field in fields(self) if field.name in ours}
         return [
@@ -100,7 +100,7 @@ class EncoderConfig:
 
 
 def _right_name(name: str) -> str:
-    """Return which encoder is meant by ``name``, which may lack timm's prefix."""
+    """Return a suggestion for an unknown encoder ``name``, which may lack timm's prefix."""
     if name and architecture_problem(name) is None:
         return f"did you mean {TIMM}{name}?"
     return did_you_mean(name, (*OWN_ENCODERS, f"{TIMM}NAME"))
@@ -108,7 +108,7 @@ def _right_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class InitConfig:
-    """The weights that the encoder of a new run starts from."""
+    """Initial weights of the encoder of a new run."""
 
     weights: str | None = setting(
         None,

@@ -37,7 +37,7 @@ SECTIONS: Mapping[str, type] = {
 
 @dataclass(frozen=True)
 class RecordedSettings:
-    """Settings of a method whose class was not imported, as a file has them; they can be shown, and not trained with.
+    """Settings of a method whose class was not imported, as read from a file; they can be shown but not trained with.
 
     Attributes:
         values: Plain values by name.
@@ -53,16 +53,16 @@ class ExperimentConfig:
     Attributes:
         method_name: Key of the catalogue of methods, or ``package.module:Class``.
         method: The settings of that method: an instance of its ``Config``, or what a file has recorded.
-        data: Which images.
+        data: The images, and how they are read and delivered.
         views: How views of an image are drawn.
-        encoder: The network whose embeddings are wanted.
-        init: The weights it starts from.
-        optimizer: How weights move.
-        training: How long, how much at once.
+        encoder: The network that is trained for its embeddings.
+        init: Its initial weights.
+        optimizer: Optimizer and learning rate schedule.
+        training: Length, batch size, precision, checkpoints.
         evaluation: How quality is measured.
-        resources: What the run may use.
+        resources: Device, threads and workers of the run.
         seed: Seed of every random draw.
-        method_digest: SHA-256 of the file of a class that is named by its module; empty for the catalogue's.
+        method_digest: SHA-256 of the file of a class that is named as package.module:Class; else empty.
     """
 
     method_name: str
@@ -111,14 +111,14 @@ class ExperimentConfig:
 
 
 def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Methods:
-    """Return the catalogue, and with it the method that ``config`` is for.
+    """Return the catalogue together with the method of ``config``.
 
     Args:
         config: Resolved settings.
-        own: Its class, where the user gave it; None means that its name says which it is.
+        own: The method's class, if the user gave it; None means that it is found by its name.
 
     Raises:
-        ConfigError: Its class was not given, or was not imported since only a file named it.
+        ConfigError: The class was not given, or was not imported because only a file names it.
     """
     name = config.method_name
     if own is not None:

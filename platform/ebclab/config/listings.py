@@ -32,11 +32,11 @@ def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | Non
 
 
 def cost_rows(methods: Methods | None = None) -> list[tuple[str, ...]]:
-    """Return what a training step of each method takes and keeps, at its default settings, under a heading.
+    """Return rows with the cost of a training step of each method at its default settings, the first row being titles.
 
-    The columns: name; images that pass forward through the encoder and copies of it, for each image of the batch; those
-    of them with a gradient; slow copies of the encoder; bytes kept from step to step beside networks, for 50,000
-    training images of 3x32x32 pixels.
+    The columns: name; images passed through the encoder and its copies, for each image of the batch; those of them with
+    a backward pass; slow copies of the encoder; bytes kept from step to step, networks not counted, for 50,000 training
+    images of 3x32x32 pixels.
 
     Args:
         methods: The catalogue; that of energy_contrast when None.
@@ -51,7 +51,7 @@ def cost_rows(methods: Methods | None = None) -> list[tuple[str, ...]]:
 
 
 def _about_methods(methods: Methods) -> dict[str, str]:
-    """Return the first line of each method's file, or of its class where a file holds several, and facts."""
+    """Return a line about each method, from the docstring of its file, or of its class if the file holds several."""
     in_file = Counter(map(getmodule, methods.values()))
     described = {
         name: method if in_file[file := getmodule(method)] > 1 else file or method for name, method in methods.items()
@@ -60,7 +60,7 @@ def _about_methods(methods: Methods) -> dict[str, str]:
 
 
 def _facts(method: type[Method]) -> str:
-    """Return what a method needs and its paper, in brackets; empty where neither is said."""
+    """Return a method's need of labels and its paper, in brackets; empty if it has neither."""
     facts = [*(["needs labels"] if method.needs_labels else []), *([method.paper] if method.paper else [])]
     return f" ({', '.join(facts)})" if facts else ""
 

@@ -11,18 +11,18 @@ from ebclab.config.addresses import LOCATIONS
 from ebclab.config.yaml_text import shortened
 from ebclab.errors import UserError
 
-CLOSE_ENOUGH = 0.6  # difflib ratio below which two names are taken to have nothing in common
+CLOSE_ENOUGH = 0.6  # smallest difflib ratio of two names that are considered similar
 LONGEST_NAME = 200
-"""Bytes of a folder's name: file systems take 255, and a folder that is being made has a longer name for a while."""
+"""Longest name of a folder, bytes: file systems allow 255, and a folder has a longer name while it is being made."""
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> str | None:
-    """Return the one of ``names`` most like ``name``, case aside, or None when none is close.
+    """Return the one of ``names`` that is most similar to ``name``, ignoring case, or None if none is similar.
 
     Args:
         name: What was written.
         names: What could have been written.
-        cutoff: Smallest likeness, from 0 (anything) to 1 (equal).
+        cutoff: Smallest similarity, from 0 (anything) to 1 (equal).
     """
     by_lower = {known.lower(): known for known in names}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
@@ -30,7 +30,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> st
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message: ``did you mean X? Known: a, b, c``, without the question when none is close.
+    """Return the end of an error message: ``did you mean X? Known: a, b, c``, without the question if none is similar.
 
     Args:
         name: What was written.
@@ -43,7 +43,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
-    """Return the sentence about a dataset's name that nobody knows, with the nearest right one.
+    """Return the error message for an unknown dataset name, with the nearest known one.
 
     Args:
         name: What was written.
@@ -69,12 +69,12 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
 
 
 def other_folder(named: str, holds: str, otherwise: str) -> str:
-    """Return the end of an error message: which folder may be meant by one that does not hold a file.
+    """Return the end of an error message: which folder may be meant instead of one that lacks a file.
 
     Args:
-        named: The folder, or its address in a store, where nothing is looked for.
+        named: The folder, or its address in a store, where nothing is searched.
         holds: Name of the file.
-        otherwise: What to say when no folder in it or like it beside it holds such a file.
+        otherwise: Text if no folder inside it, or of a similar name beside it, holds such a file.
     """
     path = Path(named)
     inside = sorted(file.parent for file in path.glob(f"*/{holds}"))
@@ -86,18 +86,18 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether one folder beside others can have the name: it does not lead elsewhere and is not too long."""
+    """Return whether a name is valid for a folder: it contains no path and is not too long."""
     if not name or name.startswith(".") or not name.isprintable() or not {"/", "\\", "?"}.isdisjoint(name):
         return False
     return len(name.encode()) <= LONGEST_NAME
 
 
 def require_folder_name(name: str, where: str = "--name") -> str:
-    """Return what the user called a run or a sweep, when one folder beside the others can have that name.
+    """Return the user's name of a run or a sweep, after checking that it is valid for a folder.
 
     Args:
         name: The name.
-        where: Where it stood on the command line, for messages.
+        where: The option that it was given by, for messages.
 
     Raises:
         UserError: It is empty, too long, begins with a dot, or leads into another folder.

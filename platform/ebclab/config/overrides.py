@@ -12,8 +12,8 @@ from ebclab.errors import ConfigError
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``lower`` with the values of ``upper`` over it, setting by setting.
 
-    Two settings start their section anew: a layer that sets ``views.recipe`` hides the view settings of the layers
-    below, which may have been another recipe's; one that sets ``init.weights`` hides the digest of other weights.
+    Two settings reset their section: a layer that sets ``views.recipe`` hides the view settings of lower layers, which
+    may belong to another recipe; one that sets ``init.weights`` hides the digest of other weights.
     """
     for section, leader in (("views", "recipe"), ("init", "weights")):
         given = upper.get(section)
@@ -23,11 +23,11 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return ``mapping`` with each ``key=value`` of ``overrides`` over it; the last one of a key counts.
+    """Return ``mapping`` with each ``key=value`` of ``overrides`` applied; of a repeated key, the last one counts.
 
     Args:
         mapping: Settings in the form of the YAML files.
-        overrides: Texts such as ``method.temperature=0.2``; values are YAML. Whether keys exist is found when parsing.
+        overrides: Texts such as ``method.temperature=0.2``; values are YAML. Unknown keys are found later, on parsing.
 
     Raises:
         ConfigError: Texts that are not ``key=value``, all of them at once.
@@ -39,7 +39,7 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
 
 
 def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ``key=value`` texts, or values by key, as one layer, and a line for each text that cannot be read."""
+    """Return ``key=value`` texts, or values by key, as one layer, with a line for each text that cannot be parsed."""
     if isinstance(overrides, Mapping):
         found: dict[str, Any] = {}
         for key, value in overrides.items():
@@ -84,7 +84,7 @@ def _overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, An
         below = merged.get(key)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             merged[key] = _overlay(below, value)
-        elif value is not None or not isinstance(below, Mapping):  # a section with nothing in it changes nothing
+        elif value is not None or not isinstance(below, Mapping):  # an empty section changes nothing
             merged[key] = value
     return merged
 

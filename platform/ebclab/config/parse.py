@@ -27,8 +27,8 @@ def parse_yaml(text: str, where: str, methods: Methods | None = None) -> Experim
 
     Args:
         text: The whole configuration.
-        where: What an error message calls the text, such as its path.
-        methods: The catalogue; that of energy_contrast when None.
+        where: Name of the text in error messages, such as its path.
+        methods: The catalogue; None means that of energy_contrast.
 
     Raises:
         ConfigError: With every problem found.
@@ -37,9 +37,9 @@ def parse_yaml(text: str, where: str, methods: Methods | None = None) -> Experim
 
 
 def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None) -> ExperimentConfig:
-    """Return the settings in ``mapping``; what it leaves out has its default.
+    """Return the settings in ``mapping``; missing ones have their default.
 
-    A method that ``mapping`` names by its module and ``methods`` lacks is not imported: its settings stay as they are.
+    A method named as package.module:Class that is not in ``methods`` is not imported; its settings are kept unchecked.
 
     Args:
         mapping: Plain values in the form of the YAML files: sections by name, ``method`` with its ``name``, ``seed``.
@@ -78,7 +78,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
 
 
 def _section_given(section: str, value: Any, problems: Problems) -> dict[str, Any]:
-    """Return what was written in a section; a section with nothing in it is empty."""
+    """Return the settings given in a section; null means an empty section."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -89,7 +89,7 @@ def _section_given(section: str, value: Any, problems: Problems) -> dict[str, An
 
 
 def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problems) -> str:
-    """Take ``name`` out of the method section and return it, or an empty text when it is no method."""
+    """Remove ``name`` from the method section and return it, or an empty text if it is not a method."""
     if "name" not in given:
         if "method" not in problems.wrong:
             problems.add("method.name", f"missing; write one of {', '.join(methods)}")
@@ -105,7 +105,7 @@ def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problem
 
 
 def _take_digest(given: dict[str, Any], method_name: str, problems: Problems) -> str:
-    """Take the digest of the file of a class out of the method section; the catalogue's methods have none."""
+    """Remove the digest of a class's file from the method section and return it; methods of the catalogue have none."""
     digest = given.pop("digest", "") if is_import_name(method_name) else ""
     if isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest):
         return digest
@@ -144,7 +144,7 @@ def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems)
 
 
 def _with_absolute_paths(data: DataConfig) -> DataConfig:
-    """Return ``data`` with paths that mean the same folder whatever folder a process runs in."""
+    """Return ``data`` with absolute paths, which do not depend on a process's working directory."""
     root = None if data.root is None else _absolute(data.root)
     kind, colon, path = data.name.partition(":")
     is_local = data.name.startswith(LOCATIONS) and path and not is_address(path)
@@ -153,7 +153,7 @@ def _with_absolute_paths(data: DataConfig) -> DataConfig:
 
 
 def _with_absolute_folder(init: InitConfig) -> InitConfig:
-    """Return ``init`` with a folder that means the same whatever folder a process runs in."""
+    """Return ``init`` with an absolute path, which does not depend on a process's working directory."""
     if not init.weights or init.weights.startswith(TIMM) or is_address(init.weights):
         return init
     return replace(init, weights=_absolute(init.weights))

@@ -1,4 +1,4 @@
-"""Named settings shipped with the package, and how they combine with a file and ``--set``."""
+"""Recipes: named settings shipped with the package, and how they combine with a file and ``--set``."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def recipe_text(name: str) -> str:
 
 
 def load_recipe(name: str) -> dict[str, Any]:
-    """Return the recipe's settings: sections for every method, and under ``methods`` those of one method each.
+    """Return the recipe's settings: sections for every method, and under ``methods`` those of single methods.
 
-    Under ``datasets`` a recipe may have the same again for one dataset each, over the rest.
+    Under ``datasets``, a recipe may have the same for single datasets, which override the rest.
 
     Raises:
         ConfigError: There is no such recipe.
@@ -61,18 +61,18 @@ def compose(
     methods: Methods | None = None,
     fit: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> ExperimentConfig:
-    """Return the settings of a run: defaults, under the recipe, its section of the method, the file, and ``--set``.
+    """Return the settings of a run. Later layers win: defaults, recipe, its section of the method, file, ``--set``.
 
-    A recipe's section of the dataset that is trained on lies over the recipe, and under the file.
+    A recipe's section of the dataset wins over the rest of the recipe, and loses to the file.
 
     Args:
-        method_name: The method asked for, a key of the catalogue or ``package.module:Class``, which is imported; the
-            other layers may repeat it and not change it.
+        method_name: The method, a key of the catalogue or ``package.module:Class``, which is imported; other layers may
+            repeat it but not change it.
         recipe: Name of a recipe.
-        config: Settings of a user's file, which may have a ``methods`` section as a recipe has.
+        config: Settings of a user's file, which may have a ``methods`` section like a recipe.
         overrides: ``key=value`` texts of ``--set``, or values by key: ``{"training.epochs": 5}``.
         methods: The catalogue; that of energy_contrast when None.
-        fit: Adds settings that nobody chose after a look at the images, such as ``ebclab.data.fitting.fitted``.
+        fit: Completes settings after looking at the images, such as ``ebclab.data.fitting.fitted``.
 
     Raises:
         ConfigError: With every problem found.
@@ -102,7 +102,7 @@ def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig
     """Return ``config`` with the digest of the file of its method's class.
 
     Raises:
-        ConfigError: It was recorded with another content of the file.
+        ConfigError: The file has changed since the digest was recorded.
     """
     name, recorded = config.method_name, config.method_digest
     today = source_digest(methods[name])
@@ -117,12 +117,12 @@ def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig
 
 
 def _split_by_dataset(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return a recipe's settings for every dataset, and those for one each by its name."""
+    """Return a recipe's settings for every dataset, and those for single datasets by name."""
     return {key: value for key, value in recipe.items() if key != "datasets"}, recipe.get("datasets") or {}
 
 
 def _dataset_of(*layers: Mapping[str, Any]) -> str:
-    """Return the name of the dataset that the last of the layers that has one names; empty when none does."""
+    """Return the name of the dataset in the last layer that has one; empty if none does."""
     sections = [layer.get("data") for layer in layers]
     names = [section["name"] for section in sections if isinstance(section, Mapping) and "name" in section]
     return str(names[-1]) if names else ""
@@ -146,7 +146,7 @@ def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[dict[s
 
 
 def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
-    """Return a line for each name in the ``methods`` section of a user's file that is no method."""
+    """Return a line for each unknown method in the ``methods`` section of a user's file."""
     return [
         f"methods.{name}: no such method; {did_you_mean(str(name), methods)}"
         for name in layer.get("methods") or {}
@@ -155,7 +155,7 @@ def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
 
 
 def _contradiction(section: Any, method_name: str) -> list[str]:
-    """Return a line when a layer changed the name in the method section."""
+    """Return a line if a layer names another method."""
     named = section.get("name", method_name) if isinstance(section, Mapping) else method_name
     if named == method_name:
         return []

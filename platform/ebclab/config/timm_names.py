@@ -1,4 +1,4 @@
-"""Names of timm's networks; timm is imported only when one is asked for, because that takes seconds."""
+"""Names of timm's networks; timm is imported only if one is used, because that takes seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 
 TIMM = "timm/"
-"""How the name of a network of timm begins."""
+"""Prefix of the name of a network of timm."""
 NO_TIMM = "timm is not installed here; run `pip install 'timm>=1.0.12'`"
 
 _NUM_SUGGESTED = 3

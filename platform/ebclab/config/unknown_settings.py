@@ -23,7 +23,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "M": ("queue_size", "bank_size", "buffer_size"),
     "ESS": ("ess_target",),
 }
-"""The papers' symbols, and what a method calls them; a field's own ``symbol`` comes first."""
+"""The papers' symbols and our names for them; a field's own ``symbol`` comes first."""
 
 JARGON: Mapping[str, str] = {
     "lam": "method.generative_weight",
@@ -69,10 +69,10 @@ def unknown_setting(section: str, name: str, known: Known, method_name: str) -> 
     """Return the line about a key that does not exist.
 
     Args:
-        section: The section it stands in; empty at the top.
+        section: The section that contains it; empty at the top.
         name: The key as written.
-        known: Every section with its settings; ``method`` holds those of the method chosen.
-        method_name: The method chosen.
+        known: Every section with its settings; ``method`` holds those of the chosen method.
+        method_name: The chosen method.
     """
     key = f"{section}.{name}" if section else name
     hint = (
@@ -99,14 +99,14 @@ def _symbol_hint(section: str, name: str, known: Known, method_name: str) -> str
 
 
 def _elsewhere_hint(name: str, known: Known) -> str | None:
-    """Return a hint when ``name``, or the jargon word it is, is a setting of some section."""
+    """Return a hint if ``name``, or our name for it if it is jargon, is a setting of some section."""
     exact = [f"{section}.{name}" for section, settings in known.items() if name in settings]
     keys = exact or [key for key in JARGON.get(name.lower(), "").split() if _exists(key, known)]
     return f"did you mean {_alternatives(keys)}?" if keys else None
 
 
 def _near_hint(section: str, name: str, known: Known) -> str | None:
-    """Return a hint when a name of the same section, or else one of another section, is close."""
+    """Return a hint if a setting of the same section, or else of another one, has a similar name."""
     top = [*known, "seed"]
     close = nearest(name, known.get(section, {}) if section else top)
     if close:

@@ -1,7 +1,7 @@
 """Named view settings: the papers' own, and ours for the small datasets.
 
-Numbers are those of the authors' published code where there is some. Parameters are drawn per image; where the authors
-drew them once for many images, ``views.shared_by`` does so too, in the recipes of whole runs that say "as released".
+Numbers are those of the authors' published code if there is some. Parameters are drawn per image; if the authors drew
+them once for many images, recipes of whole runs that say "as released" do so too with ``views.shared_by``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ViewRecipe(NamedTuple):
 
     Attributes:
         doc: What it is for and where it comes from, one sentence.
-        settings: Every field of ``ViewsConfig`` but ``recipe``; no ``image_size`` means the dataset's own.
+        settings: Every field of ``ViewsConfig`` except ``recipe``; without ``image_size``, the dataset's own size.
     """
 
     doc: str
@@ -120,7 +120,7 @@ _PHOTOGRAPH = 96  # pixels; from here on views of ImageNet's recipe, which are o
 
 
 def fitting_views(channels: int, height: int, width: int) -> list[str]:
-    """Return assignments of views that suit images of a shape, of whose content nothing is known.
+    """Return settings of views that suit images of a given shape, of which nothing else is known.
 
     Args:
         channels: Channels of the images.
@@ -140,4 +140,4 @@ USUAL_VIEWS: Mapping[str, str] = {
     "cifar10": "flatclr-cifar",
     "cifar100": "flatclr-cifar",
 }
-"""The view recipe that ``views.recipe: auto`` means for each dataset."""
+"""The view recipe of ``views.recipe: auto`` for each dataset."""

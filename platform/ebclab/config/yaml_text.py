@@ -1,4 +1,4 @@
-"""Reads and writes YAML: ``1e-4`` is a number, and a key that stands twice is a mistake."""
+"""Reads and writes YAML: ``1e-4`` is a number, and a repeated key is an error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]
 _FIRST_CHARACTERS = list("-+.0123456789")
 
 LARGEST_YAML = 1 << 20
-"""Bytes of the largest file."""
+"""Largest size of a file, bytes."""
 
 _MOST_VALUES = 100_000
 _DEEPEST = 50  # lists and mappings within each other
 _LONGEST_NUMBER = 80  # bits
 _NOT_CONSTRUCTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""What PyYAML raises on a value that is not of its kind, such as the date 2020-13-45."""
+"""Exceptions that PyYAML raises on invalid values, such as the date 2020-13-45."""
 
 _LONGEST_VALUE = 80  # characters of a value that a message shows
 
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, known: dict[yaml.Node, int], depth: int) -> int:
-    """Return how many values a node stands for, each alias counted as a copy.
+    """Return how many values a node contains, each alias counted as a copy.
 
     Raises:
         MarkedYAMLError: More than a file of settings has, nested too deeply, or a value that holds itself.
@@ -90,7 +90,7 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        # PyYAML writes this line break as it is, and reads a space
+        # PyYAML writes this line break unescaped and reads it back as a space
         return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\x85" in data else None)
 
 
@@ -101,14 +101,14 @@ for _side in (_Loader, _Dumper):
 
 
 def from_yaml(text: str, where: str) -> Any:
-    """Return the plain values that YAML ``text`` stands for.
+    """Return the plain values in YAML ``text``.
 
     Args:
         text: YAML.
-        where: What an error message calls the text, such as a path.
+        where: Name of the text in error messages, such as a path.
 
     Raises:
-        ConfigError: The text is not YAML, or a key stands twice.
+        ConfigError: The text is not YAML, or a key occurs twice.
     """
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
@@ -123,10 +123,10 @@ def from_yaml(text: str, where: str) -> Any:
 
 
 def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
-    """Return ``text`` as a mapping; an empty text is an empty one.
+    """Return ``text`` as a mapping; an empty text gives an empty one.
 
     Raises:
-        ConfigError: As ``from_yaml``, or the text is no mapping.
+        ConfigError: As ``from_yaml``, or the text is not a mapping.
     """
     value = from_yaml(text, where)
     if value is None:
@@ -139,7 +139,7 @@ def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
 
 
 def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
-    """Return the settings in a YAML file, which messages call ``where`` when that is not its path.
+    """Return the settings in a YAML file; messages call it ``where``, or by its path if that is empty.
 
     Raises:
         ConfigError: The file cannot be read, or as ``mapping_from_yaml``.
@@ -158,13 +158,13 @@ def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
 
 
 def shortened(text: str) -> str:
-    """Return as much of a value's text as a message shows, without credentials."""
+    """Return a value's text shortened for a message, without credentials."""
     text = without_credentials(text)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def dump_yaml(value: Any) -> str:
-    """Return plain values as YAML that ``from_yaml`` reads back unchanged; lists stand on one line."""
+    """Return plain values as YAML that ``from_yaml`` reads back unchanged; lists are on one line."""
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=10_000, allow_unicode=True
     )

@@ -1,4 +1,4 @@
-"""Numbers that a device needs for every batch: sent there once, because the host waits for each that it sends."""
+"""Constants that a device needs for every batch: copied there once, because the host waits for every such copy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 @lru_cache(maxsize=256)
 def constant(values: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return numbers as a tensor of a device, the same one each time: nobody may write to it.
+    """Return numbers as a tensor on a device. The tensor is cached: do not write to it.
 
     Args:
         values: Numbers, or rows of numbers.
-        dtype: Their type.
-        device: Where they are wanted.
+        dtype: Type of the tensor.
+        device: Device of the tensor.
     """
     return torch.tensor(values, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Digests by which a run recognises its images: of their content or, of a stream, of its index and files."""
+"""Digests by which a run recognises its images: of their content or, for a stream, of its index and files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError
 
 STREAMED = "stream-"
-"""How the digest of a streamed set begins."""
+"""Prefix of the digest of a streamed dataset."""
 
 
 def content_digest(train: ImageSet, *scored: ImageSet) -> str:
-    """Return the SHA-256 of everything that a run takes from its images: of all parts pixels, labels, keys and marks.
+    """Return the SHA-256 of everything that a run uses of its images: pixels, labels, keys and marks of all parts.
 
-    Channel statistics and class names belong to it, since views and scores depend on them; the name does not.
+    It covers channel statistics and class names, since views and scores depend on them, but not the dataset's name.
 
     Args:
-        train: Images that are trained on.
-        scored: Images that are held out, and those kept for confirming runs where there are such.
+        train: Training images.
+        scored: Held-out images and, if there are any, those kept for confirming runs.
     """
     facts = {
         "class_names": train.class_names,
@@ -36,11 +36,11 @@ def content_digest(train: ImageSet, *scored: ImageSet) -> str:
 
 
 def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str) -> str:
-    """Return a digest of images that are not read whole: keys and labels of all rows, and what is known of the files.
+    """Return a digest of images that are not all read: keys and labels of all rows, and a digest of the files.
 
     Args:
-        parts: Keys and labels of the rows that are trained on, of those that are held out, and of those kept for
-            confirming runs where there are such.
+        parts: Keys and labels of the training rows, of the held-out rows and, if there are any, of those kept for
+            confirming runs.
         class_names: Names of the classes.
         files_digest: What ``digest_of_files`` returned.
     """
@@ -49,14 +49,14 @@ def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], f
 
 
 def index_digest(keys: Tensor, labels: Tensor) -> str:
-    """Return a short hash of the keys and labels that are trained on, which checkpoints of streamed runs hold."""
+    """Return a short hash of the training keys and labels, which checkpoints of streamed runs hold."""
     digest = hashlib.sha256(keys.numpy().tobytes())
     digest.update(labels.numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def digest_of_files(files: Mapping[str, str]) -> str:
-    """Return the SHA-256 of what is known of unread files: of each its name, and its recorded sum or its size."""
+    """Return the SHA-256 over the names of unread files and their recorded checksums, or else their sizes."""
     return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
 
 
@@ -68,11 +68,11 @@ def _digest(facts: dict[str, Any], tensors: Iterable[Tensor]) -> str:
 
 
 def require_digest(got: str, expected: str, name: str) -> None:
-    """Refuse other images than those that settings were made for.
+    """Check that images are those that the settings were recorded with.
 
     Args:
         got: Digest of the images.
-        expected: The setting ``data.digest``; empty where it is not known.
+        expected: The setting ``data.digest``; empty if unknown.
         name: Name of the images, for the message.
 
     Raises:

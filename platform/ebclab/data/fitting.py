@@ -1,7 +1,7 @@
-"""Settings that suit images of which nothing is known but their files: chosen by the sizes of a sample of them.
+"""Chooses settings for the user's image files, of which nothing else is known, by the sizes of a sample of them.
 
-docs/data.md states the rule. What is chosen lies below everything that a user says, and is written into the run's
-settings like anything else, so that equal settings stay equal runs.
+docs/data.md states the rule. The choice has lower precedence than anything the user sets, and is written into the run's
+settings like anything else, so that equal settings still mean equal runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of
 
 SAMPLED = 256
-"""Images at most whose sizes are looked at."""
+"""Largest number of images whose sizes are read."""
 LARGEST_SIDE = 224
 """Side, pixels, to which larger images are scaled."""
 KEPT_SIDE = 256
-"""Square images of one size up to this side, pixels, are kept as they are stored."""
+"""Square images that all have one size up to this side, pixels, are not resized."""
 
 _SALT = 0x73697A6573  # names this use of the keys
-_WHOLE_PARTS = 32  # pixels; what strided networks divide without a rest
+_WHOLE_PARTS = 32  # pixels; strided networks halve such sides without a remainder
 _SMALL_VIEWS, _MIDDLE_VIEWS = 32, 64  # pixels
 _FEWEST_STEPS = 4  # an epoch
 _SMALLEST_BATCH = 8
@@ -41,19 +41,19 @@ _log = logging.getLogger("ebclab.data")
 
 @runtime_checkable
 class TellsSizes(Protocol):
-    """A source that can tell the sizes of its images without decoding them; others are judged by their example."""
+    """A source that knows the sizes of its images without decoding them; others are judged by their first image."""
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]: ...
 
 
 class SampledSizes(NamedTuple):
-    """What was looked at.
+    """Sizes of a sample of images.
 
     Attributes:
         num_images: Images of the training set.
-        channels: Channels that they are read with.
-        sizes: Width and height of each of a sample, pixels, upright.
-        stored: They are stored as squares or rectangles of pixels, which keep their size.
+        channels: Channels with which they are read.
+        sizes: Width and height of each image of the sample, pixels, upright.
+        stored: Whether they are stored as arrays of pixels, which keep their size.
     """
 
     num_images: int
@@ -67,7 +67,7 @@ class SampledSizes(NamedTuple):
         return sorted(map(min, self.sizes))
 
     def in_words(self) -> str:
-        """Return what was seen, for people."""
+        """Return a description of the sample for users."""
         low, high = self.sides[0], self.sides[-1]
         shorter = f"{low}" if low == high else f"{low} to {high}"
         among = f" ({len(self.sizes)} looked at)" if 1 < len(self.sizes) < self.num_images else ""
@@ -75,11 +75,11 @@ class SampledSizes(NamedTuple):
 
 
 def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> dict[str, Any]:
-    """Return settings in which what nobody chose suits the images, where these are named by their place.
+    """Return settings completed with choices that suit the images, if these are named by their location.
 
     Args:
-        mapping: Plain values of all layers, as ``compose`` has them.
-        say: Gets one line about what was chosen.
+        mapping: Plain values of all layers of settings, from ``compose``.
+        say: Called with one line about what was chosen.
 
     Raises:
         DataError: There are no such images.
@@ -100,17 +100,17 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
         return dict(mapping)
     words = ", ".join(f"{key}={value}" for key, value in chosen.items())
     say(f"{seen.in_words()}; chosen for them: {words}; --set changes any of it")
-    if "views.recipe" in chosen:  # auto, if anything, which would count as a choice
+    if "views.recipe" in chosen:  # drop auto, which would count as the user's choice
         views = {key: value for key, value in (mapping.get("views") or {}).items() if key != "recipe"}
         mapping = {**mapping, "views": views}
     return merge(read_overrides(chosen)[0], mapping)
 
 
 def look(source: ImageSource) -> SampledSizes:
-    """Return what the training part of a set looks like, from a sample chosen by hash.
+    """Return the sizes of training images of a dataset, from a sample chosen by hash.
 
     Args:
-        source: The set.
+        source: The dataset.
     """
     keys = source.index.keys
     rows = torch.argsort(hash_words(_SALT, keys), stable=True)[:SAMPLED]
@@ -120,11 +120,11 @@ def look(source: ImageSource) -> SampledSizes:
 
 
 def choose(seen: SampledSizes, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key that suit images, those left out that somebody chose.
+    """Return settings by dotted key that suit images, except those that the user chose.
 
     Args:
-        seen: The images.
-        given: What was chosen already, by dotted key. Where views were, only images of several sizes need one more.
+        seen: Sizes of the images.
+        given: The user's choices by dotted key. If they include views, at most ``data.resize`` is added.
     """
     own_views = "views.recipe" in given
     resize = given.get("data.resize") or _resize(seen, own_views=own_views)
@@ -141,7 +141,7 @@ def choose(seen: SampledSizes, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resize(seen: SampledSizes, *, own_views: bool) -> int:
-    """Return the side that images must be scaled to, pixels; 0 where they can stay as they are."""
+    """Return the side that images must be scaled to, pixels; 0 if they need not be scaled."""
     width, height = seen.sizes[0]
     one_size = len(set(seen.sizes)) == 1
     if seen.stored or (one_size and (own_views or width == height <= KEPT_SIDE)):
@@ -158,13 +158,13 @@ def _encoder(size: Any) -> dict[str, Any]:
 
 
 def _batch(count: int) -> dict[str, Any]:
-    """Return a smaller batch where an epoch would have fewer than four; a power of two."""
+    """Return a smaller batch size, a power of two, if an epoch would have fewer than four batches."""
     largest = max(_SMALLEST_BATCH, count // _FEWEST_STEPS)
     return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}
 
 
 def _reading(given: Mapping[str, Any]) -> Reading:
-    """Return how images are read as far as that is said; damaged ones stop whoever trains on them, and not a look."""
+    """Return how images are read according to the user's choices; damaged ones are skipped, since this only looks."""
     words = ("colour", "image_column", "label_column")
     known = {word: value for word in words if isinstance(value := given.get(f"data.{word}"), str)}
     return Reading(skip_corrupt=True, **known)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Counter-based randomness: a number is a pure function of the words that name it, with no generator state.
 
-Word by word, the hash is output number ``word`` of the SplitMix64 generator (Steele, Lea & Flood, 2014, "Fast
-splittable pseudorandom number generators") that is seeded with the hash of the words before it.
+The hash of a sequence of words is output number ``word`` (its last word) of a SplitMix64 generator (Steele, Lea &
+Flood, 2014, "Fast splittable pseudorandom number generators") seeded with the hash of the words before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FACTOR_2 = 0x94D049BB133111EB
 def hash_words(*words: Tensor | int) -> Tensor:
     """Return 64 well-mixed bits (int64) for each combination of broadcast ``words``.
 
-    Words are mixed from left to right, so the last one may be large at little cost to those before it.
+    Words are mixed from left to right, so put the tensor with the most elements last: earlier mixes stay small.
 
     Args:
         words: int64 tensors or integers; their order matters. They broadcast against each other.
@@ -54,7 +54,7 @@ def _mix(state: Tensor) -> Tensor:
 
 
 def _mix_integer(state: int) -> int:
-    """Mix one Python integer, with the result that `_mix` gives, and no kernel launched."""
+    """Mix one Python integer with the same result as `_mix`, without launching a kernel."""
     state %= 1 << 64
     state = (state ^ (state >> 30)) * _FACTOR_1 % (1 << 64)
     state = (state ^ (state >> 27)) * _FACTOR_2 % (1 << 64)
@@ -62,7 +62,7 @@ def _mix_integer(state: int) -> int:
 
 
 def _signed(bits: int) -> int:
-    """Return the signed 64-bit integer with the lowest 64 bits of ``bits``: the only kind torch takes."""
+    """Return the lowest 64 bits of ``bits`` as a signed integer, the only kind that torch accepts."""
     return (bits + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

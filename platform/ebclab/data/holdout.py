@@ -12,7 +12,7 @@ from ebclab.data.digests import content_digest
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
 
-_HOLDOUT_SALT = 0x686F6C646F7574  # several salts: which images are kept says nothing about which are held out
+_HOLDOUT_SALT = 0x686F6C646F7574  # a salt for each choice, so that the choices are independent
 _LIMIT_SALT = 0x6C696D6974
 _CONFIRM_SALT = 0x636F6E6669726D
 
@@ -22,11 +22,11 @@ class Split:
     """The images of a run, those for training apart from those for selection.
 
     Attributes:
-        train: Images that are trained on.
+        train: Training images.
         holdout: Images held out of training; may be empty.
         digest: Short hash of ``train``, which every checkpoint holds.
-        content: Digest of everything that a run takes from its images, which its settings keep as ``data.digest``.
-        confirm: Images that only confirming runs of a sweep are scored on; None where none are kept for it.
+        content: Digest of everything that a run uses of its images; stored in its settings as ``data.digest``.
+        confirm: Images that only confirming runs of a sweep are scored on; None if there are none.
     """
 
     train: ImageSet
@@ -37,11 +37,11 @@ class Split:
 
     @property
     def parts(self) -> list[ImageSet]:
-        """All parts that there are, the one that is trained on first."""
+        """All parts, the training images first."""
         return [part for part in (self.train, self.holdout, self.confirm) if part is not None]
 
     def scored(self, part: str) -> ImageSet:
-        """Return the images that a run is scored on: those of ``evaluation.scored_on``, "holdout" or "confirm"."""
+        """Return the images of the part that ``evaluation.scored_on`` names, "holdout" or "confirm"."""
         return self.confirm if part == "confirm" and self.confirm is not None else self.holdout
 
 
@@ -51,7 +51,7 @@ def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float, conf
     Args:
         whole: The training set.
         train_limit: Use at most so many of them; 0 uses all.
-        holdout_rate: Share held out, of what ``confirm_rate`` leaves.
+        holdout_rate: Share held out, of the images that ``confirm_rate`` leaves.
         confirm_rate: Share kept for the confirming runs of a sweep, taken first.
     """
     chosen = limit(whole, train_limit)
@@ -75,7 +75,7 @@ def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
 
     Args:
         train: Training split.
-        rate: Chance of an image to be held out, in [0, 1); 0 leaves the held-out part empty.
+        rate: Probability of an image to be held out, in [0, 1); 0 leaves the held-out part empty.
     """
     held = held_out(train.keys, rate)
     return train.rows(~held), train.rows(held)

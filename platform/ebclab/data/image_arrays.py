@@ -1,4 +1,4 @@
-"""Image sets as arrays, which processes of one machine may share without copying them."""
+"""Image sets as arrays, which processes on one machine can share without copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebclab.data.image_set import ImageSet
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """An ``ImageSet`` over arrays; Ray keeps arrays once in the memory of each machine.
+    """An ``ImageSet`` as arrays, which Ray holds once in the memory of each machine.
 
     Attributes:
         arrays: Pixels, labels and keys, and marks where there are any.
@@ -33,14 +33,14 @@ class ImageArrays:
         return cls(tuple(tensor.contiguous().numpy() for tensor in tensors), facts)
 
     def image_set(self) -> ImageSet:
-        """Return tensors over the same memory; they must not be written to."""
+        """Return an image set over the same memory; do not write to it."""
         pixels, labels, keys, *marks = map(read_only, self.arrays)
         name, class_names, mean, std = self.facts
         return ImageSet(name, pixels, labels, keys, class_names, mean, std, marks[0] if marks else None)
 
 
 def read_only(array: np.ndarray[Any, Any]) -> Tensor:
-    """Return a tensor over the memory of an array that other processes read, too; it must not be written to."""
+    """Return a tensor over the memory of an array that other processes share; do not write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

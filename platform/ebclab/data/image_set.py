@@ -1,4 +1,4 @@
-"""A set of images in memory, the currency between sources, delivery and evaluation."""
+"""A set of images in memory, which sources, delivery and evaluation exchange."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ImageSet:
         class_names: Names of the classes, by label; empty when unknown.
         mean: Channel means over the training split, in [0, 1].
         std: Channel standard deviations over the training split, in [0, 1].
-        marks: (n, K) int8 of images that may have several labels: 1 where an image has the class, 0 where it has not,
-            -1 where it counts for neither; None where an image has one label at most.
+        marks: (n, K) int8 for images that may have several labels: 1 if an image has the class, 0 if not, -1 if it
+            counts as neither; None if an image has at most one label.
     """
 
     name: str
@@ -53,7 +53,7 @@ def level_counts(images: Tensor) -> Tensor:
 
 
 def statistics_of_counts(counts: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return what ``channel_statistics`` returns, of the sum of the counts (C, 256) of all images."""
+    """Return the result of ``channel_statistics`` from the counts (C, 256) of all images."""
     levels = torch.arange(256, dtype=torch.float64) / 255
     share = counts.double() / counts.sum(dim=1, keepdim=True)
     mean = share @ levels

@@ -1,8 +1,8 @@
-"""Which training images have a label when few do: class by class by hash of the key, the same for every encoder.
+"""Which training images keep their label when few labels are used: chosen for each class by hash of the key.
 
-n images, K classes, p per cent of the labels. Each class gives ``floor(n p / (100 K))`` images, those of smallest
-``hash(seed, key)``; a class that has fewer gives all of them. No generator takes part, so no library's version matters,
-and the list of a smaller share is part of that of a larger one with the same seed.
+n images, K classes, p per cent of the labels. Each class contributes ``floor(n p / (100 K))`` images, those of smallest
+``hash(seed, key)``; a smaller class contributes all its images. Lists are the same for every encoder and every version
+of any library, and the list of a smaller share is a subset of that of a larger one with the same seed.
 """
 
 from __future__ import annotations

@@ -33,21 +33,21 @@ _ACCEPTED = (
 
 
 def own_name(name: str) -> str:
-    """Return what ``data.name`` says of a user's images called ``name``: never the name of a dataset."""
+    """Return the value of ``data.name`` for a user's images called ``name``, which is never the name of a dataset."""
     return f"{OWN}{name}"
 
 
 def own_images(given: object) -> ImageSet:
     """Return the user's images as a checked image set.
 
-    Images that come without keys get the hash of their content, and equal ones are numbered, so neither their order
-    nor other images matter: a key decides whether an image is held out, and what its views look like.
+    Images without keys get the hash of their content, equal ones with a number, so that keys depend neither on the
+    order nor on other images: a key decides whether an image is held out and what its views look like.
 
     Args:
         given: One of ``Images``.
 
     Raises:
-        DataError: It is something else, its pixels are no bytes, or its parts do not fit together.
+        DataError: It is something else, its pixels are not bytes, or its parts do not fit together.
     """
     if isinstance(given, ImageSet):
         return _checked(given)
@@ -68,7 +68,7 @@ def own_images(given: object) -> ImageSet:
 
 
 def content_keys(images: Tensor) -> Tensor:
-    """Return a key for each image (n, C, H, W), (n,) int64: hash of its pixels, and of its number among its equals."""
+    """Return a key for each image (n, C, H, W), (n,) int64: a hash of its pixels and its number among equal images."""
     seen: Counter[bytes] = Counter()
     shape = repr(tuple(images.shape[1:])).encode()
     keys = []
@@ -82,7 +82,7 @@ def content_keys(images: Tensor) -> Tensor:
 
 
 def _checked(images: ImageSet) -> ImageSet:
-    """Return ``images`` when its fields fit together.
+    """Return ``images`` after checking that its fields fit together.
 
     Raises:
         DataError: They do not; the first problem is named.

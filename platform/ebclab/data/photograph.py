@@ -1,4 +1,4 @@
-"""From an encoded image to bytes of one shape: upright, in the wanted channels, the largest central square scaled."""
+"""Decodes an image file to bytes of one shape: upright, grey or colour, its largest central square scaled."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
 Decoding = Literal["full", "reduced"]
-"""Whether a JPEG file that is scaled down anyway is decoded with all its pixels, or at the least half, quarter or
-eighth of its sides that still covers the wanted square."""
+"""How a JPEG file that will be scaled down is decoded: in full, or reduced to 1/2, 1/4 or 1/8 of its sides, whichever
+is the smallest that still covers the target square."""
 
 MOST_PIXELS = 1 << 27
-"""Pixels of an image, as it is decoded, above which it is not: half a gigabyte at the four bytes that Pillow takes."""
+"""Most pixels of an image that is decoded: half a gigabyte at the four bytes that Pillow uses for each."""
 
 DAMAGE = (
     *(OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError, RuntimeError),
     *(struct.error, Image.DecompressionBombError),
 )
-"""What Pillow raises on damaged files, by its formats, and what ``read_photograph`` raises."""
+"""Exceptions that Pillow's formats raise on damaged files, and those of ``read_photograph``."""
 
 _JPEG = b"\xff\xd8\xff"
 _ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
 
 class TooManyPixelsError(ValueError):
-    """An image has more pixels than are decoded."""
+    """An image has too many pixels to be decoded."""
 
 
 class NoBytesError(ValueError):
-    """The pixels of an image cannot be made bytes by a rule that fits all images."""
+    """The pixels of an image cannot be converted to bytes by a rule that suits all images."""
 
 
 def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding = "full") -> Tensor:
     """Return one encoded image as (C, H, W) uint8.
 
-    Of an animation the first frame is read. Of 16 bits the higher 8 are taken, as Pillow does of colours. What is
-    transparent shows white.
+    The first frame of an animation is read. Of 16 bits, the higher 8 are used, as Pillow does for colours. Transparent
+    pixels become white.
 
     Args:
         content: The file's bytes.
         channels: 3 for colour, 1 for grey.
         side: Side of the square that it is cropped and scaled to, pixels; 0 leaves its size.
-        decoding: How much of a JPEG file is decoded where ``side`` is given.
+        decoding: How a JPEG file is decoded if ``side`` is given.
 
     Raises:
-        OSError: The content is no image or is cut off; other damage raises other errors.
+        OSError: The content is not an image or is truncated; other damage raises other errors.
         TooManyPixelsError: It is larger than ``MOST_PIXELS``; it was not decoded.
         NoBytesError: Its pixels are floats or integers of 32 bits.
     """
@@ -67,7 +67,7 @@ def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding
 
 
 def kind_of_damage(error: BaseException) -> str:
-    """Return which of a few kinds an error of ``DAMAGE`` is, for a count of images that were left out."""
+    """Return the category of an error of ``DAMAGE``, for counting images that were left out."""
     kinds = {
         TooManyPixelsError: "too many pixels",
         NoBytesError: "pixels that are no bytes",
@@ -77,10 +77,10 @@ def kind_of_damage(error: BaseException) -> str:
 
 
 def size_in_header(file: BinaryIO) -> tuple[int, int]:
-    """Return width and height of an encoded image as it stands upright, pixels; its pixels are not decoded.
+    """Return width and height of an encoded image, upright, in pixels, without decoding it.
 
     Raises:
-        OSError: It is no image or is cut off; other damage raises other errors.
+        OSError: It is not an image or is truncated; other damage raises other errors.
     """
     with Image.open(file) as picture:
         width, height = picture.size
@@ -88,7 +88,7 @@ def size_in_header(file: BinaryIO) -> tuple[int, int]:
 
 
 def sizes_in_headers(contents: Iterable[bytes]) -> list[tuple[int, int]]:
-    """Return ``size_in_header`` of encoded images, those left out whose header cannot be read."""
+    """Return ``size_in_header`` of encoded images, leaving out those whose header cannot be read."""
     found = []
     for content in contents:
         with suppress(*DAMAGE):
@@ -97,7 +97,7 @@ def sizes_in_headers(contents: Iterable[bytes]) -> list[tuple[int, int]]:
 
 
 def central_squares(images: Tensor, side: int) -> Tensor:
-    """Return what ``read_photograph`` makes of images (B, C, H, W) uint8, C = 1 or 3: (B, C, side, side) uint8."""
+    """Crop and scale images (B, C, H, W) uint8, C = 1 or 3, as ``read_photograph`` does: (B, C, side, side) uint8."""
     last = images[:, 0] if images.shape[1] == 1 else images.permute(0, 2, 3, 1)  # (B, H, W) or (B, H, W, 3)
     pictures = (Image.fromarray(each) for each in last.cpu().contiguous().numpy())
     return torch.stack([_pixels(central_square(each, side)) for each in pictures]).to(images.device)
@@ -128,7 +128,7 @@ def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
 
 
 def _opened(content: bytes) -> Image.Image:
-    """Return an image whose header was read; Pillow's own limit does not know that JPEG files can be reduced."""
+    """Open an image by its header, without Pillow's own size limit, which ignores that JPEG files can be reduced."""
     if content.startswith(_JPEG):
         return JpegImageFile(io.BytesIO(content))
     try:

@@ -1,4 +1,4 @@
-"""From stored uint8 images to what a trained encoder expects, with nothing random."""
+"""Preprocessing: turns stored uint8 images into the input of a trained encoder, without augmentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Preprocessing:
         mean: Channel means subtracted, in the image range [0, 1].
         std: Channel standard deviations divided by, in the image range [0, 1].
         read_size: Side of the squares to which images were cropped and scaled when they were read (``data.resize``),
-            pixels: images of another size are, too. 0: they were as they were stored, and are only resized.
+            pixels; images of another size are treated in the same way. 0: they were not, and are only resized.
         decoding: How JPEG files were decoded when they were read (``data.decoding``).
     """
 
@@ -37,7 +37,7 @@ class Preprocessing:
     decoding: Decoding = "full"
 
     def in_words(self) -> str:
-        """Return what happens to the pixels of an image file, for people."""
+        """Return a description of what happens to the pixels of an image file, for users."""
         channels = {1: "one grey channel", 3: "three channels"}.get(len(self.mean), f"{len(self.mean)} channels")
         read = f"upright (EXIF) in {channels}"
         if self.read_size:
@@ -51,7 +51,7 @@ class Preprocessing:
         return f"{read}; {resized}; minus the mean, divided by the standard deviation, by channel"
 
     def columns(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation, (C, 1) each, sent to a device once; nobody may write to them."""
+        """Return mean and standard deviation, (C, 1) each, on a device. They are cached: do not write to them."""
         mean, std = (constant(tuple(values), torch.float32, device)[:, None] for values in (self.mean, self.std))
         return mean, std
 
@@ -68,15 +68,15 @@ class Preprocessing:
 
     @property
     def pixel_range(self) -> PixelRange:
-        """What black and white are after normalisation."""
+        """Values of black and white after normalisation."""
         pairs = list(zip(self.mean, self.std, strict=True))
         return PixelRange(tuple((0 - m) / s for m, s in pairs), tuple((1 - m) / s for m, s in pairs))
 
     def as_read(self, images: Tensor) -> Tensor:
-        """Return (B, C, H, W) images as those of the run were read: of another size they are cropped and scaled.
+        """Return (B, C, H, W) images cropped and scaled like those of the run, unless they have that size already.
 
         Raises:
-            DataError: Floats have to be cropped, which is done on bytes.
+            DataError: Images of another size are floats, but only bytes can be cropped.
         """
         if not self.read_size or images.shape[-2:] == (self.read_size, self.read_size):
             return images
@@ -91,7 +91,7 @@ class Preprocessing:
         """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1].
 
         Raises:
-            DataError: Floats have to be cropped, which is done on bytes.
+            DataError: Images of another size are floats, but only bytes can be cropped.
         """
         images = self.as_read(images)
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images.float()
@@ -107,7 +107,7 @@ def preprocessing_for(views: ViewsConfig, data: ImageSet) -> Preprocessing:
     """Return the preprocessing that matches what training views of ``data`` look like.
 
     Raises:
-        DataError: The images are to be divided by their spread, and a channel has none.
+        DataError: The images shall be divided by their standard deviation, which is 0 in a channel.
     """
     channels = data.images.shape[1]
     size = views.image_size or data.images.shape[-1]

@@ -1,14 +1,15 @@
-"""Checkpoints: folders that are whole or absent, and checked byte for byte before they are used.
+"""Checkpoints: folders that are complete or absent, and whose checksums are verified before use.
 
 ``last-<step>`` holds everything that a resume needs. Two of them are kept, so that a damaged newest one costs one
-interval and not the run. The newest healthy one stays too: an unhealthy run goes back to it. ``best-<step>`` and
-``kept-<step>`` hold the model alone.
+interval, not the run. The newest healthy one is kept too: an unhealthy run goes back to it. ``best-<step>`` and
+``kept-<step>`` hold only the model.
 
-A checkpoint is never written over. Where a step is saved again, because the run went back to it, the new one is
-``last-<step>.001`` and replaces the old one when it is whole: at every moment the folder holds a whole checkpoint.
-Hidden folders are what killed writes and removals left; nobody reads them, and the next launch or save removes them.
+A checkpoint is never overwritten. If a step is saved again, because the run went back to it, the new one is
+``last-<step>.001`` and replaces the old one once it is complete: the folder holds a complete checkpoint at all times.
+Hidden folders are left over from killed writes and removals; they are never read, and the next launch or save removes
+them.
 
-    manifest.json        format, step, what the weights expect as input, the SHA-256 of every file below and its own
+    manifest.json        format, step, facts about the model's input, the SHA-256 of every file below and its own
     model.safetensors    the method's state_dict (encoder, heads, queues)
     state.pt             optimizer, generator and counters            (``last`` only; read with weights_only=True)
     memory-<name>.safetensors                                         (``last`` only; one per Method.memories entry)
@@ -45,13 +46,13 @@ from ebclab.storage.typed_json import typed
 
 FORMAT = 1
 LAST_KEPT = 2
-_LOOKS = 20  # at the checkpoints of a run that replaces them while they are read
+_LOOKS = 20  # attempts to read the checkpoints of a run that replaces them meanwhile
 Kind = Literal["last", "best", "kept"]
 MODEL = "model.safetensors"
 STATE = "state.pt"
 T = TypeVar("T")
 
-_LARGEST = 1 << 50  # bytes of a file; no more than that it is one is asked
+_LARGEST = 1 << 50  # bytes of a file, without a real limit: only that it is a regular file is checked
 _NAME = re.compile(r"(?:last|best|kept)-(?P<step>\d+)(?:\.(?P<generation>\d+))?")
 _MEMORY = re.compile(r"memory-(?P<name>.+)\.safetensors")
 
@@ -60,14 +61,14 @@ _log = logging.getLogger("ebclab.training")
 
 @dataclass(frozen=True)
 class _Version:
-    """What manifests of all versions hold."""
+    """Fields that manifests of all versions have."""
 
     format: int
 
 
 @dataclass(frozen=True)
 class _Fields(_Version):
-    """What every manifest of this version holds."""
+    """Fields that every manifest of this version has."""
 
     step: int
     facts: dict[str, Any]
@@ -94,9 +95,9 @@ class Checkpoint:
 
 
 def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
-    """Write ``checkpoint`` into ``folder`` and remove the older ones that it replaces; return its path.
+    """Write ``checkpoint`` into ``folder``, remove the older ones that it replaces, and return its path.
 
-    An equal one of kind ``best`` or ``kept`` that a killed launch of the run has saved stays as it is.
+    If a killed launch of the run has already saved an equal one of kind ``best`` or ``kept``, that one stays.
 
     Raises:
         RunError: The disk is full or the folder cannot be written; older checkpoints are untouched.
@@ -118,7 +119,7 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
 
 
 def tidy(folder: Path) -> None:
-    """Remove the hidden folders that killed writes and removals left; no other process may write into ``folder``."""
+    """Remove hidden folders left over from killed writes and removals; no other process may write into ``folder``."""
     atomic.remove_leftovers(folder, "*-*")
 
 
@@ -128,7 +129,7 @@ def step_of(path: Path) -> int:
 
 
 def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | None:
-    """Return the newest sound checkpoint of ``kind``, or None when there is none.
+    """Return the newest intact checkpoint of ``kind``, or None if there is none.
 
     A damaged one is skipped with a warning that names it.
 
@@ -144,7 +145,7 @@ def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | Non
 
 
 def load_healthy(folder: Path, where: str = "") -> Checkpoint | None:
-    """Return the newest sound ``last`` checkpoint of a healthy run, or None when there is none.
+    """Return the newest intact ``last`` checkpoint at which the run was healthy, or None if there is none.
 
     A damaged one is skipped with a warning that names it. Arguments are those of ``load``.
     """
@@ -170,10 +171,10 @@ def holds(folder: Path, kind: Kind, step: int) -> bool:
 
 
 def newest_step(folder: Path, where: str = "") -> int:
-    """Return the step from which a resume goes on, 0 when there is no checkpoint.
+    """Return the step from which a resume continues; 0 if there is no checkpoint.
 
-    It is the step of the checkpoint that ``load`` returns for the same arguments. Every file is compared with its
-    checksum; no tensor is loaded.
+    It is the step of the checkpoint that ``load`` returns for the same arguments. The checksum of every file is
+    verified; no tensor is loaded.
 
     Raises:
         RunError: As ``load``.
@@ -183,14 +184,14 @@ def newest_step(folder: Path, where: str = "") -> int:
 
 
 def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path, str], T], where: str) -> T | None:
-    """Return ``read`` of the newest checkpoint that it can read, or None when there is no checkpoint."""
+    """Return ``read`` of the newest checkpoint that it accepts, or None if there is no checkpoint."""
     for _ in range(_LOOKS):
         paths, replaced = _of_kind(folder, kind), False
         for path in paths:
             try:
                 return read(path, where)
             except (OSError, ValueError, KeyError) as error:
-                replaced = not path.exists()  # by a newer one, of a run that goes on
+                replaced = not path.exists()  # by a newer one, of a run in training
                 if replaced:
                     break
                 _warn_of_damage(path, error, where)
@@ -219,7 +220,7 @@ def _newest_healthy(folder: Path) -> Path | None:
 
 
 def _healthy(path: Path) -> bool:
-    """Return whether a checkpoint can be read and its run was healthy; without a word on health, it was."""
+    """Return whether a checkpoint can be read and its run was healthy; without a health record, it was."""
     try:
         manifest = _read_manifest(path, "")
     except (OSError, ValueError, RunError):
@@ -234,7 +235,7 @@ def _of_kind(folder: Path, kind: Kind) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[int, int]:
-    """Return the step in a checkpoint's name, and how often that step had been saved before."""
+    """Return the step in a checkpoint's name, and how often that step had been saved before it."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         raise ValueError(f"{path}: is not the name of a checkpoint")
@@ -242,13 +243,13 @@ def _place(path: Path) -> tuple[int, int]:
 
 
 def _new_name(folder: Path, kind: Kind, step: int, before: list[Path]) -> Path:
-    """Return a path at which no checkpoint lies; ``before`` are those of the same step, newest first."""
+    """Return a path without a checkpoint; ``before`` are the existing ones of the same step, newest first."""
     name = f"{kind}-{step:010d}"
     return folder / (f"{name}.{_place(before[0])[1] + 1:03d}" if before else name)
 
 
 def _outlived(folder: Path, kind: Kind, saved: Path) -> list[Path]:
-    """Return the checkpoints of ``kind`` that nothing needs now that ``saved`` is there."""
+    """Return the checkpoints of ``kind`` that are no longer needed now that ``saved`` exists."""
     others = [path for path in _of_kind(folder, kind) if path != saved]
     again = [path for path in others if step_of(path) == step_of(saved)]
     if kind == "kept":
@@ -261,7 +262,7 @@ def _outlived(folder: Path, kind: Kind, saved: Path) -> list[Path]:
 
 
 def _holds(path: Path, checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint that holds the model alone is sound and equal to ``checkpoint``."""
+    """Return whether a checkpoint of only the model is intact and equal to ``checkpoint``."""
     try:
         manifest = _sound_manifest(path, "")
     except (OSError, ValueError, KeyError):
@@ -285,11 +286,11 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint, with the fields that each has; of a newer version, its format alone.
+    """Return the manifest of a checkpoint, its common fields checked; of a newer version, only its format.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no JSON, a field is missing or has another type, or it does not match its checksum.
+        ValueError: It is not JSON, a field is missing or has another type, or it does not match its checksum.
     """
     content = read_regular(path / MANIFEST, LARGEST)
     version = typed(foreign_json_value(content), _Version).format
@@ -304,7 +305,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after comparing it with its own checksum and with the folder's name.
+    """Return the manifest of a checkpoint after verifying its own checksum and the folder's name.
 
     Raises:
         OSError: It cannot be read.
@@ -323,7 +324,7 @@ def _read_manifest(path: Path, where: str) -> dict[str, Any]:
 
 
 def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after comparing every file with its checksum."""
+    """Return the manifest of a checkpoint after verifying the checksum of every file."""
     manifest = _read_manifest(path, where)
     for name, digest in manifest["files"].items():
         if not is_folder_name(name):
@@ -335,7 +336,7 @@ def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
 
 def _read(path: Path, where: str) -> Checkpoint:
     manifest = _sound_manifest(path, where)
-    listed = sorted(manifest["files"])  # a file that is not was not compared with a checksum
+    listed = sorted(manifest["files"])  # other files have no verified checksum
     if MODEL not in listed:
         raise ValueError(f"its manifest does not list {MODEL}")
     memories = {match["name"]: _read_tensors(path / name) for name in listed if (match := _MEMORY.fullmatch(name))}
@@ -363,7 +364,7 @@ def _read_state(path: Path) -> dict[str, Any]:
         raise
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path.name} holds more than tensors and plain values") from error
-    except Exception as error:  # torch meets bytes that are none of its own with errors of all kinds
+    except Exception as error:  # torch raises errors of all kinds for foreign bytes
         raise ValueError(f"{path.name} is none that torch wrote ({type(error).__name__})") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path.name} holds no state, got {type(state).__name__}")
@@ -371,7 +372,7 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous copies on the CPU, because safetensors refuses shared memory and strides."""
+    """Return contiguous copies on the CPU, since safetensors refuses shared memory and strides."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
 
 

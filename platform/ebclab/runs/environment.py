@@ -23,8 +23,8 @@ SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
 _MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "processor", "ranks", "large_views")
 ONE_BY_ONE = {"large_views": "one by one"}
-"""What a launch writes down that makes the views of large images one by one, on a CPU."""
-_UNSAID = {"large_views": "in batches"}  # what a launch does that writes nothing of it
+"""Recorded by a launch that makes the views of large images one by one, on a CPU."""
+_UNSAID = {"large_views": "in batches"}  # what holds for a launch that does not record it
 
 
 def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """Return what a launch wrote down of itself; empty when there is no such file, or it is not complete."""
+    """Return the environment that a launch recorded; empty if there is no such file or it is incomplete."""
     try:
         return read_json_object(path)
     except RunError:
@@ -60,7 +60,7 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return one line for each fact that differs and can change the bits of a result.
+    """Return a line for each difference that can change the bits of a result.
 
     Args:
         before: The environment of the first launch.
@@ -89,7 +89,7 @@ def _processor() -> str:
 
 
 def source_commit() -> str | None:
-    """Return the commit of the source tree that this package runs or was sent from; None for a wheel or without git."""
+    """Return the commit of the source tree that this package was run or sent from; None for a wheel or without git."""
     if sent := os.environ.get(SENT_COMMIT):
         return sent
     root = Path(__file__).parents[3]

@@ -35,7 +35,7 @@ _log = logging.getLogger("ebclab.evaluation")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of a run's encoder, and of the references beside it.
+    """Scores of a run's encoder, and of reference features.
 
     Attributes:
         dataset: The dataset of the probes.
@@ -57,14 +57,14 @@ class Evaluation:
 
     @property
     def title(self) -> str:
-        """One line about the measurement."""
+        """Title of the table: dataset, test images and checkpoint."""
         state = "" if self.finished else ", run not finished"
         return (
             f"{self.dataset} test set, {self.num_test:,} images ({self.checkpoint} checkpoint, step {self.step}{state})"
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return everything but the single answers as plain values."""
+        """Return everything but the answers to single images as plain values."""
         plain = asdict(self)
         for scores in plain["rows"].values():
             for score in scores.values():
@@ -87,7 +87,7 @@ def evaluate_run(
 ) -> Evaluation:
     """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) into its folder.
 
-    The probes train on the whole training set, held-out images included, because selection is over.
+    The probes train on the whole training set, including held-out images, because selection is over.
 
     Args:
         where: The run: its folder, or its address in an object store.
@@ -138,8 +138,8 @@ def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -
 
     Args:
         run: The run.
-        evaluation: What was measured.
-        own_dataset: What the run was trained on.
+        evaluation: The scores.
+        own_dataset: The dataset that the run was trained on.
 
     Raises:
         UnsavedError: It cannot be written; its ``result`` is the evaluation.
@@ -193,10 +193,10 @@ def images_of_run(trained: TrainedEncoder, dataset: str | None, root: str | None
 
 
 def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSet, ImageSet]:
-    """Return name, training and test images that a user gives; those that the run was trained on are recognised.
+    """Return name, training and test images that a user gives; the run's own are recognised by their digest.
 
     Raises:
-        DataError: They are no images, or are said to be the run's own and are others.
+        DataError: They are not images, or have the name of the run's own images and are others.
     """
     data = trained.config.data
     if not isinstance(images, tuple | list) or len(images) != 2:
@@ -220,10 +220,10 @@ def _other_images(name: str, way_out: str) -> DataError:
 
 
 def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
-    """Return whether a run was trained on a part of ``whole``, by the digest that it recorded.
+    """Return whether a run was trained on ``whole`` or a part of it, by the digest that it recorded.
 
     Args:
-        trained: The run's encoder and settings. A run of an older version has a digest in its checkpoint only.
+        trained: The run's encoder and settings. Runs of older versions have a digest only in their checkpoints.
         whole: The whole training set.
     """
     data = trained.config.data

@@ -1,4 +1,4 @@
-"""RunFolder: the folder of one run, the only truth about it.
+"""RunFolder: the folder of one run, the only source of truth about it.
 
 config.yaml  environment.json  metrics.jsonl  answers.json  tensorboard/  checkpoints/  result.json
 """
@@ -26,16 +26,16 @@ from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
 
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
-"""Kinds of checkpoints that a run needs to go on."""
+"""Kinds of checkpoints that a run needs in order to continue."""
 
 SETTINGS = "config.yaml"
-"""The file that makes a folder that of a run: its resolved settings."""
+"""The resolved settings; a folder with this file is the folder of a run."""
 
 TRIALS, SWEEP_PLAN = "trials", "sweep.yaml"
-"""Folder of the trials' runs in a sweep's folder, and the file beside it that makes it a sweep."""
+"""In the folder of a sweep: the folder with the runs of its trials, and the plan, which makes the folder a sweep."""
 
 ERROR = "error.txt"
-"""File in the run folder of a failed trial that holds the traceback."""
+"""File with the traceback in the run folder of a failed trial."""
 
 
 class RunFolder(Workspace):
@@ -50,7 +50,7 @@ class RunFolder(Workspace):
         return self.path / "checkpoints"
 
     def load(self, kind: checkpoint.Kind = "last") -> checkpoint.Checkpoint | None:
-        """Return the newest sound checkpoint on this disk, as ``checkpoint.load`` does.
+        """Return the newest intact checkpoint on this disk, as ``checkpoint.load`` does.
 
         Raises:
             RunError: The newest one was written by a newer version, or all of them are damaged.
@@ -58,11 +58,11 @@ class RunFolder(Workspace):
         return checkpoint.load(self.checkpoints, kind, self.address_of(self.checkpoints))
 
     def load_healthy(self) -> checkpoint.Checkpoint | None:
-        """Return the newest sound healthy checkpoint on this disk, as ``checkpoint.load_healthy`` does."""
+        """Return the newest intact healthy checkpoint on this disk, as ``checkpoint.load_healthy`` does."""
         return checkpoint.load_healthy(self.checkpoints, self.address_of(self.checkpoints))
 
     def newest_step(self) -> int:
-        """Return the step of the newest sound checkpoint on this disk; 0 without one.
+        """Return the step of the newest intact checkpoint on this disk; 0 without one.
 
         Raises:
             RunError: As ``load``.
@@ -71,25 +71,25 @@ class RunFolder(Workspace):
 
     @property
     def config_path(self) -> Path:
-        """The resolved settings, as ``--config`` takes them."""
+        """The file with the resolved settings, in the form that ``--config`` reads."""
         return self.path / SETTINGS
 
     @property
     def result_path(self) -> Path:
-        """What the run has found; written last, so it exists only when the run has finished."""
+        """The file with the result; written last, so that it exists only when the run has finished."""
         return self.path / "result.json"
 
     @property
     def answers_path(self) -> Path:
-        """Which held-out images the finished run is right about, where its objective is an accuracy."""
+        """The file that says which held-out images the finished run classifies correctly, if its objective does so."""
         return self.path / "answers.json"
 
     def write_answers(self, answers: Answers) -> None:
-        """Write which held-out images the run is right about after its last epoch."""
+        """Write which held-out images the run classifies correctly after its last epoch."""
         atomic.write_json(self.answers_path, with_checksum({"format": 1, **answers.to_mapping()}))
 
     def read_answers(self) -> Answers | None:
-        """Return what ``write_answers`` wrote; None where there is nothing.
+        """Return what ``write_answers`` wrote; None if there is nothing.
 
         Raises:
             RunError: The file is damaged.
@@ -105,7 +105,7 @@ class RunFolder(Workspace):
 
     @property
     def ray(self) -> Path:
-        """Folder for files of Ray and its workers; a resumed run does not need them."""
+        """Folder for files of Ray and its workers; a resume does not need them."""
         return self.path / ".ray"
 
     @property
@@ -119,7 +119,7 @@ class RunFolder(Workspace):
         return FileRequest(self.signal(".save"))
 
     def sweep(self) -> str:
-        """Return path or address of the sweep of which this run is a trial; empty for a run by itself."""
+        """Return path or address of the sweep that this run is a trial of; empty for a run of its own."""
         base, mark, options = self.address.partition("?")
         sweep, _, inside = base.rpartition("/")[0].rpartition("/")
         if inside != TRIALS or sweep.endswith("/") or not sweep:
@@ -133,7 +133,7 @@ class RunFolder(Workspace):
         return Store(self.remote).stored(self.metrics.path.name) is not None
 
     def newest_checkpoint(self, *, seconds: float | None = None) -> str:
-        """Return path or address of the newest whole ``last`` checkpoint, without opening it; empty when there is none.
+        """Return path or address of the newest complete ``last`` checkpoint, without opening it; empty if none exists.
 
         Args:
             seconds: Seconds for which a request to the store is retried; None means ``patience_seconds``.
@@ -150,10 +150,10 @@ class RunFolder(Workspace):
         return MetricsLog(self.path / "metrics.jsonl")
 
     def require_run(self) -> None:
-        """Refuse a folder without the settings of a run.
+        """Check that the folder holds the settings of a run.
 
         Raises:
-            RunError: There are none; the text says what the folder is, or which other one may be meant.
+            RunError: It does not; the text says what the folder holds, or which other one may be meant.
         """
         if self.config_path.is_file():
             return
@@ -178,7 +178,7 @@ class RunFolder(Workspace):
         return parse_experiment(load_yaml_file(self.config_path, self.address_of(self.config_path)), methods)
 
     def read_result(self) -> RunSummary | None:
-        """Return what the finished run wrote, or None when it has not finished.
+        """Return the result of the finished run, or None if it has not finished.
 
         Raises:
             RunError: The file is not the result of a run.

@@ -1,4 +1,4 @@
-"""Notices that a run's folder, or that of its checkpoints, was removed, renamed or replaced while it trains."""
+"""Notices if a run's folder, or its folder of checkpoints, is removed, renamed or replaced while it trains."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ebclab.open_folder import OpenFolder
 
 @contextmanager
 def in_place(*folders: Path) -> Iterator[Callable[[], None]]:
-    """Yield a function that raises once one of ``folders`` is no longer the folder that it is now.
+    """Yield a function that raises if one of ``folders`` is no longer the same folder as at the start of the block.
 
-    To be called before something is written: a missing folder would be made anew, and another one spoilt. An error of
-    the disk within the block is told in the same way when this is why.
+    Call it before every write: otherwise a missing folder would be created again, or another one damaged. A disk error
+    within the block that has this cause is reported in the same way.
 
     Raises:
-        TrainingError: The folder is gone, or another one lies there.
+        TrainingError: The folder is gone, or another one is in its place.
     """
     own = {folder: OpenFolder.at(folder) for folder in folders}
 
@@ -35,7 +35,7 @@ def in_place(*folders: Path) -> Iterator[Callable[[], None]]:
     before = threading.excepthook
 
     def of_a_thread(thread: threading.ExceptHookArgs) -> None:
-        """Leave it to the run to tell what TensorBoard's thread met first; the next record raises that error again."""
+        """Ignore the error in TensorBoard's thread; the run's next record raises it again and reports it."""
         error = thread.exc_value
         file = os.fsdecode(error.filename or "") if isinstance(error, FileNotFoundError) else ""
         if not any(file.startswith(f"{folder}{os.sep}") for folder in folders):

@@ -1,6 +1,6 @@
-"""The weights that the encoder of a new run starts from: reads them once, checks their digest, loads them.
+"""Initial weights of the encoder of a new run: reads them once, checks their digest, loads them.
 
-They are loaded before a method copies its encoder, and only in a run without a checkpoint.
+They are loaded before a method copies its encoder, and only into a run without a checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class InitialWeights:
     """Weights to start from.
 
     Attributes:
-        source: A folder, or timm/NAME.
+        source: The folder or timm/NAME that they come from.
         tensors: The weights by name.
     """
 
@@ -46,11 +46,11 @@ class InitialWeights:
 def with_digest(
     config: ExperimentConfig, recorded: InitConfig | None
 ) -> tuple[ExperimentConfig, InitialWeights | None]:
-    """Return ``config`` with the digest of its initial weights, and those weights where they had to be read.
+    """Return ``config`` with the digest of its initial weights, and the weights themselves if they had to be read.
 
     Args:
         config: Settings of a launch.
-        recorded: The section that an earlier launch of the same run or sweep saved; None for a new one.
+        recorded: The section ``init`` that an earlier launch of the same run or sweep saved; None for a new one.
 
     Raises:
         UserError: The weights cannot be read, or have another digest.
@@ -61,7 +61,7 @@ def with_digest(
     known = init.digest
     if not known and recorded is not None and recorded.weights == init.weights:
         known = recorded.digest
-        if known and not Path(init.weights).exists():  # the folder is gone, or never was one: trust the record
+        if known and not Path(init.weights).exists():  # gone, or timm/NAME: trust the recorded digest
             return _digested(config, known), None
     if init.digest and recorded is not None:
         return config, None
@@ -78,10 +78,10 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
 
     Args:
         source: Folder, or timm/NAME.
-        digest: The digest that they must have; empty where it is not known.
+        digest: The digest that they must have; empty if it is not known.
 
     Raises:
-        UserError: There are no weights there, or others.
+        UserError: There are no weights, or they have another digest.
     """
     weights = InitialWeights(source, _tensors_of(source))
     got = digest_of(weights.tensors)
@@ -155,11 +155,11 @@ def start_from(
     """Load initial weights into a new encoder.
 
     Args:
-        encoder: The network that ``new_encoder`` builds from ``config``, ``in_channels`` and ``image_size``.
-        config: The section that describes it.
+        encoder: The network that ``new_encoder`` built from ``config``, ``in_channels`` and ``image_size``.
+        config: The section of settings that describes it.
         weights: The weights.
         in_channels: Channels of the images.
-        image_size: Side of the images, pixels; 0 where it is not known yet.
+        image_size: Side of the images, pixels; 0 if not known yet.
 
     Raises:
         ConfigError: Names or shapes do not fit; the first few are listed.

@@ -1,4 +1,4 @@
-"""Reads a long file of lines in little memory: from its end as far back as is asked, or block by block."""
+"""Reads long text files in little memory: lines from the end backwards, or block by block."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 BLOCK = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 
 def lines_from_end(file: BinaryIO, having: bytes = b"") -> Iterator[tuple[int, bytes]]:
-    """Yield where each line begins, in bytes, and the line without its newline, the last line first.
+    """Yield the offset of each line, in bytes, and the line without its newline, last line first.
 
     Args:
-        file: A file that nobody writes into meanwhile; nothing after its last newline is no line.
-        having: Only lines with these bytes are yielded; blocks without them are passed over quickly.
+        file: A file that is not written to meanwhile; an empty rest after its last newline is not a line.
+        having: Only lines that contain these bytes are yielded; blocks without them are skipped quickly.
     """
     end = file.seek(0, os.SEEK_END)
-    broken: list[bytes] = []  # the line that earlier blocks have the end of, its last part first
+    broken: list[bytes] = []  # parts of the line whose end was in earlier blocks, last part first
     for start in range((end - 1) // BLOCK * BLOCK, -1, -BLOCK):
         file.seek(start)
         block = file.read(min(BLOCK, end - start))
@@ -36,7 +36,7 @@ def lines_from_end(file: BinaryIO, having: bytes = b"") -> Iterator[tuple[int, b
 
 
 def _reversed_lines(text: bytes, start: int, having: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield place and content of each line in ``text``, which begins at ``start``, the last one first."""
+    """Yield offset and content of each line in ``text``, which begins at offset ``start``, last line first."""
     end = start + len(text)
     for line in reversed(text.split(b"\n")):
         if having in line:
@@ -45,7 +45,7 @@ def _reversed_lines(text: bytes, start: int, having: bytes) -> Iterator[tuple[in
 
 
 def line_numbers(file: BinaryIO, starts: list[int]) -> list[int]:
-    """Return the numbers, from 1 and rising, of the lines that begin at ``starts``."""
+    """Return the line numbers, counted from 1, of the lines that begin at ``starts``, in ascending order."""
     numbers, number, position = [], 1, file.seek(0)
     for start in sorted(starts):
         while position < start:

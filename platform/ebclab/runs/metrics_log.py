@@ -33,7 +33,7 @@ class MetricsLog:
     """Append-only log of a run.
 
     Every record has ``kind`` ("train", "epoch", "callback" or "event") and ``step``. Records of one kind share their
-    other keys, but for numbers of monitors and callbacks, which not every epoch or step has.
+    other keys, except for numbers of monitors and callbacks, which not every epoch or step has.
 
     Args:
         path: The file; created on the first record.
@@ -43,9 +43,9 @@ class MetricsLog:
         self.path = path
 
     def append(self, kind: str, step: int, **values: Any) -> None:
-        """Write one record, on a line of its own: a last line that a full disk or a power cut has torn is ended first.
+        """Write one record on a line of its own; a last line truncated by a full disk or a power cut is ended first.
 
-        Numbers that are not finite become strings, because JSON has none.
+        Numbers that are not finite become strings, because JSON has no such numbers.
         """
         record = {"kind": kind, "step": step} | {key: _plain(value) for key, value in values.items()}
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
@@ -56,13 +56,13 @@ class MetricsLog:
             file.write(line)
 
     def sync(self) -> None:
-        """Make the records written so far survive a power cut."""
+        """Flush the records written so far to disk, so that they survive a power cut."""
         if self.path.exists():
             atomic.sync_path(self.path)
             atomic.sync_path(self.path.parent)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield every whole record; a last line that a kill cut short is left out, others with a warning at the end.
+        """Yield every valid record; a truncated last line is skipped, other invalid lines with a warning at the end.
 
         Raises:
             RunError: The file cannot be read.
@@ -78,7 +78,7 @@ class MetricsLog:
         self._warn_of(bad if line.endswith(b"\n") or bad[-1:] != [number] else bad[:-1])
 
     def newest_measured(self) -> int | None:
-        """Return the step of the newest measurement; None when nothing was measured. Only the last lines are read.
+        """Return the step of the newest measurement; None if there is none. Only the last lines are read.
 
         Raises:
             RunError: The file cannot be read.
@@ -88,7 +88,7 @@ class MetricsLog:
             return next((record["step"] for record in newest if record and record["kind"] != "event"), None)
 
     def newest_ranks(self) -> int | None:
-        """Return the number of ranks of the newest launch in the log; None when there is none.
+        """Return the number of ranks of the newest launch in the log; None if there is none.
 
         Raises:
             RunError: The file cannot be read.
@@ -98,15 +98,15 @@ class MetricsLog:
             return next((record["ranks"] for record in found if record and "ranks" in record), None)
 
     def forget_after(self, step: int, is_undone: Callable[[Mapping[str, Any]], bool] = lambda event: False) -> int:
-        """Drop the measurements after ``step``, which a resume makes again, and undone events; the others stay.
+        """Drop the measurements after ``step``, which a resume makes again, and undone events; keep all others.
 
-        Steps never fall from one measurement to the next, because this is called whenever a run goes back. So only the
-        lines after the last one to keep are read, and a log with nothing to drop stays as it is. Lines among them that
-        cannot be read are dropped too, with a warning; earlier ones stay, and ``records`` tells of them.
+        Steps never decrease from one measurement to the next, because this is called whenever a run goes back. So only
+        the lines after the last one to keep are read, and a log with nothing to drop is not rewritten. Invalid lines
+        among them are dropped too, with a warning; earlier ones stay, and ``records`` warns of them.
 
         Args:
             step: The step that the run goes back to.
-            is_undone: Whether an event tells of something that the run has not done, as its checkpoint says.
+            is_undone: Whether an event is about something that the run has not done according to its checkpoint.
 
         Returns:
             The number of dropped records.
@@ -119,7 +119,7 @@ class MetricsLog:
             size = file.seek(0, os.SEEK_END)
             for start, line in lines_from_end(file):
                 end, record = start + len(line), record_of(line)
-                is_torn = is_torn or end == size  # no newline follows: a kill cut it short
+                is_torn = is_torn or end == size  # no newline follows: truncated by a kill
                 if record is None:
                     bad += [start] * (end < size)
                 elif record["kind"] == "event":
@@ -136,12 +136,12 @@ class MetricsLog:
         if dropped or bad or is_torn:
             before = chain(beginning(self.path, kept), [b"\n"]) if kept else ()
             atomic.write_parts(self.path, chain(before, reversed(events)))
-        self._warn_of(numbers)  # after the log was written: while a run trains, its warnings are events of the log
+        self._warn_of(numbers)  # only now that the log is rewritten: warnings of a training run are logged in it
         return dropped
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        """Open the file; one that is not there is empty."""
+        """Open the file; a missing one is read as empty."""
         try:
             with open_regular(self.path, LARGEST_LOG) if self.path.exists() else BytesIO() as file:
                 yield file
@@ -154,7 +154,7 @@ class MetricsLog:
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line of the log; None when the line has not what every record of its kind has."""
+    """Return the record in a line of the log; None if it lacks a key that every record of its kind has."""
     try:
         value = foreign_json_value(line)
     except ValueError:
@@ -166,13 +166,13 @@ def record_of(line: bytes) -> dict[str, Any] | None:
 
 
 def measured(line: bytes) -> tuple[str, int] | None:
-    """Return kind and step of a measurement that ``append`` wrote, its values unread; None for any other line."""
+    """Return kind and step of a measurement that ``append`` wrote, without parsing its values; None for other lines."""
     found = _MEASUREMENT.match(line)
     return None if found is None else (found[1].decode(), int(found[2]))
 
 
 class LogEvents(logging.Handler):
-    """Logs ebclab's warnings as events of a run while entered, because nobody reads a worker's console on a cluster.
+    """Logs ebclab's warnings as events of a run while entered, since nobody reads a worker's console on a cluster.
 
     Args:
         log: The run's log.
@@ -184,7 +184,7 @@ class LogEvents(logging.Handler):
         self._log, self._active = log, active
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one warning; without the run's folder there is no log, and the run is about to notice."""
+        """Write one warning; nothing if the run's folder is gone, which the run itself will notice."""
         with suppress(FileNotFoundError):
             self._log.append("event", 0, event="warning", text=record.getMessage())
 

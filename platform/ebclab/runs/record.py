@@ -1,4 +1,4 @@
-"""A run as its folder shows it, finished or not: settings, measurements as tables, events. Nothing is written."""
+"""A run read from its folder, finished or not: settings, measurements as tables, events. Writes nothing."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from energy_contrast.method import Method
 Table = dict[str, list[float | None]]
 """Columns of equal length by name, the first of them ``step``; None where a row has no such number."""
 
-_NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # the log has them as text
+_NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # strings in the log
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is known of a run.
+    """Everything that the folder of a run says about it.
 
     Attributes:
         name: Name of the run: that of its folder.
         folder: The run's folder.
         settings: Its settings by dotted key.
-        state: running, finished, or unfinished when nothing works on it now.
-        summary: What the finished run found; None before.
-        environment: Machine and versions of its first launch; empty when they cannot be read.
-        metrics: One row a log step: ``step``, ``epoch`` (from 0), ``seconds`` of training so far, and what was logged.
+        state: running, finished, or unfinished if no process trains it now.
+        summary: Result of the finished run; None before.
+        environment: Machine and versions of its first launch; empty if they cannot be read.
+        metrics: One row a log step: ``step``, ``epoch`` (from 0), ``seconds`` of training so far, and the metrics.
         scores: One row a scored epoch: ``step``, ``epoch`` (epochs done), ``seconds``, and the held-out scores.
         callbacks: One row a step at which callbacks measured something, with columns CALLBACK/NUMBER.
         events: Starts, resumes, decisions on its health, warnings and failures, oldest first.
@@ -54,25 +54,25 @@ class RunRecord:
 
     @property
     def epochs(self) -> int:
-        """Epochs that the run is to have."""
+        """Epochs of the whole run."""
         epochs = self.settings.get("training.epochs")
         return epochs if isinstance(epochs, int) else 0
 
     @property
     def step(self) -> int:
-        """The newest step that was logged; 0 before the first."""
+        """The newest logged step; 0 before the first."""
         return int(max((table["step"][-1] or 0 for table in (self.metrics, self.scores) if table["step"]), default=0))
 
     @cached_property
     def steps_per_epoch(self) -> float | None:
-        """Optimizer steps of an epoch; None when no launch has said how many steps there are."""
+        """Optimizer steps of an epoch; None if no launch has logged the number of steps."""
         said = (event.get("num_steps") for event in reversed(self.events))
         total = next((steps for steps in said if type(steps) is int), 0)
         return total / self.epochs if total and self.epochs else None
 
     @property
     def epochs_done(self) -> float:
-        """Epochs trained, as far as they were logged; the last one may be a part."""
+        """Epochs trained according to the log, with fractions."""
         if self.summary is not None:
             return self.summary.epochs
         return self.step / self.steps_per_epoch if self.steps_per_epoch else 0
@@ -87,7 +87,7 @@ class RunRecord:
 
     @property
     def images_per_second(self) -> Throughput | None:
-        """Training speed; of an unfinished run, that of its log without the first interval; None when unknown."""
+        """Training speed; of an unfinished run, from its log without the first interval; None if unknown."""
         if self.summary is not None:
             return self.summary.images_per_second
         rates = [value for value in self.metrics.get("images_per_second", []) if value is not None]
@@ -103,12 +103,12 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
 
     Args:
         path: Its folder, or its address in an object store.
-        methods: Own methods by name, whose settings are then completed with today's defaults; those of a method that
-            nobody knows are taken as they are written.
+        methods: Own methods by name, whose settings are then completed with present defaults; settings of unknown
+            methods are returned as written.
 
     Raises:
         RunError: There is no run, or a file of it is damaged.
-        ConfigError: Its settings are no YAML.
+        ConfigError: Its settings are not YAML.
     """
     run = RunFolder.at(path).of("reader").pull()
     run.require_run()
@@ -136,7 +136,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
 
 
 def _settings(run: RunFolder, methods: Mapping[str, type[Method]] | None) -> Mapping[str, Any]:
-    """Return the settings with today's defaults; as they are written where today's version does not know them."""
+    """Return the settings, completed with present defaults; as written if this version does not know them."""
     try:
         return to_mapping(run.read_config(methods))
     except ConfigError:
@@ -144,7 +144,7 @@ def _settings(run: RunFolder, methods: Mapping[str, type[Method]] | None) -> Map
 
 
 def _add(rows: dict[int, dict[str, float]], record: Mapping[str, Any]) -> None:
-    """Add a measurement; one of an earlier step than the last means that the run went back and made those anew."""
+    """Add a measurement; an earlier step than the last one means that the run went back, so later rows are dropped."""
     step = record["step"]
     if rows and step < next(reversed(rows)):
         for later in [known for known in rows if known >= step]:

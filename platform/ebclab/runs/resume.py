@@ -1,4 +1,4 @@
-"""The rules for entering the folder of a run again: its state, its settings, and the process that holds it."""
+"""Rules for launching a run in an existing folder: its state, its settings, and the process that holds it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ MAY_CHANGE: Mapping[str, str] = {
     "resources.max_failures": "nothing",
     "resources.address": "nothing: the cluster on which it runs",
 }
-"""Settings that may differ when a run is continued, and what of its numbers each may change.
+"""Settings that may change when a run is continued, and how each may affect its numbers.
 
-Rounding depends on the machine too; environment.json has both, and the log says when they differ from the first launch.
+Rounding also depends on the machine. environment.json records both, and the log says if they differ from the first
+launch.
 """
 
 State = Literal["new", "unfinished", "finished"]
@@ -49,10 +50,10 @@ def find(
     resume: bool,
     extend: bool = False,
 ) -> State:
-    """Return the state of a run that a launch with ``config`` is about to enter; only files on this disk are read.
+    """Return the state of the run that a launch with ``config`` is about to start or continue; reads only this disk.
 
     Args:
-        run: The run; one in a store was pulled with the checkpoints that it needs.
+        run: The run; if it lives in a store, it was pulled with the checkpoints that it needs.
         config: Resolved settings of this launch.
         methods: Methods by name; None means the catalogue.
         resume: Whether the user asked to continue; a missing run is then an error.
@@ -105,7 +106,7 @@ def find(
 
 
 def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
-    """Refuse to start from settings that do not make the run they were recorded in."""
+    """Refuse to start a run from settings that alone do not reproduce the run they were recorded in."""
     if copied := config.training.copied_weights:
         raise RunError(
             f"{run.address}: settings of a member of a population, which went on with the weights of {copied}, so that "
@@ -114,7 +115,7 @@ def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
 
 
 def _holds_something(run: RunFolder) -> bool:
-    """Return whether the folder holds a file that no launch which ended before it wrote its settings can have made.
+    """Return whether the folder holds files other than those of a launch that ended before it wrote its settings.
 
     Such a launch leaves empty folders and hidden files, and in a sweep the traceback of the trial.
     """
@@ -125,7 +126,7 @@ def _holds_something(run: RunFolder) -> bool:
 
 
 def recorded(run: RunFolder) -> bytes:
-    """Return the file with a run's settings as it is on this disk now; empty when there is none to read."""
+    """Return the content of a run's settings file on this disk; empty if there is none."""
     try:
         return read_regular(run.config_path, LARGEST_YAML)
     except OSError:
@@ -134,12 +135,12 @@ def recorded(run: RunFolder) -> bytes:
 
 @contextmanager
 def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syncer]:
-    """Hold the run folder for this process alone and write its settings; yield the folder's syncer.
+    """Claim the run folder for this process alone and write its settings; yield the folder's syncer.
 
     Args:
         run: The run.
         config: Settings of this launch.
-        seen: What ``recorded`` returned before ``find`` looked: nobody held the folder until now.
+        seen: What ``recorded`` returned before ``find`` was called, to notice another process in between.
 
     Raises:
         RunError: The folder cannot be written, or another process holds it or has held it meanwhile.
@@ -157,10 +158,10 @@ def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syn
 def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> None:
     """Write the settings of this launch into a run folder that this process has claimed.
 
-    Workers that train the run write into the store from then on, and ``syncer`` does no more.
+    If workers train the run, they write into the store from then on, and ``syncer`` stops.
     """
     run.result_path.unlink(missing_ok=True)
-    syncer.push()  # before the settings: an old result must never stand beside new settings
+    syncer.push()  # first: an old result must never be beside new settings
     atomic.write_text(run.config_path, to_yaml(config))
     atomic.make_folder(run.checkpoints)
     checkpoint.tidy(run.checkpoints)
@@ -171,11 +172,11 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
 
 
 def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) -> ExperimentConfig:
-    """Return ``config`` with the digest of the images that the run has recorded, where ``config`` has none itself.
+    """Return ``config`` with the image digest that the run has recorded, if ``config`` has none itself.
 
     Args:
         config: Settings of a launch.
-        before: Those of the run; None for a new one.
+        before: Settings of the run; None for a new one.
     """
     if before is None or config.data.digest:
         return config
@@ -183,10 +184,10 @@ def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) ->
 
 
 def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
-    """Return ``config`` for images of the user's own: they have a name that no dataset has, and their digest.
+    """Return ``config`` for images of the user's own: with a name that no dataset has, and with their digest.
 
     Raises:
-        DataError: ``config`` was recorded with images of this name, and these are others.
+        DataError: ``config`` was recorded with other images of this name.
     """
     name = own_name(split.train.name)
     if config.data.name == name:
@@ -195,7 +196,7 @@ def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
 
 
 def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: ExperimentConfig, split: Split) -> bool:
-    """Return whether an older version trained the run on these images and recorded them by a dataset's name.
+    """Return whether an older version trained the run on these images and recorded them under a dataset's name.
 
     Args:
         run: The run.
@@ -210,7 +211,7 @@ def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: Experime
 
 
 def contradictions(before: ExperimentConfig, now: ExperimentConfig) -> list[str]:
-    """Return a line for each setting that a launch with ``now`` would change in a run with ``before`` and may not."""
+    """Return a line for each setting that differs between a run and a launch although it must not."""
     now = with_images_of(now, before)
     return changed_settings(to_mapping(before), to_mapping(now), tuple(MAY_CHANGE), what="run")
 
@@ -218,16 +219,16 @@ def contradictions(before: ExperimentConfig, now: ExperimentConfig) -> list[str]
 def extended(
     run: RunFolder, before: ExperimentConfig | None, config: ExperimentConfig, epochs: int
 ) -> ExperimentConfig:
-    """Return ``config`` for a run that goes on until it has ``epochs`` epochs.
+    """Return ``config`` for a run that continues until it has ``epochs`` epochs.
 
-    The totals before stay in ``training.extended``, so that equal settings still mean equal numbers: until the end of
-    each, the schedules are those of that total.
+    Earlier totals stay in ``training.extended``, so that equal settings still mean equal numbers: until the end of each
+    total, schedules are computed for it.
 
     Args:
         run: The run; named in messages.
         before: Its settings; None when there is no such run.
-        config: Settings of this launch: those with which the run began, or those that an extension left.
-        epochs: The new total. The one that the run has already changes nothing.
+        config: Settings of this launch: those of the run at its start, or after an earlier extension.
+        epochs: The new total; the present total changes nothing.
 
     Raises:
         RunError: There is no run, or it is a trial of a sweep.
@@ -244,7 +245,7 @@ def extended(
         )
     had, given = before.training.ends, config.training.ends
     if given != had[: len(given)]:
-        return config  # other settings, which ``find`` refuses
+        return config  # settings differ: ``find`` will refuse them
     if epochs < had[-1]:
         raise UserError(f"--extend: a run may grow, not shrink, got a total of {epochs}; it has {had[-1]} epochs")
     ends = had if epochs == had[-1] else (*had, epochs)
@@ -252,7 +253,7 @@ def extended(
 
 
 def _with_epochs_of(before: ExperimentConfig, config: ExperimentConfig) -> ExperimentConfig:
-    """Return ``before`` with the epochs of ``config`` where those are an extension of its own."""
+    """Return ``before`` with the epochs of ``config``, if those extend it."""
     ends, had = config.training.ends, before.training.ends
     if ends[: len(had)] != had:
         return before
@@ -260,14 +261,14 @@ def _with_epochs_of(before: ExperimentConfig, config: ExperimentConfig) -> Exper
 
 
 def record_images(run: RunFolder, config: ExperimentConfig, digest: str) -> None:
-    """Write the digest of a run's images into its settings, which do not have it yet."""
+    """Write the digest of a run's images into its settings, if they do not have it yet."""
     atomic.write_text(run.config_path, to_yaml(replace(config, data=replace(config.data, digest=digest))))
 
 
 def changed_settings(
     before: Mapping[str, Any], now: Mapping[str, Any], may_change: tuple[str, ...], *, what: str
 ) -> list[str]:
-    """Return ``key: old in the run, new now`` for each setting that differs and may not.
+    """Return ``key: old in the run, new now`` for each setting that differs although it must not.
 
     Args:
         before: Nested settings of the run or sweep that is continued.

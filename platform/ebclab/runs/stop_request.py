@@ -16,7 +16,7 @@ from ebclab.storage.signal_file import SignalFile
 
 
 class Stop(Protocol):
-    """A request to stop that may have been made."""
+    """A request to stop: whether it was made, and a way to make it."""
 
     @property
     def is_set(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""What a finished run says of itself: the content of its result.json, with types."""
+"""The result of a finished run: the content of its result.json, typed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Throughput:
     """Images per second of training.
 
     Attributes:
-        mean: Over the measured intervals.
+        mean: Mean over the measured intervals.
         std: Standard deviation over them.
     """
 
@@ -62,16 +62,16 @@ class RunSummary:
         batch_size: Images per step.
         train_images: Number of images trained on.
         holdout_images: Number of images held out.
-        scores: Newest held-out scores by name; empty when nothing was scored.
-        best: Best value of the objective; None when nothing was scored.
-        metrics: Newest training metrics by name; None when nothing was logged.
+        scores: Newest held-out scores by name; empty if nothing was scored.
+        best: Best value of the objective; None if nothing was scored.
+        metrics: Newest training metrics by name; None if nothing was logged.
         health: Every decision about the run's health, oldest first.
-        extensions: Every time the run was given more epochs, oldest first.
-        images_per_second: Training speed; None when the run was too short to measure it.
+        extensions: Every extension of the run to more epochs, oldest first.
+        images_per_second: Training speed; None if the run was too short to measure it.
         seconds: Training time over all launches.
-        monitor_seconds: Part of it that monitors took.
+        monitor_seconds: Part of it that was spent in monitors.
         parameters: Number of parameters of the encoder.
-        checkpoint: Newest checkpoint, relative to the run folder; None when there is none.
+        checkpoint: Newest checkpoint, relative to the run folder; None if there is none.
         finished: When the run finished, UTC, as ISO 8601.
     """
 
@@ -101,12 +101,12 @@ class RunSummary:
 
     @classmethod
     def of_mapping(cls, content: object, where: str) -> RunSummary:
-        """Return the summary that ``to_mapping`` made ``content`` of.
+        """Return the summary that ``to_mapping`` turned into ``content``.
 
         Args:
             content: Plain values, also those of older versions: without ``health``, or with the key ``holdout_knn`` in
                 place of ``scores``.
-            where: What messages call the file.
+            where: Name of the file in messages.
 
         Raises:
             RunError: A field is missing or has another type.
@@ -117,12 +117,12 @@ class RunSummary:
             raise _not_a_result(where, error) from error
 
     def write(self, path: Path) -> None:
-        """Write the file at ``path`` in one step, with a checksum of its content."""
+        """Write the file at ``path`` atomically, with a checksum of its content."""
         atomic.write_json(path, with_checksum(self.to_mapping()))
 
     @classmethod
     def read(cls, path: Path, where: str) -> RunSummary:
-        """Return the summary in the file at ``path``, which messages call ``where``.
+        """Return the summary in the file at ``path``; messages call the file ``where``.
 
         Raises:
             RunError: The file is not the result of a run.

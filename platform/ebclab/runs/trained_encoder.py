@@ -35,9 +35,9 @@ class TrainedEncoder:
         kind: The kind of checkpoint that it was read from.
         step: Optimizer steps behind its weights.
         epochs_done: Epochs behind its weights.
-        finished: The run has finished.
-        data_digest: Short hash of the images that it was trained on, as the checkpoint says; empty when it does not.
-        num_classes: Classes that the method told apart; 0 where it read no labels.
+        finished: Whether the run has finished.
+        data_digest: Digest in the checkpoint of the images that it was trained on; empty if there is none.
+        num_classes: Number of classes of a method that read labels; else 0.
     """
 
     encoder: nn.Module
@@ -55,7 +55,7 @@ class TrainedEncoder:
 def load_trained_encoder(
     run: RunFolder, kind: checkpoint.Kind = "last", methods: Mapping[str, type[Method]] | None = None
 ) -> TrainedEncoder:
-    """Rebuild the encoder of a run from its newest sound checkpoint of ``kind``.
+    """Rebuild the encoder of a run from its newest intact checkpoint of ``kind``.
 
     Args:
         run: The run folder.
@@ -95,7 +95,7 @@ def load_trained_encoder(
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a checkpoint says of the images that its encoder takes."""
+    """Facts in a checkpoint about the images that its encoder takes."""
 
     in_channels: int
     image_size: int
@@ -126,11 +126,11 @@ def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:
 
 
 def encoder_weights(saved: checkpoint.Checkpoint) -> dict[str, Tensor]:
-    """Return the weights of the encoder alone, under its own names."""
+    """Return only the weights of the encoder, under its own parameter names."""
     return {key.removeprefix(_PREFIX): value for key, value in saved.model.items() if key.startswith(_PREFIX)}
 
 
 def untrained_encoder(config: ExperimentConfig, in_channels: int, image_size: int) -> nn.Module:
-    """Return the run's encoder with the random weights of its seed: those before its first step without ``init``."""
+    """Return the run's encoder with the random weights of its seed, as before the first step without ``init``."""
     with seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         return encoder.eval()

@@ -1,1 +1,1 @@
-"""Many runs: what to try, when to stop, what was best, and a log that survives everything."""
+"""Sweeps: which settings to try, when to stop trials, which were best, and a log that survives kills."""

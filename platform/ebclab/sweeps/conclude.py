@@ -1,4 +1,4 @@
-"""The end of a sweep: choose the winner, read the test set for it and the start, write best.yaml and result.json."""
+"""The end of a sweep: choose the winner, test it and the starting settings, write best.yaml and result.json."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def conclude(
     Args:
         folder: The sweep's folder.
         plan: The sweep's plan.
-        log: The sweep's log, when nothing is left to train.
+        log: The sweep's log, with nothing left to train.
         methods: Methods by name.
         display: Shows a line while the test set is read.
 
     Raises:
         TrainingError: No trial measured anything.
-        StoreError: The store that holds the sweep refuses, or has not answered for long.
+        StoreError: The store that holds the sweep refuses a request, or has not answered for a long time.
     """
     trials = log.of_kind("search")
     best_first = ranked(trials)
@@ -100,9 +100,9 @@ def _read_test_set(
     methods: Mapping[str, type[Method]],
     display: SweepDisplay,
 ) -> dict[str, dict[str, SeedScores]]:
-    """Read the test set with the confirming runs of some settings, unless the log has their scores already.
+    """Evaluate the confirming runs of some settings on the test set, unless the log already has their scores.
 
-    The log says which runs read it before they do.
+    The log names the runs before they read the test set.
 
     Returns:
         Scores by source of the settings and by probe, without settings whose runs cannot be evaluated.
@@ -126,7 +126,7 @@ def _read_test_set(
                 rows = evaluate_run(folder.run(name), methods=methods).rows
                 for probe, score in next(iter(rows.values())).items():
                     measured.setdefault(probe, []).append(score)
-        except StoreError:  # nothing is known about the run; the same command tries again
+        except StoreError:  # the run itself may be fine; the same command tries again
             raise
         except UserError as error:
             _say_untested(entry.source, str(error), log, display)
@@ -146,9 +146,9 @@ def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay
 
 
 def _write_tensorboard(folder: SweepFolder, plan: SweepPlan, trials: Sequence[Trial]) -> None:
-    """Write every trial's settings and objective for TensorBoard's HParams page, but for those that are there.
+    """Write every trial's settings and objective for TensorBoard's HParams page, unless they exist already.
 
-    The end of a file's name says how far the trial had come; it is given when the file is whole.
+    The suffix of a file says how far the trial had come; the file gets its name once it is complete.
     """
     objective = plan.config.evaluation.objective
     for trial in trials:

@@ -1,4 +1,4 @@
-"""SweepFolder: the folder of one sweep, and the rules for entering it again.
+"""SweepFolder: the folder of one sweep, and the rules for launching a sweep in an existing folder.
 
 sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  init.safetensors  tensorboard/
 """
@@ -36,7 +36,7 @@ class SweepFolder(Workspace):
         """Return the sweep at a path, at an address, or of a remote folder.
 
         Raises:
-            UserError: The address is that of a whole bucket.
+            UserError: The address is a whole bucket.
         """
         sweep = super().at(place)
         if sweep.remote is not None and not sweep.remote.inside:
@@ -45,11 +45,11 @@ class SweepFolder(Workspace):
 
     @property
     def parent(self) -> str:
-        """The folder that holds this sweep and others, as ``--sweeps`` takes it."""
+        """The folder that holds this sweep and others, for the option ``--sweeps``."""
         return self.remote.root if self.remote else str(self.path.parent)
 
     def pull_all(self) -> Self:
-        """Make the local copy equal to the store, trials included, checkpoints left out; return this sweep.
+        """Make the local copy equal to the store, including trials but not checkpoints; return this sweep.
 
         Raises:
             RunError: The store refuses, or has not answered for long.
@@ -93,7 +93,7 @@ class SweepFolder(Workspace):
 
     @property
     def log(self) -> Path:
-        """The log of everything that happened: the only truth."""
+        """The log of everything that happened: the only source of truth."""
         return self.path / "trials.jsonl"
 
     @property
@@ -103,24 +103,24 @@ class SweepFolder(Workspace):
 
     @property
     def initial_weights(self) -> Path:
-        """The weights that the encoders of all trials start from, when they are not random."""
+        """Initial weights of the encoders of all trials, if they are not random."""
         return self.path / "init.safetensors"
 
     @property
     def best(self) -> Path:
-        """Settings of the winner, as ``--config`` takes them."""
+        """Settings of the winner, in the form that ``--config`` reads."""
         return self.path / "best.yaml"
 
     @property
     def result(self) -> Path:
-        """What the sweep has found; written last, so it exists only when the sweep has finished."""
+        """The result; written last, so that it exists only when the sweep has finished."""
         return self.path / "result.json"
 
 
 def finished_result(
     folder: SweepFolder, plan: SweepPlan, methods: Mapping[str, type[Method]], *, resume: bool
 ) -> SweepResult | None:
-    """Return the result of a finished sweep of this plan, or None when there is something to do; nothing is written.
+    """Return the result of a finished sweep of this plan, or None if there is work left; writes nothing.
 
     Args:
         folder: The sweep's folder.
@@ -156,13 +156,13 @@ def _is_visible(inside: Path) -> bool:
 
 @contextmanager
 def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
-    """Hold the sweep's folder for this process alone and write its plan; yield the folder's syncer.
+    """Claim the sweep's folder for this process alone and write its plan; yield the folder's syncer.
 
     Raises:
         RunError: The folder cannot be written, or another process holds it.
     """
     with folder.claim() as syncer:
-        write_plan(folder.plan, plan)  # first: a folder with anything else but no plan is not taken for a sweep
+        write_plan(folder.plan, plan)  # first: a folder with other files and no plan does not count as a sweep
         folder.trials.mkdir(exist_ok=True)
         folder.result.unlink(missing_ok=True)
         syncer.push()

@@ -1,4 +1,4 @@
-"""The longest time that a sweep can take, from a few steps measured on this machine."""
+"""Forecasts the longest time that a sweep can take, from a few steps measured on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from energy_contrast.method import Method
 
 _MEASURE_SECONDS = 3.0
 _MOST_STEPS = 20
-_FORWARD_SHARE = 1 / 6  # of a step with two views and a backward pass: one image forward
+_FORWARD_SHARE = 1 / 6  # cost of one image forward, as a share of a step with two views and a backward pass
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def epoch_seconds(
         threads: CPU threads that the run would have.
     """
     device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
-    set_threads(min(threads, num_cores()))  # the machines of the cluster may have more
+    set_threads(min(threads, num_cores()))  # machines of the cluster may have more cores
     longer = replace(config, training=replace(config.training, epochs=max(config.training.epochs, _MOST_STEPS + 2)))
-    prepared = prepare(longer, device, split, methods[config.method_name])  # a step beyond a run's last is none
+    prepared = prepare(longer, device, split, methods[config.method_name])  # longer, to have enough steps
     prepared.training.method.start(prepared.draw)
     train_step(prepared.training)  # the first step allocates memory
     steps, started = 0, time.perf_counter()

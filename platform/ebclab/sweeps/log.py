@@ -23,7 +23,7 @@ from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "answered", "ended")
 _OF_MEASURING = ("running", "epoch", "waiting")
-"""Events that can be recovered from run folders after a crash, so that nobody waits until they are uploaded."""
+"""Events that can be recovered from run folders after a crash, so that nothing waits for their upload."""
 
 _log = logging.getLogger("ebclab.sweeps")
 
@@ -33,24 +33,24 @@ class SweepLog:
 
     Events of a trial: ``trial`` (proposed), ``running`` (a turn began), ``epoch`` (measured), ``waiting`` (waits for
     others), ``cloned`` (copied another trial's weights), ``exchanged`` (kept its own), ``answered`` (which held-out
-    images it is right about), ``ended``. Events with any other name change no trial and are kept in ``events``. Every
-    event has a ``time`` in UTC.
+    images it classifies correctly), ``ended``. Events with any other name change no trial and are stored in
+    ``events``. Every event has a ``time`` in UTC.
 
     Args:
-        path: The file; the first event makes it. Lines that cannot be read are left out with a warning.
+        path: The file; the first event creates it. Invalid lines are skipped with a warning.
         syncer: Uploads the file to the store that holds the sweep; None for a sweep on a disk.
-        where: What messages call the file; its path when empty.
+        where: Name of the file in messages; its path if empty.
 
     Raises:
         RunError: The file cannot be read, or the list of its parts is damaged.
 
     Attributes:
-        where: What messages call the file.
-        problems: What was wrong with the file when it was read, one sentence each.
+        where: Name of the file in messages.
+        problems: Problems found in the file when it was read, one sentence each.
         trials: Trials by id, in the order of their proposal.
         events: All other events.
         failure: Why the file cannot be uploaded; the sweep stops when it sees this. The error is not raised where it
-            happens, because that may be inside Ray Tune, which would show it as a traceback.
+            occurs, because that may be inside Ray Tune, which would show a traceback.
     """
 
     def __init__(self, path: Path, syncer: Syncer | None = None, where: str = "") -> None:
@@ -97,7 +97,7 @@ class SweepLog:
         return [trial for trial in self.trials.values() if trial.kind == kind]
 
     def last_event(self, name: str) -> dict[str, Any] | None:
-        """Return the newest event with this name, which is none of a trial's; None when there is none."""
+        """Return the newest event with this name among those that do not change trials; None if there is none."""
         return next((record for record in reversed(self.events) if record["event"] == name), None)
 
     def _read(self) -> None:
@@ -116,10 +116,10 @@ class SweepLog:
         if bad:
             self.problems.append(lines_left_out(self.where, bad))
             _log.warning("%s", self.problems[-1])
-        self._is_torn = raw != b"" and not raw.endswith(b"\n")  # cut short by a kill
+        self._is_torn = raw != b"" and not raw.endswith(b"\n")  # truncated by a kill
 
     def _content(self) -> bytes:
-        """Return the whole log; a folder that was copied out of a store has the parts of its log beside it."""
+        """Return the whole log; in a folder that was copied from a store, the log consists of several segments."""
         try:
             content = read_regular(self.path, LARGEST_LOG)
             return assembled(content, lambda part: read_regular(self.path.parent / part, LARGEST_LOG))
@@ -179,7 +179,7 @@ def _new_trial(record: dict[str, Any]) -> Trial:
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return metrics as numbers; nan and infinity were written as text, since JSON has none."""
+    """Return metrics as numbers; nan and infinity were written as text, since JSON has no such numbers."""
     return {name: float(value) for name, value in metrics.items()}
 
 

@@ -1,4 +1,4 @@
-"""Make the plan of a sweep from what the user asks for; all mistakes are reported at once."""
+"""Makes the plan of a sweep from the user's options; all mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_plan(
 
     Args:
         config: Settings of every trial, except the searched ones; ``training.epochs`` is the full budget.
-        space: The search space: a space, a path, or None for the one shipped for the method.
+        space: The search space: a space, a path, or None for the method's shipped space.
         search: tpe, random or grid; None means tpe, or random under population based training.
         scheduler: asha, median, pbt or none.
         trials: Number of trials of the search; None means 16, or all points of a grid.
@@ -52,8 +52,8 @@ def make_plan(
         seeds: Number of seeds for each of them; None means 5 where these runs together train fewer epochs than the
             search does at most, else 3.
         baseline: Also confirm the settings that the search starts from.
-        confirm_split: Keep images for the confirming runs that no search sees: the share ``data.confirm_rate``, or as
-            large a share as ``data.holdout_rate`` where that is 0.
+        confirm_split: Keep images for the confirming runs that the search never sees: the share ``data.confirm_rate``,
+            or the same share as ``data.holdout_rate`` if that is 0.
         interval_epochs: Epochs between exchanges of a population; None means a fifth of the budget.
         rules: Stopping rules that differ from the defaults, each ``KEY=VALUE``.
 
@@ -94,14 +94,14 @@ def make_plan(
 
 
 def _seeds(num_settings: int, epochs: int, search_epochs: int) -> int:
-    """Return ENOUGH_SEEDS where confirming settings costs fewer epochs with so many than the search does, else 3."""
+    """Return ENOUGH_SEEDS if confirming the settings with so many takes fewer epochs than the search, else 3."""
     return ENOUGH_SEEDS if num_settings * ENOUGH_SEEDS * epochs < search_epochs else FEW_SEEDS
 
 
 def _fitting_space(
     space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, problems: Problems
 ) -> Space:
-    """Return the space; add to ``problems`` where it does not fit the run."""
+    """Return the space; add to ``problems`` if it does not fit the run."""
     try:
         asked = space if isinstance(space, Space) else load_space(space, config.method_name)
     except ConfigError as error:
@@ -116,7 +116,7 @@ def _fitting_space(
 
 
 def _live_part(space: Space, config: ExperimentConfig) -> Space:
-    """Return a shipped space without the settings that cannot change in mid-run; its name says so."""
+    """Return a shipped space without the settings that cannot change during a run; its name says so."""
     fixed = [parameter.name for parameter in space.parameters if why_not_live(parameter, config)]
     return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
 

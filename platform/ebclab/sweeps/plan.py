@@ -1,4 +1,4 @@
-"""The plan of a sweep: settings, space, rules and budgets. It is written once and compared on resume."""
+"""The plan of a sweep: settings, space, rules and budgets. It is written once, and compared on resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Population:
 
     Attributes:
         interval_epochs: Epochs from one exchange to the next.
-        quantile: Share of the population that copies, the worst, and share that is copied, the best.
+        quantile: Share of the population, at the lower end, that copies, and at the upper end, that is copied.
         resample_rate: Probability that a setting is drawn from its range instead of being multiplied by a factor.
     """
 
@@ -59,9 +59,9 @@ class SweepPlan:
         top: How many of the best settings are confirmed, that is, run again at full budget; 0 confirms none.
         seeds: Number of seeds for each of them.
         baseline: Also confirm the settings that the search started from.
-        search_seconds: Training time for which the search proposes trials, as the log has it; trials at work count as
-            if none stopped early. 0 means that ``trials`` alone ends it.
-        tested: Which confirmed settings read the test set: the winner and the start, or all.
+        search_seconds: Training time, according to the log, for which the search proposes trials; running trials count
+            as if none stopped early. 0 means that only ``trials`` ends the search.
+        tested: Which confirmed settings are tested: the winner and the starting settings, or all.
     """
 
     config: ExperimentConfig
@@ -158,14 +158,14 @@ def trial_config(
     epochs: int,
     confirms: bool = False,
 ) -> ExperimentConfig:
-    """Return the settings of one trial. It is scored and saved after every epoch, so that it can stop after any.
+    """Return the settings of one trial. Trials are scored and saved after every epoch, so that they can stop there.
 
     Args:
         config: Settings that are not searched.
         settings: Searched settings by dotted key.
         seed: Seed of the run.
         epochs: Budget.
-        confirms: The trial confirms settings: it is scored on the images kept for that, where there are any.
+        confirms: The trial confirms settings: it is scored on the images kept for that, if there are any.
 
     Raises:
         ConfigError: The settings contradict each other.
@@ -215,7 +215,7 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
     Args:
         path: The file.
         methods: Methods by name; None means the catalogue.
-        where: What messages call the folder; the path of the folder when empty.
+        where: Name of the folder in messages; its path if empty.
 
     Raises:
         UserError: There is no plan, or it cannot be read.
@@ -230,9 +230,9 @@ def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[st
 
     Args:
         path: The file.
-        where: What messages call its folder.
-        what: What the folder would be: "sweep", "comparison".
-        otherwise: What to say where no folder nearby is one.
+        where: Name of its folder in messages.
+        what: Kind of the folder: "sweep", "comparison".
+        otherwise: End of the message if no folder nearby is one.
 
     Raises:
         UserError: There is no such file, or it cannot be read.
@@ -244,19 +244,19 @@ def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[st
 
 
 def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
-    """Return the plan that ``SweepPlan.to_mapping`` made ``saved`` of.
+    """Return the plan that ``SweepPlan.to_mapping`` turned into ``saved``.
 
     Args:
         saved: Plain values.
-        where: What messages call the file.
+        where: Name of the file in messages.
         methods: Methods by name; None means the catalogue.
 
     Raises:
-        UserError: They are not those of a plan.
+        UserError: They are not the values of a plan.
     """
     try:
         plain = typed(saved, _Saved)
-        StopRules(**saved["rules"])  # a key that is no rule is an error, which ``typed`` ignores
+        StopRules(**saved["rules"])  # raises for unknown keys, which ``typed`` ignores
         Population(**saved["population"])
     except (ValueError, TypeError) as error:
         raise RunError(f"{where} is not a sweep's plan, got {error}; restore the file") from error
@@ -270,7 +270,7 @@ def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:
     Args:
         before: The plan of the sweep in the folder.
         now: The plan of this launch.
-        where: What messages call the folder.
+        where: Name of the folder in messages.
 
     Raises:
         RunError: Something else differs; the text has a line for each setting.

@@ -22,7 +22,7 @@ from energy_contrast.networks.batch_norm import require_groups
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
-    """Refuse images on which the objective cannot be measured, and loggers that are not installed.
+    """Check that the objective can be measured on the images, and that the loggers are installed.
 
     Raises:
         UserError: Nothing is held out, labels or a library are missing.
@@ -53,17 +53,17 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
 def require_trainable(
     plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]], weights: InitialWeights | None = None
 ) -> list[str]:
-    """Refuse a space or a budget with which no trial could be trained; return what to warn of.
+    """Refuse a space or a budget with which trials could not be trained; return warnings.
 
-    Each setting is tried at both ends of its range, with all others at the run's own values: the method is built, and
-    its batches must fit the images, the groups of batch norm and the method's memories. The initial weights must fit
-    the network.
+    Each setting is tried at both ends of its range, with all others at the run's own values: the method is built, its
+    batches must fit the images and the groups of batch norm, and its memories must fit the device. The initial weights
+    must fit the network.
 
     Raises:
         ConfigError: With every problem found.
     """
     method_class = methods[plan.config.method_name]
-    own: list[str] = []  # problems of the run's own settings; said once, not for every end
+    own: list[str] = []  # problems of the run's own settings; reported once, not for every end
     problems: dict[str, None] = {}  # ordered, each line once
     warnings: list[str] = []
     for settings in _one_at_a_time(plan):
@@ -97,7 +97,7 @@ def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
 def _require_batches(
     config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
 ) -> str | None:
-    """Build the method and check its batches, without any images; return what to warn of."""
+    """Build the method and check its batches, without any images; return warnings."""
     batch_size, images = config.training.batch_size, len(split.train)
     if batch_size > images:
         raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")

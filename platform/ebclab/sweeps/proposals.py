@@ -1,4 +1,4 @@
-"""Propose the trials of a sweep: the search's suggestions, then the best settings with other seeds."""
+"""Proposes the trials of a sweep: the search's suggestions, then the best settings with other seeds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SearchProposals:
         return True
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many trials are still to be proposed: none when those there are spend the time for the search."""
+        """Return how many trials are still to be proposed: none once the existing ones use up the search's time."""
         budget = self._plan.search_seconds
         if budget and _seconds_in_the_end(trials) >= budget:
             return 0
@@ -66,10 +66,11 @@ class SearchProposals:
 
 
 def _seconds_in_the_end(trials: Sequence[Trial]) -> float:
-    """Return the training time of all trials when none that is at work stops early.
+    """Return the total training time of all trials if no running trial stops early.
 
-    A trial has its own pace, before its first epoch the mean of the others'; while none is known, nobody knows how long
-    a trial that is at work takes.
+    It is extrapolated from a trial's own pace or, before its first epoch, from the mean pace of the others; it is
+    infinite
+    while trials are running and no pace is known yet.
     """
     paces = [trial.seconds / trial.epochs_done for trial in trials if trial.epochs_done]
     usual = sum(paces) / len(paces) if paces else math.inf
@@ -86,7 +87,7 @@ class ConfirmProposals:
 
     Args:
         plan: The plan of the sweep.
-        log: The log of the sweep, when the search is over.
+        log: The log of the sweep after the search.
 
     Attributes:
         settings: The settings to confirm, by source.
@@ -129,7 +130,7 @@ class ConfirmProposals:
     def results(self, log: SweepLog) -> dict[str, list[Trial]]:
         """Return the finished confirming trials by source of their settings, in the order of their seeds.
 
-        A trial that ended in a value that is no number has measured nothing.
+        Trials whose last objective is not a number are left out.
         """
         trials: dict[str, list[Trial]] = {source: [] for source in self.settings}
         for name, (_, source, _) in self._wanted.items():
@@ -171,7 +172,7 @@ def confirming_run(source: str, seed: int) -> str:
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that measured anything, best first: finished ones, then the others by epochs done.
 
-    Interrupted trials count, those that diverged or failed do not.
+    Interrupted trials are included, those that diverged or failed are not.
     """
     measured = [trial for trial in trials if trial.last is not None and not trial.is_lost]
 

@@ -10,10 +10,10 @@ from ebclab.errors import UserError
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sweep may use; it may differ on resume.
+    """Limits of a sweep; they may change on resume.
 
     Attributes:
-        gpus_per_trial: GPUs of a trial, fractions allowed; None means one where the cluster has any.
+        gpus_per_trial: GPUs of a trial, fractions allowed; None means one if the cluster has any.
         concurrent: Number of trials at once; None means as many as fit.
         seconds: Time for the search; None means no limit.
     """
@@ -23,7 +23,7 @@ class Limits:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a number of GPUs that no cluster could give.
+        """Check that the number of GPUs is one that Ray can assign.
 
         Raises:
             UserError: It is neither a share of one GPU nor a whole number.
@@ -39,10 +39,10 @@ class TrialResources:
 
     Attributes:
         concurrent: Number of trials at once.
-        cpus: CPUs that Ray reserves for the process of a trial; 0 where the trial's workers reserve them.
-        gpus: GPUs, or a share of one, that Ray reserves for it; 0 where the trial's workers reserve them.
+        cpus: CPUs that Ray reserves for the process of a trial; 0 if the trial's workers reserve them.
+        gpus: GPUs, or a share of one, that Ray reserves for it; 0 if the trial's workers reserve them.
         threads: CPU threads of a trial.
-        worker_gpus: GPUs that the trial's workers reserve, all together; 0 where it has none.
+        worker_gpus: GPUs that all workers of a trial reserve together; 0 if it has no workers.
     """
 
     concurrent: int
@@ -53,11 +53,11 @@ class TrialResources:
 
     @property
     def all_gpus(self) -> float:
-        """GPUs of a trial, or a share of one, whoever reserves them."""
+        """GPUs of a trial, or a share of one, reserved by its process or its workers."""
         return self.gpus + self.worker_gpus
 
     def in_words(self) -> str:
-        """Return how many trials run at once and what each gets, for people."""
+        """Return a phrase for users: how many trials run at once, and what each gets."""
         each = f"{self.threads} CPU thread{'s' if self.threads > 1 else ''}"
         return f"{self.concurrent} at once, {each}" + (f" and {self.all_gpus:g} GPU" if self.all_gpus else "") + " each"
 
@@ -79,14 +79,14 @@ def share_out(
         cpus: CPUs the cluster has.
         gpus: GPUs the cluster has.
         num_trials: Largest number of trials that the sweep could ever run at once.
-        threads: CPU threads of a trial, or of each worker where a trial has workers; 0 means 1.
-        workers: Ray workers of each trial; 0 when a trial is one process.
-        cpus_per_worker: CPUs that each of these workers reserves; 0 when the settings do not say.
+        threads: CPU threads of a trial, or of each worker if a trial has workers; 0 means 1.
+        workers: Ray workers of each trial; 0 if a trial is one process.
+        cpus_per_worker: CPUs that each of these workers reserves; 0 if the settings do not say.
         gpus_per_trial: GPUs of a trial, fractions allowed.
         concurrent: Number of trials at once; None means as many as fit.
 
     Raises:
-        UserError: The cluster has less than what is asked for, so that trials would wait for ever.
+        UserError: The cluster has less than the trials need, so that they would wait forever.
     """
     threads = max(1, threads)
     if workers and not cpus_per_worker and (concurrent or 1) > 1:

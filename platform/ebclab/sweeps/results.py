@@ -1,4 +1,4 @@
-"""What a sweep found, with types: confirmed settings, test scores, what early stopping saved, result.json."""
+"""Results of a sweep, typed: confirmed settings, test scores, savings of early stopping, result.json."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _FORMAT = 1
 _NO_RESULT = "not the result of a sweep"
 _WAY_OUT = "delete the file and resume the sweep, which writes it again"
 BASELINE = "baseline"
-"""Source of the settings that the search started from, in place of the id of a search trial."""
+"""``source`` of the starting settings, in place of the id of a search trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmedSettings:
-    """Settings that were run again with other seeds, and what these runs measured.
+    """Settings that were run again with other seeds, and the objectives of these runs.
 
-    Where a sweep confirmed nothing, they are those of a search trial with its one value, and ``seeds_asked`` is 0.
+    If a sweep confirmed nothing, they are those of a search trial with its one value, and ``seeds_asked`` is 0.
 
     Attributes:
         source: Id of the search trial that the settings come from, or ``baseline``.
         settings: Searched settings by dotted key.
         seeds: Seeds of the runs that finished.
         values: The objective of each of these runs.
-        seeds_asked: Number of seeds that the plan asks for; 0 when nothing was confirmed.
+        seeds_asked: Number of seeds that the plan asks for; 0 if nothing was confirmed.
         mean: Mean of ``values``.
         std: Standard deviation of ``values``; None for one seed.
-        low: Lower end of the 95 % interval of the mean; None where there is none.
-        high: Upper end of the interval; None likewise.
-        images: Number of images whose sampling the interval accounts for; None where it is over seeds only.
-        answers: Which held-out images each run is right about; empty in what was read from result.json.
+        low: Lower end of the 95 % interval of the mean; None if there is none.
+        high: Upper end of the interval; None if there is none.
+        images: Number of images whose sampling the interval accounts for; None if it is over seeds only.
+        answers: Which held-out images each run classifies correctly; empty if read from result.json.
     """
 
     source: str
@@ -60,7 +60,7 @@ class ConfirmedSettings:
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse settings that no run has measured, and a source that cannot be part of a folder's name.
+        """Check that runs have measured the settings, and that the source can be part of a folder's name.
 
         Raises:
             ValueError: There is not one value per seed, there is none, or the source is not the name of a folder.
@@ -85,12 +85,12 @@ class ConfirmedSettings:
 
     @property
     def measured(self) -> Measurements:
-        """What the runs measured."""
+        """The measurements of the runs."""
         return Measurements.of(self.seeds, self.values, self.answers)
 
     @property
     def is_confirmed(self) -> bool:
-        """The settings were run again with other seeds."""
+        """Whether the settings were run again with other seeds."""
         return self.seeds_asked > 0
 
     def is_start(self, plan: SweepPlan) -> bool:
@@ -98,7 +98,7 @@ class ConfirmedSettings:
         return self.settings == own_settings(plan.space, plan.config)
 
     def in_words(self, plan: SweepPlan) -> str:
-        """Return a name for people: ``trial 0003``, or ``the starting settings``."""
+        """Return a name for users: ``trial 0003``, or ``the starting settings``."""
         if self.source == BASELINE:
             return "the starting settings"
         return f"trial {self.source}" + (", the starting settings" if self.is_start(plan) else "")
@@ -125,10 +125,10 @@ class SeedScores:
         values: Accuracy in [0, 1], one value per seed.
         mean: Mean of ``values``.
         std: Standard deviation of ``values``; None for one seed.
-        low: Lower end of the 95 % interval of the mean, cut at 0; None where there is none.
-        high: Upper end of the interval, cut at 1; None likewise.
-        images: Number of test images whose sampling the interval accounts for; None where it is over seeds only.
-        answers: Which test images each run is right about; empty in what was read from result.json.
+        low: Lower end of the 95 % interval of the mean, clipped at 0; None if there is none.
+        high: Upper end of the interval, clipped at 1; None if there is none.
+        images: Number of test images whose sampling the interval accounts for; None if it is over seeds only.
+        answers: Which test images each run classifies correctly; empty if read from result.json.
     """
 
     values: tuple[float, ...]
@@ -141,13 +141,13 @@ class SeedScores:
 
     @classmethod
     def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers], compared: int) -> SeedScores:
-        """Return the scores of runs, with an interval that holds together with those of all ``compared`` settings."""
+        """Return the scores of runs; the intervals of all ``compared`` settings hold simultaneously."""
         measured = Measurements.of(seeds, values, answers)
         found = mean_and_interval(measured, compared, is_rate=True)
         return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found._asdict())
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the scores as plain values, without the single answers."""
+        """Return the scores as plain values, without the answers to single images."""
         plain = {**asdict(self), "values": list(self.values)}
         del plain["answers"]
         return plain
@@ -160,7 +160,7 @@ class SettingsTest:
     Attributes:
         trial: Source of the settings that were tested.
         seeds: Seeds of their runs.
-        scores: What was measured, by probe.
+        scores: Test scores by probe.
     """
 
     trial: str
@@ -169,7 +169,7 @@ class SettingsTest:
 
     @classmethod
     def known(cls, log: SweepLog, entry: ConfirmedSettings, compared: int) -> dict[str, SeedScores] | None:
-        """Return the test scores of the runs behind ``entry``; None when they have not been tested.
+        """Return the test scores of the runs behind ``entry``; None if they have not been tested.
 
         Args:
             log: The sweep's log.
@@ -189,7 +189,7 @@ class SettingsTest:
 
     @classmethod
     def all_in(cls, log: SweepLog) -> Iterator[SettingsTest]:
-        """Yield the tests that a sweep's log holds, newest first.
+        """Yield the tests in a sweep's log, newest first.
 
         Raises:
             RunError: An event is not what this class writes.
@@ -211,9 +211,9 @@ class SettingsTest:
 
 
 def readings_of_test_set(log: SweepLog) -> list[list[str]]:
-    """Return the runs of each time that a sweep read the test set, oldest first.
+    """Return the runs of each reading of the test set by a sweep, oldest first.
 
-    A log of an older version says so only after the reading, and without the event ``test_read``.
+    Logs of older versions have no event ``test_read``, and only record the scores after the reading.
     """
     readings: list[list[str]] = []
     listed: set[str] = set()
@@ -252,12 +252,12 @@ def gain_on_test_set(
 
 @dataclass(frozen=True)
 class StoppingSavings:
-    """What early stopping saved.
+    """Training that early stopping saved.
 
     Attributes:
         trials: Number of trials that were stopped.
         epochs: Epochs that they did not train.
-        seconds: Training time that these epochs would have taken, at each trial's own pace.
+        seconds: Training time that these epochs would have taken at each trial's own pace.
         seconds_spent: Training time of all trials of the search.
     """
 
@@ -268,7 +268,7 @@ class StoppingSavings:
 
     @classmethod
     def of(cls, trials: Sequence[Trial]) -> StoppingSavings:
-        """Return what stopping saved among ``trials``, those of a search."""
+        """Return the savings among the ``trials`` of a search."""
         stopped = [trial for trial in trials if trial.state == "stopped" and trial.epochs_done]
         seconds = sum(trial.seconds / trial.epochs_done * (trial.epochs - trial.epochs_done) for trial in stopped)
         return cls(
@@ -283,7 +283,7 @@ class StoppingSavings:
 class SweepResult:
     """The result of a finished sweep: the content of its result.json.
 
-    An entry of the file is at hand by its key too: ``result["winner"]["mean"]``.
+    Entries of the file can also be read by key: ``result["winner"]["mean"]``.
 
     Attributes:
         path: Folder of the sweep, or its address in an object store.
@@ -291,14 +291,14 @@ class SweepResult:
         dataset: Name of the dataset.
         objective: Name of the objective.
         trials: Number of trials of the search by state.
-        winner: The best confirmed settings; where nothing was confirmed, the best trial of the search.
+        winner: The best confirmed settings; if nothing was confirmed, the best trial of the search.
         candidates: All confirmed settings, best first.
-        test: Test scores of the winner by probe; None when the test set was not read.
-        gain: How much better the winner is than the starting settings; None where these were not confirmed or won.
-        test_of_start: Test scores of the starting settings by probe; None when they were not tested.
-        test_gain: How much better the winner is on the test set, by probe; None likewise.
+        test: Test scores of the winner by probe; None if the test set was not read.
+        gain: How much better the winner is than the starting settings; None if these won or were not confirmed.
+        test_of_start: Test scores of the starting settings by probe; None if they were not tested.
+        test_gain: How much better the winner is on the test set, by probe; None if they were not tested.
         test_readings: How often the test set has been read.
-        saved: What early stopping saved.
+        saved: Savings of early stopping.
         seconds: Training time of all trials, confirming runs included.
         finished: When the sweep finished, UTC, as ISO 8601.
     """
@@ -346,11 +346,11 @@ class SweepResult:
 
     @classmethod
     def of_mapping(cls, content: object, where: str) -> SweepResult:
-        """Return the result that ``to_mapping`` made ``content`` of.
+        """Return the result that ``to_mapping`` turned into ``content``.
 
         Args:
-            content: Plain values; numbers that JSON cannot hold may be text.
-            where: What messages call the file.
+            content: Plain values; numbers that JSON does not have may be text.
+            where: Name of the file in messages.
 
         Raises:
             RunError: A field is missing or has another type.
@@ -367,7 +367,7 @@ class SweepResult:
             raise RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}") from error
 
     def write(self, path: Path) -> None:
-        """Write the file at ``path`` in one step, with a checksum of its content; numbers JSON lacks become text."""
+        """Write the file at ``path`` atomically, with a checksum; numbers that JSON does not have become text."""
         atomic.write_json(path, with_checksum(finite(self.to_mapping())))
 
     @classmethod
@@ -376,7 +376,7 @@ class SweepResult:
 
         Args:
             path: The file.
-            where: What messages call it; its path when empty.
+            where: Name of the file in messages; its path if empty.
 
         Raises:
             RunError: The file is not the result of a sweep.

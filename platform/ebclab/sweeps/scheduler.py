@@ -1,8 +1,8 @@
-"""The sweep scheduler: which trial trains next, and when it ends. It decides from the log alone and knows no Ray.
+"""The sweep scheduler decides which trial trains next and when it ends, from the log alone and without Ray.
 
 A trial trains in turns. A turn ends when the trial is over, when the trial has to wait for others (population based
 training), or when somebody stops the sweep. The next turn continues from the run folder. So a resumed sweep needs no
-state of its own: the scheduler gives turns to the trials that the log calls unfinished.
+further state: the scheduler gives turns to the trials that are unfinished according to the log.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Proposals(Protocol):
     kind: Kind
 
     def includes(self, trial: Trial) -> bool:
-        """Return whether ``trial``, which is of this kind, belongs to the phase."""
+        """Return whether ``trial``, which is of the phase's kind, belongs to the phase."""
 
     def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many trials are still to be proposed, given those that have been."""
+        """Return how many trials are still to be proposed, given those proposed so far."""
 
     def propose(self, trials: Sequence[Trial]) -> Trial:
-        """Return the next trial, given those that have been proposed."""
+        """Return the next trial, given those proposed so far."""
 
 
 class SweepScheduler:
@@ -63,7 +63,7 @@ class SweepScheduler:
         proposals: Source of the phase's trials.
         rules: When trials are stopped.
         population: How trials copy each other's weights, under population based training.
-        concurrent: Number of trials that train at once, at most.
+        concurrent: Largest number of trials that train at once.
         failures_allowed: How often a trial whose process died is restarted.
         stop: Set when the sweep is to end early.
         clone: Makes a trial's next run folder from the newest checkpoint of another trial, and returns the trial's new
@@ -71,7 +71,7 @@ class SweepScheduler:
 
     Attributes:
         active: Ids of the trials that have a turn now.
-        refusal: Why a worker refused to train at all, which ends the sweep; empty when none did.
+        refusal: Why a worker refused to train at all, which ends the sweep; empty if none did.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class SweepScheduler:
 
     @property
     def is_over(self) -> bool:
-        """No trial has a turn, and none will get one."""
+        """Whether no trial has a turn and none will get one."""
         if self.active:
             return False
         trials = self.trials
         return self.stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
 
     def next_turn(self) -> Turn | None:
-        """Return the next turn and count its trial as active; None while no trial can have one."""
+        """Return the next turn and mark its trial as active; None while no trial can have a turn."""
         if self.stop.is_set or len(self.active) >= self._concurrent:
             return None
         trial = self._next_trial()
@@ -119,20 +119,20 @@ class SweepScheduler:
         return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs, confirms)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
-        """Write down a measurement and return whether the trial's turn ends here.
+        """Log a measurement and return whether the trial's turn ends here.
 
         Args:
             trial_id: The trial.
             epoch: Epochs done.
             objective: Value of the objective.
             seconds: Duration of this turn so far, in seconds.
-            metrics: Everything else that was measured.
+            metrics: All other measurements.
         """
         trial = self._log.trials[trial_id]
         if epoch not in trial.curve:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
-        if epoch < trial.epochs_done:  # reported before, and decided on then
+        if epoch < trial.epochs_done:  # reported and decided on before
             return False
         if reason := decide(trial, self._others(trial), self._rules):
             state = "diverged" if reason.startswith("diverged") else "stopped"
@@ -143,14 +143,15 @@ class SweepScheduler:
     def on_outcome(
         self, trial_id: str, state: str, reason: str, seconds: float, answers: dict[str, Any] | None = None
     ) -> None:
-        """Write down how a turn ended.
+        """Log how a turn ended.
 
         Args:
             trial_id: Id of the trial.
             state: finished, diverged, failed or interrupted; "refused" ends the whole sweep.
             reason: Why.
             seconds: Training time of the turn.
-            answers: Which held-out images the finished run is right about, as plain values; kept of confirming trials.
+            answers: Which held-out images the finished run classifies correctly, as plain values; logged only for
+                confirming trials.
         """
         if state == "refused":
             self.refusal = reason
@@ -163,7 +164,7 @@ class SweepScheduler:
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=total)
 
     def on_death(self, trial_id: str, reason: str) -> None:
-        """Handle the death of a trial's process: let the trial go on from its last checkpoint, or give it up."""
+        """Handle the death of a trial's process: continue the trial from its last checkpoint, or end it as failed."""
         if self._log.trials[trial_id].is_over:
             return
         restarts = sum(record["event"] == "restarted" and record["trial"] == trial_id for record in self._log.events)
@@ -182,9 +183,9 @@ class SweepScheduler:
         self.active.discard(trial_id)
 
     def _next_trial(self) -> Trial | None:
-        """Return the trial to train next: of those that can go on the one furthest behind, otherwise a new one.
+        """Return the trial to train next: the one furthest behind among those that can continue, otherwise a new one.
 
-        A population first gets all of its trials.
+        In population based training, all trials are proposed first.
         """
         may_grow = self._proposals.left(self.trials) > 0
         if self._is_population:
@@ -214,7 +215,7 @@ class SweepScheduler:
         return self._log.trials[trial.id]
 
     def _population_turn(self, trial: Trial) -> bool:
-        """Let a trial wait for those behind it; when it is the last, let all exchange. Return whether its turn ends."""
+        """Let a trial wait for those behind it, or let all exchange if it is the last; return whether its turn ends."""
         if self._must_wait(trial):
             self._log.append("waiting", trial=trial.id)
             return True
@@ -222,9 +223,9 @@ class SweepScheduler:
         return trial.state == "waiting"
 
     def _exchange(self) -> None:
-        """Decide once for each trial at the end of an interval whether it goes on from the weights of a better trial.
+        """Decide for each trial at the end of an interval whether it continues from the weights of a better trial.
 
-        All trials of the population have arrived by then, and none goes on before all decisions are made.
+        All trials of the population have arrived by then, and none continues before all decisions are made.
         """
         rules = self._population
         for trial in self.trials:
@@ -232,7 +233,7 @@ class SweepScheduler:
             is_due = at_exchange(trial, rules.interval_epochs) and trial.exchanged != epoch
             if trial.is_over or not is_due or self._must_wait(trial):
                 continue
-            level = [other for other in self.trials if other.epochs_done == epoch]  # so are their checkpoints
+            level = [other for other in self.trials if other.epochs_done == epoch]  # with checkpoints of the same epoch
             donor = exploit(trial, level, interval_epochs=rules.interval_epochs, quantile=rules.quantile)
             if donor is None:
                 self._log.append("exchanged", trial=trial.id, epoch=epoch)

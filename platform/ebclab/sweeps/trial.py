@@ -1,4 +1,4 @@
-"""One trial of a sweep as plain values, the same in a running sweep and when read from its log."""
+"""A trial of a sweep as plain values, the same in a running sweep and when read from the log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ State = Literal["waiting", "running", "finished", "stopped", "diverged", "failed
 OVER: tuple[State, ...] = ("finished", "stopped", "diverged", "failed")
 """A trial in one of these states is never trained again; a resumed sweep continues all others."""
 LOST: tuple[State, ...] = ("diverged", "failed")
-"""A trial in one of these states says nothing good of its settings, whatever it measured before."""
+"""Trials in these states do not count as measurements of their settings, whatever they measured before."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a trial measured after one of its epochs.
+    """Measurements of a trial after one of its epochs.
 
     Attributes:
         objective: Value that the sweep maximises, measured on held-out training images.
@@ -39,7 +39,7 @@ class Trial:
     Attributes:
         id: Name of the trial, such as 0007 or confirm-0001-seed2.
         kind: "search" looks for settings, "confirm" runs good ones again at full budget with other seeds.
-        number: Place in the order of proposals; of a confirming trial, the rank of its settings.
+        number: Position in the order of proposals; for a confirming trial, the rank of its settings.
         point: Coordinates in the search space: one value per parameter, before derived settings are computed.
         settings: Value of every searched setting by dotted key.
         seed: Seed of the run.
@@ -48,9 +48,9 @@ class Trial:
         reason: Why it ended before its budget, or what went wrong.
         curve: Measurements by epochs done.
         generation: How often the trial copied another trial's weights (population based training).
-        exchanged: Epoch of the newest decision whose weights the trial goes on with; 0 before the first.
+        exchanged: Epoch of the newest exchange decision that the trial continued from; 0 before the first.
         seconds: Training time so far.
-        answers: Which held-out images a confirming trial is right about; None where nobody wrote it down.
+        answers: Which held-out images a confirming trial classifies correctly; None if not recorded.
     """
 
     id: str
@@ -70,12 +70,12 @@ class Trial:
 
     @property
     def is_over(self) -> bool:
-        """The trial will not be trained again."""
+        """Whether the trial will not be trained again."""
         return self.state in OVER
 
     @property
     def is_lost(self) -> bool:
-        """The trial diverged or failed."""
+        """Whether the trial diverged or failed."""
         return self.state in LOST
 
     @property
@@ -95,5 +95,5 @@ class Trial:
 
     @property
     def run_name(self) -> str:
-        """Name of the trial's run folder; a trial that copies another one's weights gets a new folder."""
+        """Name of the trial's run folder; a trial that copies another one's weights gets a new one."""
         return self.id if self.generation == 0 else f"{self.id}-g{self.generation}"

@@ -1,4 +1,4 @@
-"""Warm start: what a new sweep may learn from an earlier one."""
+"""Warm start: results of an earlier sweep for the search of a new one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def earlier_results(
         methods: Methods by name; None means the catalogue.
 
     Raises:
-        UserError: There is no such sweep, its objective cannot be compared, or no trial of it lies in the space.
+        UserError: There is no such sweep, its objective cannot be compared, or none of its trials is in the space.
     """
     folder = SweepFolder.at(where).of("reader").pull()
     before = folder.read_plan(methods)

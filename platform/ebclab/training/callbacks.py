@@ -1,4 +1,4 @@
-"""The user's own code during training: what it may look at, when it runs, and that it leaves the run as it was."""
+"""Callbacks: the user's own code during training. What it sees, when it runs, and that it does not change the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebclab.errors import CallbackError, UserError
 from ebclab.training.random_state import random_state_kept
 from energy_contrast.method import Method
 
-_TAKEN = ("train", "holdout")  # what the numbers of the run itself begin with in loggers
+_TAKEN = ("train", "holdout")  # prefixes of the run's own numbers in loggers
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RunView:
         scores: Newest held-out scores; empty before the first.
         encoder: The encoder, in eval mode; gradients are off. It maps prepared images to embeddings (B, D). Nothing in
             it may be changed: work on ``copy.deepcopy(run.encoder)``.
-        preprocessing: Makes uint8 images (B, C, H, W) what the encoder takes.
+        preprocessing: Turns uint8 images (B, C, H, W) into the encoder's input.
         device: Where the encoder is.
         folder: The run's folder, or this machine's copy of it.
     """
@@ -47,20 +47,20 @@ class RunView:
 
 
 class Callback(Protocol):
-    """Something that is done during training, every so many steps or epochs.
+    """Code of the user's that runs during training, every so many steps or epochs.
 
     An object has one of the attributes ``every_steps`` and ``every_epochs``, a whole number from 1 on. It runs at the
-    multiples, counted from the beginning of the run, and when training ends. An attribute ``name`` is what its numbers
-    are called by in place of the name of its class.
+    multiples, counted from the beginning of the run, and when training ends. Its numbers are logged under its attribute
+    ``name`` if it has one, else under the name of its class.
     """
 
     def measure(self, run: RunView) -> Mapping[str, float] | None:
-        """Do it; return numbers for the log by their names, or None."""
+        """Do the callback's work; return numbers for the log by name, or None."""
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A callback, its name, and when it runs: one of the two numbers is 0."""
+    """A callback, its name, and its period in steps or in epochs; the other of the two is 0."""
 
     callback: Callback
     name: str
@@ -72,8 +72,8 @@ class Scheduled:
 
         Args:
             step: Optimizer steps done.
-            epochs_done: Epochs done where the step ends one, else None.
-            ends: Training ends with this step.
+            epochs_done: Epochs done if the step ends one, else None.
+            ends: Whether training ends with this step.
         """
         if self.every_steps:
             return ends or step % self.every_steps == 0
@@ -84,7 +84,7 @@ class Scheduled:
 
         Args:
             view: The run at this step.
-            method: What is trained; it is left as it was.
+            method: The method in training; it is not changed.
 
         Raises:
             CallbackError: The callback raised something, changed the encoder, or returned no numbers.
@@ -92,7 +92,7 @@ class Scheduled:
         try:
             with undisturbed(method, view.device) as changed:
                 found = self.callback.measure(view)
-        except Exception as error:  # whatever it is, the run says whose it is and ends
+        except Exception as error:  # user code may raise anything: the run ends and names the callback
             at = traceback.extract_tb(error.__traceback__)[-1]
             raise CallbackError(
                 f"callback {self.name} failed at step {view.step}: {type(error).__name__}: {error} "
@@ -155,14 +155,14 @@ def scheduled(callbacks: Sequence[Callback]) -> tuple[Scheduled, ...]:
 
 @contextmanager
 def undisturbed(method: Method, device: torch.device) -> Iterator[list[str]]:
-    """Let code look at a method whose encoder is in eval mode, without gradients; afterwards the method is as before.
+    """Put the encoder into eval mode without gradients for code that looks at it; afterwards, restore the method.
 
-    Modes, ``requires_grad`` and all generators are put back. Yields a list that holds, after the block, the names of
+    Modes, ``requires_grad`` and all generators are restored. Yields a list that holds, after the block, the names of
     tensors that the code has changed.
 
     Args:
         method: The method.
-        device: Where it is.
+        device: Its device.
     """
     modes = [(module, module.training) for module in method.modules()]
     learned = [(parameter, parameter.requires_grad) for parameter in method.parameters()]
@@ -181,6 +181,6 @@ def undisturbed(method: Method, device: torch.device) -> Iterator[list[str]]:
 
 
 def _tensors(method: Method) -> dict[str, tuple[int, int, int]]:
-    """Return of every weight and buffer which one it is, where it lies, and how often it was written to."""
+    """Return identity, address and version counter of every weight and buffer, to notice changes."""
     state: dict[str, Tensor] = method.state_dict(keep_vars=True)
     return {name: (id(value), value.data_ptr(), value._version) for name, value in state.items()}

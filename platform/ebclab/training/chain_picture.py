@@ -1,4 +1,4 @@
-"""Draws chains of images as the sampler of a trained run moves them: a picture in the run folder."""
+"""Draws chains of images as the sampler of a trained run moves them, into a picture in the run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows the progress of a run: a bar in a terminal, a line now and then elsewhere."""
+"""Shows the progress of a run: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LineDisplay:
         self._started = time.monotonic()
 
     def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Print a line when the last one is old enough or the run is complete."""
+        """Print a line if enough time has passed since the last one, or if the run is complete."""
         now = time.monotonic()
         self._knn = metrics.get("holdout_knn", self._knn)
         wait = _SCORE_LINE_SECONDS if "holdout_knn" in metrics else _LINE_SECONDS
@@ -135,11 +135,11 @@ class BarDisplay:
 
 
 def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int, side: int) -> str:
-    """Return how many images a run has, what an epoch of whole batches leaves out of them, and the size of views.
+    """Return in words how many images a run has, how many an epoch of whole batches leaves out, and the size of views.
 
     Args:
-        train, held_out: Images to train on, and those that are held out.
-        num_classes: Classes among them; 0 where labels are not known.
+        train, held_out: Number of training images and of held-out images.
+        num_classes: Classes among them; 0 if labels are unknown.
         batch_size: Images of a global batch.
         side: Side of the views, pixels.
     """
@@ -156,7 +156,7 @@ def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int
 
 
 def describe(metrics: dict[str, float], knn: float | None) -> str:
-    """Return rate, InfoNCE, accuracy on the batch and held-out kNN as short text, without those that are unknown."""
+    """Return speed, InfoNCE, accuracy on the batch and held-out kNN as short text, leaving out unknown ones."""
     parts = []
     if "images_per_second" in metrics:
         parts.append(f"{metrics['images_per_second']:,.0f} img/s")

@@ -1,6 +1,6 @@
-"""Whether a sound checkpoint fits the run that goes on from it: its names, shapes, types and plain values.
+"""Checks that an intact checkpoint fits the run that resumes from it: names, shapes, types and plain values.
 
-A checksum only says that a file is as it was written. Whoever writes another one can sign it too.
+A checksum only says that a file is as it was written; a checkpoint of another run has valid checksums too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOWN = 3  # misfits
 
 @dataclass(frozen=True)
 class _Manifest:
-    """What a resume takes from a checkpoint's manifest."""
+    """The fields of a checkpoint's manifest that a resume uses."""
 
     epochs_done: int
     scores: dict[str, float]
@@ -49,7 +49,7 @@ def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
 
     Args:
         saved: The checkpoint.
-        training: What shall go on from it.
+        training: The training that resumes from it.
         where: The run, for messages.
 
     Raises:
@@ -89,7 +89,7 @@ def load_model(method: Method, saved: Checkpoint, where: str) -> None:
 
 
 def misfit(found: list[str], saved: Checkpoint, where: str) -> RunError:
-    """Return the error of a checkpoint in which something is not as this run makes it."""
+    """Return the error for a checkpoint whose content is not what this run would write."""
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return RunError(
         f"{where}: the checkpoint at step {saved.step} is not one of this run, got {'; '.join(found[:_SHOWN])}{more}; "
@@ -103,7 +103,7 @@ def _of_memories(method: Method, saved: Checkpoint) -> list[str]:
 
 
 def _of_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> list[str]:
-    """Return how a saved state of an optimizer differs from what this one makes in its steps."""
+    """Return how a saved optimizer state differs from the state that this optimizer makes."""
     groups = optimizer.param_groups
     parameters = [parameter for group in groups for parameter in group["params"]]
     if not (isinstance(saved, Mapping) and isinstance(saved.get("state"), Mapping)):
@@ -125,7 +125,7 @@ def _numbers(group: Any) -> Any:
 
 
 def _is_state_of(parameter: Tensor, values: Any, names: tuple[str, ...]) -> bool:
-    """Return whether an optimizer can go on with these values of one parameter; without any it begins anew."""
+    """Return whether these values are a valid optimizer state of one parameter; no values mean a fresh state."""
     if not isinstance(values, Mapping) or not (values == {} or set(values) == set(names)):
         return False
     return all(

@@ -1,6 +1,6 @@
-"""The training loop. It knows neither methods nor Ray, and is the same for one process and for many.
+"""The training loop. It knows no method by name and no Ray, and is the same for one process and for many.
 
-The caller's observer does everything that happens between steps: logs, scores, checkpoints, progress.
+Everything between steps (logs, scores, checkpoints, progress) is done by the caller's observer.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method, Progress
 
 _OF_THE_LOG = ("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second")
-"""What a log record says beside the metrics of a method."""
+"""Keys of a training record that the loop and the recorder write; a method's metrics may not have these names."""
 
 
 class BatchSource(Protocol):
-    """Gives the batch of any step without those before it."""
+    """Returns the batch of any step, without computing those before it."""
 
     num_batches: int
 
@@ -36,7 +36,7 @@ class BatchSource(Protocol):
 
 
 class Observer(Protocol):
-    """The caller's part between steps: after each one ``on_epoch`` where it ends an epoch, else ``on_step``."""
+    """The caller's work between steps: ``on_epoch`` after a step that ends an epoch, ``on_step`` after any other."""
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
 
@@ -52,7 +52,7 @@ class Observer(Protocol):
 class RateMeter:
     """Measures images per second over the intervals between log steps.
 
-    The first interval has one-off costs (memory, compilation) and does not count once there is a second one.
+    The first interval includes one-off costs (memory, compilation) and is dropped as soon as there is a second one.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class RateMeter:
         self._images += images
 
     def restart(self) -> None:
-        """Start an interval now, without the time before it (scores, checkpoints)."""
+        """Start an interval now, so that the time before it (scores, checkpoints) does not count."""
         self._start, self._images = time.perf_counter(), 0
 
     def lap(self) -> float:
@@ -92,15 +92,15 @@ class Training:
         method: The module that is trained.
         optimizer: Updates the method's parameters.
         generator: The method's source of randomness.
-        data: Gives the batches.
-        learning_rate: Returns the learning rate of a step, a pure function.
+        data: Returns the batches.
+        learning_rate: Returns the learning rate of a step; a pure function.
         config: Training settings.
         ranks: The processes that train together, each with its share of every batch.
         shared: ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself.
         step: Optimizer steps done.
-        view_shape: (C, H, W) of the views; None where nobody knows.
-        captured: Makes steps from a recording; None where they are made as they are.
-        not_captured: Why they are, where ``training.compile`` is graph.
+        view_shape: (C, H, W) of the views; None if unknown.
+        captured: Replays recorded steps; None if steps run eagerly.
+        not_captured: Why steps run eagerly although ``training.compile`` is graph; else empty.
         images_per_second: Training images per second between log steps of this launch.
     """
 
@@ -124,7 +124,7 @@ class Training:
         return self.config.epochs * self.data.num_batches
 
     def planned_steps(self, step: int) -> int:
-        """Return how many optimizer steps the run was to have when it made ``step`` (from 0): extensions add some."""
+        """Return how many optimizer steps were planned when ``step`` (from 0) was made; extensions add steps later."""
         return scheduled_steps(step, self.config, self.data.num_batches)
 
     def state(self) -> dict[str, Any]:
@@ -139,12 +139,12 @@ class Training:
 
     def load_state(self, state: dict[str, Any], step: int) -> None:
         """Continue from ``state`` as saved after ``step`` steps."""
-        # momenta come from the checkpoint; rates, decays and where an optimizer counts its steps from the settings
+        # momenta come from the checkpoint; learning rates, weight decays and step counters' devices from the settings
         chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         groups = [group | own for group, own in zip(state["optimizer"]["param_groups"], chosen, strict=True)]
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
         for group, own in zip(self.optimizer.param_groups, chosen, strict=True):
-            group.update(own)  # loading has copied a rate that is a tensor
+            group.update(own)  # loading replaces a learning rate that is a tensor by a copy
         self.generator.set_state(state["generator"])
         self.step = step
         if self.captured is not None:
@@ -197,7 +197,7 @@ def train_step(training: Training) -> dict[str, Tensor]:
 
 
 def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, Tensor]:
-    """Do what a step does on the device: loss, gradients, and what they move."""
+    """Run the part of a step that runs on the device: loss, gradients and updates."""
     with autocast(batch.views.device, training.config.precision):
         output = (training.shared or training.method)(batch, training.generator)
     _require_metrics(training.method, output.metrics)
@@ -209,10 +209,10 @@ def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, 
 
 
 def _require_metrics(method: Method, metrics: Mapping[str, object]) -> None:
-    """Refuse metrics of a method that are no single numbers, or have a name under which the log has another number.
+    """Check that the metrics of a method are single numbers and that their names are not taken by the log.
 
     Raises:
-        UserError: One is not, or has.
+        UserError: A metric has another shape or type, or a name that is taken.
     """
     for name, value in metrics.items():
         where = f"metric {name} of {type(method).__name__}"

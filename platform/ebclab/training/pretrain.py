@@ -1,4 +1,4 @@
-"""Pretrains an encoder: one run from settings to a finished run folder, in this process or on Ray workers."""
+"""Pretrains an encoder: one run, from settings to a finished run folder, in this process or on Ray workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunResult:
 
     Attributes:
         path: Its folder, or the copy of the folder on this machine.
-        summary: What the run found: scores, speed, its newest checkpoint.
+        summary: Result of the run: scores, speed, its newest checkpoint.
         was_finished: The run had finished before this call.
         address: Its folder, or its address in an object store.
     """
@@ -57,7 +57,7 @@ class RunResult:
 
 
 def default_name(config: ExperimentConfig) -> str:
-    """Return the name of a run whose user chose none: method, dataset and seed."""
+    """Return the default name of a run: method, dataset and seed."""
     return f"{as_file_name(config.method_name)}-{short_name(config.data.name)}-seed{config.seed}"
 
 
@@ -80,17 +80,17 @@ def pretrain(
         runs: Folder that holds run folders, or its address in an object store (s3://, gs://).
         name: Name of the run; None makes one of method, dataset and seed.
         resume: Only continue: a missing run is an error.
-        extend: Train a run of these settings on to this total of epochs; its settings keep the totals before.
+        extend: Continue the run of these settings to this total number of epochs; earlier totals stay in its settings.
         images: Own training images in place of the dataset named in ``config``, see ``own_images``. The run is
             recorded as one of ``own:NAME`` with their digest.
         method: Own Method class in place of the one that ``config.method_name`` names.
         display: Shows progress; None means a bar in a terminal and lines elsewhere.
-        callbacks: Own code that runs every so many steps or epochs, see ``Callback``; with workers, on the first one,
-            in a copy. A run that had finished runs none.
+        callbacks: Own code that runs every so many steps or epochs, see ``Callback``; with workers, a copy of it runs
+            on the first one. For a run that had finished, none are run.
 
     Raises:
         UserError: The run cannot be made as asked.
-        CallbackError: A callback failed; the run goes on from its last checkpoint when it is mended.
+        CallbackError: A callback failed; once it is corrected, the run continues from its last checkpoint.
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
@@ -103,7 +103,7 @@ def pretrain(
     name = default_name(own) if name is None else require_folder_name(name)
     run = RunFolder.at(remote_in(runs, name) or Path(runs) / name)
     run.require_free()
-    run.pull(NEEDED)  # to look; what another process writes until this one has claimed the run is pulled then
+    run.pull(NEEDED)  # only to look: the claim pulls again, in case another process writes in between
     seen = recorded(run)
     before = run.read_config(methods) if run.config_path.is_file() else None
     if split is None or before is None or not is_unnamed_record(run, before, config, split):

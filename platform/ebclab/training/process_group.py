@@ -1,4 +1,4 @@
-"""The ranks of a run and what they do together; a run in one process has rank 0 alone, which talks to nobody."""
+"""The ranks of a run and their collective operations; a run in one process has rank 0 alone and exchanges nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _BY_EXIT_CODE: dict[int, type[EbclabError]] = {
     error.exit_code: error for error in (DivergedError, UserError, InterruptedRunError)
 }
 _SHARED: tuple[type[EbclabError], ...] = (DivergedError, TrainingError, UserError, InterruptedRunError, EbclabError)
-"""Kinds of errors that ranks tell each other, the narrower first: a run goes back from numbers that are not finite, and
-from nothing else."""
+"""Error classes that ranks tell each other, narrower ones first, since a run only goes back after a DivergedError."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among the equal processes of a run.
+    """This process among the processes of a run.
 
     Several processes need torch's default process group, with a backend for CPU tensors beside that of a GPU.
 
@@ -43,7 +42,7 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """The run has one rank."""
+        """Whether the run has only one rank."""
         return self.world_size == 1
 
     def mean(self, value: Tensor) -> Tensor:
@@ -65,11 +64,11 @@ class Ranks:
     def together(self, work: Callable[[], T]) -> T:
         """Do ``work`` and wait until all ranks have done theirs; an error of ebclab on one rank is raised on all.
 
-        Without this, a rank that stops with a sentence for the user would leave the others waiting for it in their
-        next exchange. Other errors pass at once: they end the process, which ends the others.
+        Otherwise, a rank that stops with an error for the user would leave the others waiting in their next collective
+        operation. Other errors are raised at once: they end this process, and with it the others.
 
         Raises:
-            EbclabError: ``work`` raised it on this rank; if not here, it is that of the first rank that raised one.
+            EbclabError: ``work`` raised it, on this rank or else on the first rank where it raised one.
         """
         own: EbclabError | None = None
         try:
@@ -99,8 +98,8 @@ class Ranks:
     def shared(self, method: nn.Module) -> nn.Module:
         """Return ``method`` as a module whose gradients are means over the ranks; with one rank, ``method`` itself.
 
-        Buffers are not copied from rank 0: methods keep them equal by themselves, and copying memories to all ranks
-        every step would take longer than the step.
+        Buffers are not broadcast from rank 0: methods keep them equal, and broadcasting large ones in every step would
+        take longer than the step.
         """
         if self.alone:
             return method
@@ -114,7 +113,7 @@ ALONE = Ranks()
 
 
 def _kind(error: EbclabError) -> int:
-    """Return the place in ``_SHARED`` of the narrowest kind that an error is of."""
+    """Return the index in ``_SHARED`` of the narrowest class that fits an error."""
     return next(number for number, kind in enumerate(_SHARED) if isinstance(error, kind))
 
 

@@ -1,4 +1,4 @@
-"""Keeps the states of all generators that other people's code may draw from."""
+"""Protects the random state of a run from code that may draw random numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ebclab.hardware import draws_put_back
 
 @contextmanager
 def random_state_kept(device: torch.device | None = None) -> Iterator[None]:
-    """Give the generators of Python, NumPy and torch back the states that they had before the block.
+    """Restore the states of the generators of Python, NumPy and torch after the block.
 
     Args:
-        device: A device whose generator is kept beside that of the CPU; None for none.
+        device: A device whose generator is restored too, beside the CPU's; None for none.
     """
     python, numpy = random.getstate(), np.random.get_state()
     try:

@@ -1,4 +1,4 @@
-"""Writes the run folder between steps, on rank 0: logs, held-out scores, checkpoints; and updates the display."""
+"""Writes the run folder between steps, on rank 0: logs, held-out scores and checkpoints; also updates the display."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def _nothing() -> None:
 
 @dataclass
 class Recorder:
-    """Rank 0's writer of one run folder.
+    """Writes one run folder, on rank 0.
 
     Attributes:
         run: The run folder.
         config: Settings of the run.
-        training: What is being trained; read when a checkpoint is due.
-        facts: What every checkpoint says about the model: input size, normalisation, data.
-        score: Returns the scores of the encoder on held-out images, with those of monitors when told so; None when the
-            run has no such scores.
+        training: State of the training; read when a checkpoint is due.
+        facts: Facts about the model that every checkpoint holds: input size, normalisation, data.
+        score: Returns the scores of the encoder on held-out images, with those of monitors if its argument is True;
+            None if the run has no such scores.
         display: Shows progress to the user.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
         loggers: The loggers of ``training.loggers``.
         syncer: Uploads what is written when the run lives in an object store.
-        save_now: Set when a machine will be taken away and a checkpoint is wanted at once.
-        health: The run's health so far; None where nobody watches it.
+        save_now: Set when a machine will be taken away and the run must save soon.
+        health: The run's health so far; None if it is not watched.
         began: ``time.monotonic()`` at the start of this launch.
         resumed: The checkpoint from which this launch goes on; None for a new run.
-        preprocessing: What callbacks prepare images by.
-        callbacks: The user's own code, and when it runs.
-        require_in_place: Called before something is written; raises when the run folder is no longer there.
+        preprocessing: Preprocessing of images, for callbacks.
+        callbacks: The user's callbacks, and when they run.
+        require_in_place: Called before something is written; raises if the run folder is no longer there.
         best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first.
         last_metrics: Metrics of the newest log step.
         last_scores: Scores of the newest epoch that was scored.
         seconds_before: Training time of earlier launches, seconds.
-        monitor_seconds: Part of the training time that monitors took, over all launches, seconds.
+        monitor_seconds: Part of the training time that was spent in monitors, over all launches, seconds.
     """
 
     run: RunFolder
@@ -106,7 +106,7 @@ class Recorder:
 
     @property
     def is_on_notice(self) -> bool:
-        """A machine will be taken away, and the run has not been saved since the notice."""
+        """Whether a machine will be taken away and the run has not been saved since the notice."""
         return self.save_now.is_set
 
     def save_early(self) -> None:
@@ -118,7 +118,7 @@ class Recorder:
     def on_epoch(self, step: int, epochs_done: int) -> None:
         """Score the epoch and write its record, then its checkpoints.
 
-        A checkpoint never comes before the records behind it: a resume keeps the records up to its checkpoint.
+        Records are always written before the checkpoint that covers them: a resume keeps records up to its checkpoint.
         """
         self.require_in_place()
         check_weights(self.training.method, step)
@@ -141,16 +141,16 @@ class Recorder:
         if due or on_notice or self.stop.is_set:
             kinds.append("last")
         self.save(epochs_done, *kinds, on_notice=on_notice)
-        if scored:  # last, when all is on disk: the display of a sweep may end the run here
+        if scored:  # last, after everything is on disk: the display of a sweep may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
             self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
 
     def run_callbacks(self, step: int, epochs_done: int | None = None) -> None:
-        """Let the callbacks measure that are due, and log what they found.
+        """Run the callbacks that are due, and log their numbers.
 
         Args:
             step: Optimizer steps done.
-            epochs_done: Epochs done where the step ends one, else None.
+            epochs_done: Epochs done if the step ends one, else None.
 
         Raises:
             CallbackError: One of them failed.
@@ -185,7 +185,7 @@ class Recorder:
     def on_stop(self, step: int) -> None:
         """Save the step at which the run stops, unless the epoch's end has just saved it."""
         check_weights(self.training.method, step)
-        if step != self._saved:  # a checkpoint of this step that lies there from earlier may be a damaged one
+        if step != self._saved:  # an earlier checkpoint of this step may be damaged, so it does not count
             self.save(step // self.training.data.num_batches, "last")
 
     def should_stop(self) -> bool:
@@ -198,9 +198,9 @@ class Recorder:
         self.display.note(in_words(event))
 
     def return_to(self, saved: checkpoint.Checkpoint) -> None:
-        """Take the best value and the newest metrics and scores from ``saved``, from which training goes on.
+        """Restore the best value and the newest metrics and scores from ``saved``, from which training continues.
 
-        The best value counts only while its checkpoint exists: a later one may have replaced it.
+        The best value counts only if its checkpoint still exists: a later one may have replaced it.
         """
         state = saved.state or {}
         self.best, self.last_metrics = state["best"], state["metrics"]
@@ -233,7 +233,7 @@ class Recorder:
         self.loggers.write(values, step)
 
     def _note_cost(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """Add up what monitors took, show it the first time, and return what the log says of it."""
+        """Add up the time of monitors, show it the first time, and return what is logged about it."""
         if not seconds:
             return {}
         if self.monitor_seconds == 0.0:
@@ -246,9 +246,9 @@ class Recorder:
         """Save checkpoints of ``kinds`` after ``epochs_done`` epochs, and upload them together.
 
         Args:
-            epochs_done: Whole epochs behind the weights.
-            kinds: Kinds to save, in this order; without any, nothing happens.
-            on_notice: A machine will be taken away: the log says so, and the request to save is cleared.
+            epochs_done: Whole epochs that the weights were trained for.
+            kinds: Kinds to save, in this order; may be none.
+            on_notice: Save because a machine will be taken away: log that, and clear the request to save.
 
         Raises:
             RunError: The disk is full, or the store refuses.
@@ -256,7 +256,7 @@ class Recorder:
         if not kinds:
             return
         self.require_in_place()
-        self.run.metrics.sync()  # a checkpoint never comes before the records behind it
+        self.run.metrics.sync()  # records must be on disk before the checkpoint that covers them
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
         if "last" in kinds:

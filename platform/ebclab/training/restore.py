@@ -1,4 +1,4 @@
-"""How a rank begins: with the memories of a new run, or from the run's newest sound checkpoint."""
+"""How a rank starts: fills the memories of a new run, or restores the run's newest intact checkpoint."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _log = logging.getLogger("ebclab.training")
 
 
 def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:
-    """Load the newest sound checkpoint into this rank, or fill the memories of a new run.
+    """Load the newest intact checkpoint into this rank, or fill the memories of a new run.
 
     Returns:
-        The checkpoint, or None for a run that has none yet.
+        The checkpoint; None for a run that has none yet.
 
     Raises:
         RunError: The checkpoint does not belong to these images, cannot be continued, or differs from that of the
@@ -51,10 +51,10 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
 
 
 def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: str) -> checkpoint.Checkpoint:
-    """Load weights, memories, optimizer and generator of a checkpoint; training goes on as after ``step`` steps.
+    """Load weights, memories, optimizer and generator of a checkpoint; training continues as after ``step`` steps.
 
     Args:
-        training: What goes on.
+        training: The training that continues.
         saved: The checkpoint.
         step: Optimizer steps that count as done.
         where: The run, for messages.
@@ -82,11 +82,11 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
 
 
 def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
-    """Log that the run starts or goes on, where, and what has changed since its first launch; warn of a new run.
+    """Log that the run starts or resumes, at which step, and what has changed since its first launch.
 
     Args:
         recorder: The run's recorder.
-        resumed: The checkpoint from which the run goes on; None for a new run.
+        resumed: The checkpoint from which the run resumes; None for a new run.
         facts: The environment of this launch, as ``describe_environment`` returns it.
     """
     run, training = recorder.run, recorder.training
@@ -124,7 +124,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
 
 
 def _log_extensions(recorder: Recorder) -> None:
-    """Log and show the extensions of the run that its log does not have yet."""
+    """Log and show the extensions of the run that are not in its log yet."""
     config, log = recorder.config, recorder.run.metrics
     if made := extensions(config.optimizer, config.training, recorder.training.data.num_batches):
         known = sum(record.get("event") == "extended" for record in log.records())
@@ -135,14 +135,14 @@ def _log_extensions(recorder: Recorder) -> None:
 
 
 def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:
-    """Return whether an event is a decision on the run's health that its record does not know: it is made again."""
+    """Return whether an event is a health decision that the checkpoint does not know, so that it will be made again."""
     if health is None or event.get("event") != "health":
         return False
     return {key: value for key, value in event.items() if key not in ("kind", "event")} not in health["events"]
 
 
 def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:
-    """Return the newest sound checkpoint of a run with these images, or None when it has none."""
+    """Return the newest intact checkpoint of a run, or None; refuse one of a run on other images."""
     newest = run.load()
     if newest is None:
         return None

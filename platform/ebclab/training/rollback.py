@@ -1,4 +1,4 @@
-"""Going back: trains a run whose health is watched, and returns it to a healthy checkpoint when it is unhealthy."""
+"""Rollback: trains a run whose health is watched, and returns it to its last healthy checkpoint if it is unhealthy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ebclab.training.restore import restore
 
 
 def record_of(saved: checkpoint.Checkpoint | None) -> HealthRecord:
-    """Return the health record that a checkpoint holds; an empty one when there is no checkpoint or no record in it."""
+    """Return the health record in a checkpoint; an empty one if there is no checkpoint or no record in it."""
     plain = (saved.state or {}).get("health") if saved is not None else None
     return HealthRecord.of_plain(plain) if plain else HealthRecord()
 
@@ -24,7 +24,7 @@ def record_of(saved: checkpoint.Checkpoint | None) -> HealthRecord:
 class RollbackController:
     """Watches the metrics of a method with a sampler; lowers the sampler's step, goes back, or stops the run.
 
-    Every rank has one. Metrics are means over the ranks, so all ranks decide the same; rank 0 alone touches files.
+    Every rank has one. Metrics are means over the ranks, so all ranks decide the same; only rank 0 touches files.
 
     Args:
         run: The run folder.
@@ -32,7 +32,7 @@ class RollbackController:
         record: The run's health so far; on rank 0 the recorder holds the same object.
         recorder: On rank 0 the run's recorder, else None.
         mode: ``act``, or ``watch`` to log what ``act`` would do.
-        replayable: Earlier batches can be had again. If not, a run that goes back trains on with the images to come.
+        replayable: Earlier batches can be read again. If not, a run that goes back continues with later images.
         rules: Thresholds.
     """
 
@@ -52,7 +52,7 @@ class RollbackController:
         self._record = record
 
     def begin(self) -> None:
-        """Save a new run's first state, so that there is something healthy to go back to."""
+        """Save the first state of a new run, so that there is always a healthy checkpoint."""
 
         def save(recorder: Recorder) -> None:
             if checkpoint.latest_path(self._run.checkpoints) is None:
@@ -62,7 +62,7 @@ class RollbackController:
             self._on_rank_0(save)
 
     def train(self, observer: Observer) -> bool:
-        """Train as ``loop.train`` does with ``observer``, and go back where that would fail.
+        """Train as ``loop.train`` does with ``observer``, and go back if numbers stop being finite.
 
         Raises:
             DivergedError: Numbers stopped being finite, or energies went wrong, and going back did not help.
@@ -76,14 +76,14 @@ class RollbackController:
                 self._act(roll_back_or_stop(str(error), self._rules, self._record.state))
 
     def add(self, metrics: dict[str, float]) -> None:
-        """Remember the metrics of one log step."""
+        """Add the metrics of one log step to the health record."""
         self._record.add(metrics)
 
     def end_epoch(self) -> bool:
-        """Decide on the epoch that has ended and act; return False when the run has gone back behind it.
+        """Decide on the epoch that has ended and act; return False if the run has gone back to before its end.
 
         Raises:
-            DivergedError: Nothing helps any more.
+            DivergedError: The decision is to stop.
         """
         record, rules = self._record, self._rules
         decision = record.close_epoch(rules)
@@ -104,7 +104,7 @@ class RollbackController:
     def _act(self, decision: Decision) -> None:
         """Go back to the newest healthy checkpoint, or stop.
 
-        Rank 0 reads it for all: on other machines, the copy of the run is as old as the launch.
+        Rank 0 reads it for all ranks: copies of the run on other machines are as old as the launch.
 
         Raises:
             DivergedError: The decision is to stop, or there is nothing to go back to.
@@ -116,21 +116,21 @@ class RollbackController:
             self._roll_back(decision, healthy)
 
     def _roll_back(self, decision: Decision, healthy: checkpoint.Checkpoint) -> None:
-        """Return to ``healthy`` with a smaller step of the sampler, and forget what came after it."""
+        """Return to ``healthy`` with a smaller step of the sampler, and drop what came after it."""
         training, record, rules = self._training, self._record, self._rules
         step = training.step
         to_step = healthy.step if self._replayable else step
         # 1. every rank: weights, memories, optimizer and generator
         healthy = restore(training, healthy, to_step, self._run.address)
-        # 2. every rank: the record forgets what was measured since, but no decision; the sampler's step gets smaller
+        # 2. every rank: the record drops the measurements since, keeps the decisions; the sampler's step gets smaller
         scale = rules.roll_back_factor * record.step_scale
         record.forget_since(record_of(healthy))
         record.state = record.state.after("roll_back", rules)
         self._scale_step(scale / record.step_scale)
         event = record.add_event(decision, step, acted=True, to_step=to_step, step_scale=record.step_scale)
 
-        # 3. rank 0: a checkpoint marks where training goes on; then checkpoints and measurements of the undone steps go
-        # (a launch that was killed in between goes on from one of these and makes the same decision again)
+        # 3. rank 0: save a checkpoint from which training continues, then remove those and the records of undone steps
+        # (after a kill in between, the next launch resumes from one of these and makes the same decision again)
         def undo(recorder: Recorder) -> None:
             recorder.return_to(healthy)
             recorder.write_health(event)
@@ -158,7 +158,7 @@ class RollbackController:
             self._recorder.write_health(event)
 
     def _on_rank_0(self, work: Callable[[Recorder], None]) -> None:
-        """Do ``work`` on rank 0 while the others wait; what ebclab refuses there, all ranks refuse."""
+        """Do ``work`` on rank 0 while the others wait; an error of ebclab there is raised on all ranks."""
         recorder = self._recorder
         self._training.ranks.together(lambda: work(recorder) if recorder is not None else None)
 
@@ -168,7 +168,7 @@ class _GaveUpError(DivergedError):
 
 
 class _Watching:
-    """Passes the loop's calls to the run's own observer, but not the end of an epoch from which the run went back."""
+    """Passes the loop's calls on to the run's observer, except the end of an epoch that the run went back from."""
 
     def __init__(self, rollback: RollbackController, inner: Observer) -> None:
         self._rollback, self._inner = rollback, inner

@@ -46,11 +46,11 @@ class Prepared:
         training: The loop's state.
         draw: Draws views of training images, for ``Method.start``.
         bank: Training images that held-out ones are scored against: all of them, or a part of a stream.
-        holdout: Images that the run is scored on, those of ``evaluation.scored_on``; may be empty.
-        preprocessing: What the encoder expects of images without augmentation.
-        facts: What a checkpoint must say so that its encoder can be rebuilt and its data recognised.
-        digest: Digest of the images, which the settings of the run keep as ``data.digest``.
-        replayable: Earlier batches can be had again; a stream gives each batch once.
+        holdout: Held-out images that the run is scored on, chosen by ``evaluation.scored_on``; may be empty.
+        preprocessing: Preprocessing of images without augmentation, as the encoder expects them.
+        facts: Facts that a checkpoint holds, so that its encoder can be rebuilt and its data recognised.
+        digest: Digest of the images; stored in the run's settings as ``data.digest``.
+        replayable: Earlier batches can be read again; a stream gives each batch once.
     """
 
     training: Training
@@ -71,15 +71,15 @@ def prepare(
     ranks: Ranks = ALONE,
     weights: InitialWeights | None = None,
 ) -> Prepared:
-    """Build everything that one rank of a run with resident images needs, without talking to the other ranks.
+    """Build everything that one rank of a run with resident images needs, without communication between ranks.
 
     Args:
         config: Resolved settings.
-        device: Where the network and the images live.
-        images: The user's own training images, whole or split already, in place of the dataset that ``config`` names.
+        device: Device of the network and the images.
+        images: The user's own training images, whole or already split, in place of the dataset that ``config`` names.
         method_class: The method to train.
         ranks: This rank, which gets its share of every batch.
-        weights: What the encoder starts from; None means random weights.
+        weights: Initial weights of the encoder; None means random ones.
 
     Raises:
         UserError: Settings, data and machine do not fit together.
@@ -119,7 +119,7 @@ def load_images(config: ExperimentConfig, images: Images | None = None) -> Split
     """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says.
 
     Raises:
-        UserError: There are no such images, or the user's own are none.
+        UserError: There are no such images, or the user's own are empty.
     """
     if images is None:
         whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
@@ -139,7 +139,7 @@ def describe_data(
     holdout_images: int,
     num_classes: int,
 ) -> dict[str, Any]:
-    """Return what every checkpoint says about the images of its run; 0 classes where the method reads no labels."""
+    """Return the facts about a run's images that every checkpoint holds; 0 classes if the method reads no labels."""
     return {
         "in_channels": example.images.shape[1],
         "image_size": preprocessing.image_size,
@@ -163,7 +163,7 @@ def method_problems() -> Iterator[None]:
 
 @contextmanager
 def room_problems() -> Iterator[None]:
-    """Turn a refusal of memory for a network into a ConfigError; of the CPU's, torch raises a plain RuntimeError."""
+    """Turn running out of memory for a network into a ConfigError; on a CPU, torch raises a plain RuntimeError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -192,11 +192,11 @@ def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Ten
     Args:
         config: Resolved settings.
         method_class: The method.
-        labels: (n,) of all images that are trained on; -1 where unknown.
+        labels: (n,) of all training images; -1 where unknown.
         class_names: Names of the classes, by label; empty when unknown.
 
     Raises:
-        ConfigError: It needs labels, and some are missing, or all are the same.
+        ConfigError: The method needs labels, and some are missing, or all are the same.
     """
     if not requirements_of(config, method_class).labels:
         return 0
@@ -220,7 +220,7 @@ def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Ten
 
 
 def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
-    """Return a sentence when the method moves chains by energies of images that depend on their neighbours, else None.
+    """Return a warning if chains move by energies of images that depend on the rest of the batch, else None.
 
     Args:
         config: Resolved settings.
@@ -236,11 +236,11 @@ def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
 
 
 def unscored_problem(config: ExperimentConfig, facts: Mapping[str, Any]) -> str | None:
-    """Return a sentence when a run is to be scored on a share of so few images that the share holds none, else None.
+    """Return a warning if the held-out share of few images turns out to be empty, else None.
 
     Args:
         config: Resolved settings.
-        facts: What ``describe_data`` returned.
+        facts: The facts that ``describe_data`` returned.
     """
     confirms = config.evaluation.scored_on == "confirm"
     name, rate = ("confirm_rate", config.data.confirm_rate) if confirms else ("holdout_rate", config.data.holdout_rate)
@@ -267,14 +267,14 @@ def build_method(
         config: Resolved settings.
         method_class: The method.
         in_channels: Channels of the images.
-        device: Where the method goes.
-        image_size: Side of the views, pixels; 0 where it is not known yet.
-        weights: What the encoder starts from; None means random weights.
-        num_classes: What ``classes_of`` returned; only a method that needs labels is told.
+        device: Device of the method.
+        image_size: Side of the views, pixels; 0 if not known yet.
+        weights: Initial weights of the encoder; None means random ones.
+        num_classes: Number from ``classes_of``; passed only to methods that need labels.
 
     Raises:
-        ConfigError: The encoder, its weights and the method's settings do not fit together, the memory has no room, or
-            the method has put another network in the place of its encoder.
+        ConfigError: The encoder, its weights and the method's settings do not fit together, the network does not fit
+            into memory, or the method has replaced the encoder that it was given.
     """
     with room_problems(), seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         if weights is not None:
@@ -296,15 +296,15 @@ def build_method(
 
 
 def require_different_views(config: ExperimentConfig, method_class: type[Method], channels: int) -> None:
-    """Refuse views that are all the same where a method compares several of an image.
+    """Check that the views of an image differ, for a method that compares several of them.
 
     Args:
         config: Resolved settings.
-        method_class: The method; one that takes a single view compares none.
+        method_class: The method; nothing is checked for one with a single view.
         channels: Channels of the images.
 
     Raises:
-        ConfigError: Its views would be equal, and the loss would say nothing about the encoder.
+        ConfigError: All views of an image would be equal, and the loss meaningless.
     """
     views = requirements_of(config, method_class).num_views
     if views > 1 and config.views.are_equal(channels):
@@ -321,18 +321,18 @@ def require_different_views(config: ExperimentConfig, method_class: type[Method]
 def require_room_for_views(
     config: ExperimentConfig, method_class: type[Method], channels: int, size: int, device: torch.device, ranks: Ranks
 ) -> None:
-    """Refuse views of which one batch alone exceeds the free memory of a rank's device.
+    """Check that one batch of views fits into the free memory of a rank's device.
 
     Args:
         config: Resolved settings.
         method_class: The method.
         channels: Channels of the views.
         size: Side of the views, pixels.
-        device: Where the views are made.
+        device: Device on which views are made.
         ranks: The ranks that share a batch.
 
     Raises:
-        ConfigError: The views do not fit; the message shows the sum.
+        ConfigError: The views do not fit; the message shows the calculation.
     """
     views = requirements_of(config, method_class).num_views
     images = config.training.batch_size // ranks.world_size
@@ -348,7 +348,7 @@ def require_room_for_views(
 
 
 def memory_of(method: Method, in_channels: int, image_size: int) -> int:
-    """Return how many bytes the method keeps beside its network, on each rank.
+    """Return how many bytes the method's memories take on each rank.
 
     Args:
         method: The method, on its device.
@@ -373,7 +373,7 @@ def build_training(
     """Return the loop's state at step 0: method, optimizer, learning rate, batches of views (C, H, W).
 
     Raises:
-        ConfigError: The batch norms of the method cannot cut a global batch into their groups.
+        ConfigError: The batch norms of the method cannot split a global batch into their groups.
     """
     require_precision(config.training.precision, device)
     with method_problems():

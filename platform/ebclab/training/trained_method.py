@@ -1,4 +1,4 @@
-"""Rebuilds the whole method of a run, heads and banks beside the encoder, without reading images."""
+"""Rebuilds the whole method of a run (encoder, heads, banks) without reading images."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def load_trained_method(
     device: torch.device,
     methods: Mapping[str, type[Method]] | None = None,
 ) -> Method:
-    """Return the method whose encoder ``trained`` is, from the same checkpoint, in eval mode.
+    """Return the method that ``trained`` is the encoder of, from the same checkpoint, in eval mode.
 
-    Its memories (replay buffers) are empty: they begin with training images, which are not read.
+    Its memories (replay buffers) are empty, since filling them would need training images.
 
     Args:
         run: The run folder.
-        trained: The encoder, as it was read from there.
-        device: Where the method goes.
+        trained: The encoder, as read from there.
+        device: Device of the method.
         methods: Own methods by name, for a run whose method is not in the catalogue.
 
     Raises:
@@ -40,7 +40,7 @@ def load_trained_method(
 
 
 def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
-    """Return the checkpoint that an encoder was read from, without what only training needs.
+    """Return the checkpoint that an encoder was read from, without the state that only training needs.
 
     Raises:
         RunError: It is gone.
@@ -67,7 +67,7 @@ def method_from(
     Args:
         saved: The checkpoint behind ``trained``.
         trained: The method's encoder.
-        device: Where the method goes.
+        device: Device of the method.
         where: The run, for messages.
         methods: Own methods by name.
 

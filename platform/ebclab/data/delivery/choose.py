@@ -1,4 +1,4 @@
-"""Chooses how images reach the training loop, resident or streamed; pure functions of plain values."""
+"""Decides how images reach the training loop, resident or streamed; pure functions of plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ebclab.formatting import size
 Delivery = Literal["resident", "stream"]
 
 RESIDENT_SHARE = 0.5
-"""Share of the free memory of a device that resident images may take; the rest is the network's and the views'."""
+"""Share of a device's free memory that resident images may take; the rest is for the network and the views."""
 
 
 class Choice(NamedTuple):
@@ -35,10 +35,10 @@ def choose_delivery(
     Args:
         asked: The setting ``data.delivery``.
         name: The setting ``data.name``.
-        needed_bytes: Bytes of all images as they would lie in memory, of all copies that share the device.
-        free_bytes: Bytes that are free on the device.
+        needed_bytes: Bytes of all images in memory, counting every copy on the device.
+        free_bytes: Free bytes on the device.
         workers: Ray Train workers; 0 means a run in one process without Ray.
-        num_proposals: Views of other images that the method wants with each batch.
+        num_proposals: Views of other images that the method needs with each batch.
 
     Raises:
         DataError: Streaming was asked for and cannot be done.

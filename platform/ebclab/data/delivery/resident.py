@@ -1,7 +1,7 @@
 """Batches of views from a training set that lives on the device as bytes.
 
-What a batch holds is a pure function of (seed, epoch, position): any batch can be asked for at any time, so a
-resumed run needs no replay, and a rank takes its slice of the same global batch that one rank alone would see.
+A batch is a pure function of (seed, epoch, position) and can be computed at any time: a resumed run needs no replay,
+and each rank takes its slice of the global batch that a single rank would see.
 
 Shapes: V views, B images of this rank, C channels, H x W pixels, P proposals of this rank.
 """
@@ -22,13 +22,13 @@ from ebclab.errors import DataError, UserError
 from ebclab.hardware import free_bytes
 from energy_contrast.method import Batch
 
-_ORDER_SALT = 0x6F72646572  # names the use of a hash, so that order, choice and views are independent
+_ORDER_SALT = 0x6F72646572  # salts make order, choice and views independent
 _CHOICE_SALT = 0x63686F696365
 _FRESH_SALT = 0x6672657368
 
 
 class ResidentData:
-    """A training set on one device that gives the global batches of a run, or this rank's slices of them.
+    """A training set on one device that makes the global batches of a run, or this rank's slices of them.
 
     Args:
         train: Training images.
@@ -38,10 +38,10 @@ class ResidentData:
         batch_size: Global batch size, images; an incomplete last batch is dropped.
         num_views: Views of each image in a batch.
         num_proposals: Views of other images that come with each global batch.
-        device: Where the images are kept and the views are made.
-        channels_last: Give views in NHWC memory order.
-        rank: Which slice of each global batch is wanted.
-        world_size: Into how many equal slices global batches are cut.
+        device: Device that holds the images and makes the views.
+        channels_last: Make views in NHWC memory order.
+        rank: Number of this rank's slice of each global batch.
+        world_size: Number of equal slices of a global batch.
 
     Attributes:
         num_batches: Batches in an epoch.
@@ -111,7 +111,7 @@ class ResidentData:
         return self._make_views(rows.to(device), keys, 0, 1, words_of_draw(self._views, keys))[0]
 
     def _epoch_order(self, epoch: int) -> Tensor:
-        """Return the rows (n,) in the order of ``epoch``, sorted anew only when the epoch changes."""
+        """Return the rows (n,) in the order of ``epoch``; cached until the epoch changes."""
         if epoch != self._ordered_epoch:
             self._order = torch.argsort(hash_words(_ORDER_SALT, self._seed, epoch, self._keys), stable=True)
             self._ordered_epoch = epoch
@@ -120,7 +120,7 @@ class ResidentData:
     def _proposals(self, order: Tensor, epoch: int, position: int) -> Tensor:
         """Return (P, C, H, W) views of images outside the global batch, each uniform and independent of the others."""
         slots = torch.arange(self._num_proposals, device=order.device)
-        slots = slots.tensor_split(self._world_size)[self._rank]  # (P,) of a number that need not divide evenly
+        slots = slots.tensor_split(self._world_size)[self._rank]  # (P,); P may differ between ranks by one
         if len(slots) == 0:
             side = self._preprocessing.image_size
             return torch.empty(0, self._images.shape[1], side, side, device=order.device)
@@ -128,8 +128,8 @@ class ResidentData:
         others = len(order) - self._batch_size
         places = integers_below(hash_words(_CHOICE_SALT, self._seed, step, slots), others)  # (P,) among the others
         first = position * self._batch_size
-        rows = order[torch.where(places < first, places, places + self._batch_size)]  # steps over the batch itself
-        # A key of its own makes a view fresh: unlike those of the image's turn in the epoch and of any other proposal.
+        rows = order[torch.where(places < first, places, places + self._batch_size)]  # skips the rows of the batch
+        # A key of its own makes a view fresh: different from the image's views in this epoch and in other proposals.
         keys = hash_words(_FRESH_SALT, step, slots, self._keys[rows])
         shared = (
             None if self._views.shared_by == "image" else keys.new_full(keys.shape, int(hash_words(_FRESH_SALT, step)))
@@ -172,7 +172,7 @@ def _require_divisible(batch_size: int, world_size: int) -> None:
 
 
 def _require_room(train: ImageSet, device: torch.device) -> None:
-    """Refuse a copy that cannot fit; on the CPU the images are in memory already and are not copied."""
+    """Check that a copy of the images fits; on the CPU they are already in memory and not copied."""
     if device.type == "cpu":
         return
     needed, free = sum(part.nbytes for part in (train.images, train.labels, train.keys)), free_bytes(device)

@@ -1,4 +1,4 @@
-"""The shards of a prepared set: how many, how images are stored in them, and how one is written in little memory."""
+"""The shards of a prepared dataset: their number, the form of stored images, and writing one in little memory."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Storage:
     """How images are stored.
 
     Attributes:
-        form: "pixels" keeps every byte; "jpeg" takes a tenth of the room and has to be decoded again.
-        quality: Of JPEG files, 1 to 100; colours keep their resolution (4:4:4).
+        form: "pixels" keeps every byte; "jpeg" takes a tenth of the space and must be decoded again.
+        quality: Quality of JPEG files, 1 to 100; colours keep their resolution (4:4:4).
     """
 
     form: Literal["pixels", "jpeg"] = "pixels"
@@ -43,7 +43,7 @@ class Storage:
 
     @property
     def in_words(self) -> str:
-        """What the column of images holds."""
+        """The content of the image column."""
         return "fixed_shape_tensor<uint8>[C, H, W]" if self.form == "pixels" else f"JPEG of quality {self.quality}"
 
     @property
@@ -70,7 +70,7 @@ def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:
     Args:
         images: Images of the split.
         image_bytes: Bytes of one.
-        asked: The user's choice; 0 leaves it to the sizes.
+        asked: The user's choice; 0 means by size.
     """
     groups = math.ceil(images / group_rows(image_bytes))
     return min(asked or max(_FEWEST_SHARDS, math.ceil(images * image_bytes / _SHARD_BYTES)), max(1, groups))
@@ -97,18 +97,18 @@ def write_shard(
 ) -> tuple[int, list[LeftOut]]:
     """Write some rows of a split as a Parquet file, and sync it.
 
-    A row group at a time is in memory; of a source that is read in groups, a shard.
+    One row group at a time is in memory; the whole shard if the source is read in groups.
 
     Args:
         path: The file.
         split: The split.
-        rows: Which of its rows, in this order.
+        rows: The rows to write, in this order.
         storage: How images are stored.
-        threads: How many images are decoded at a time.
-        done: Called with the number of rows of every part that was written; what it raises stops the work.
+        threads: Number of images that are decoded at a time.
+        done: Called with the number of rows after every part; an exception that it raises stops the work.
 
     Returns:
-        How many images were written, and those that were left out.
+        The number of images that were written, and those that were left out.
     """
     in_group = group_rows(split.image_bytes)
     at_once = max(in_group, _SHARD_BYTES // split.image_bytes) if split.reads_groups else in_group

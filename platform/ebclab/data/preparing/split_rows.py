@@ -1,4 +1,4 @@
-"""What is written of a split: which rows of which source; images in memory are a source, too."""
+"""The rows of a split that a preparation writes, and their source, which may be images in memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ebclab.hardware import usable_processors
 
 
 class HeldImages:
-    """Images in memory as an ``ImageSource`` of one group; those that were left out are left out again.
+    """Images in memory as an ``ImageSource`` with a single group; images left out on reading stay left out.
 
     Args:
         name: Dataset name.
-        decoded: The images, and which rows of ``index`` they are.
-        index: Keys, labels and marks of all rows; its groups do not matter.
+        decoded: The images, and the rows of ``index`` that they belong to.
+        index: Keys, labels and marks of all rows; its groups are ignored.
         class_names: Names of the classes.
-        statistics: Those of the training split.
-        files_digest: What is known of where they come from.
+        statistics: Channel statistics of the training split.
+        files_digest: Digest of the files that they come from.
         reading: How they were read.
     """
 
@@ -45,7 +45,7 @@ class HeldImages:
         rows = torch.arange(len(index))
         self.index = RowIndex(index.keys, index.labels, torch.zeros_like(rows), rows, index.marks)
         self._decoded = decoded
-        self._place = decoded.good.cumsum(0) - 1  # of a good row among the images
+        self._place = decoded.good.cumsum(0) - 1  # position of a good row among the images
         self._left_out = dict(zip((~decoded.good).nonzero().flatten().tolist(), decoded.left_out, strict=True))
 
     def read(self, group: int, places: Tensor) -> Decoded:
@@ -60,9 +60,9 @@ class SplitRows:
     """One split as it is written.
 
     Attributes:
-        source: Where its images come from.
-        index: Those of its rows that are written.
-        origin: Source of the whole split, from which statistics are computed; None: ``source``.
+        source: Source of its images.
+        index: The rows to write.
+        origin: Source of the whole split, for its statistics; None means ``source``.
     """
 
     source: ImageSource
@@ -88,7 +88,7 @@ class SplitRows:
 
     @property
     def reads_groups(self) -> bool:
-        """Whether rows share groups of which all is read for one of them, so that few rows at a time cost much."""
+        """Whether reading one row reads its whole group, so that reading few rows at a time is slow."""
         return not isinstance(self.source, HeldImages) and len(set(self.index.groups.tolist())) < len(self.index)
 
     def held(self) -> SplitRows:
@@ -105,7 +105,7 @@ class SplitRows:
         return training_statistics(self.origin or self.source)
 
     def facts(self) -> dict[str, object]:
-        """Return what two preparations must have in common to write the same split."""
+        """Return the facts on which the written split depends."""
         return {
             "images": len(self.index),
             "index": index_digest(self.index.keys, self.index.labels),
@@ -114,5 +114,5 @@ class SplitRows:
 
 
 def left_out_lines(split: str, left_out: list[LeftOut]) -> list[dict[str, str]]:
-    """Return what the list of images that were left out says of each."""
+    """Return an entry for each image in the list of those left out."""
     return [{"split": split, "name": each.name, "kind": each.kind, "reason": each.reason} for each in left_out]

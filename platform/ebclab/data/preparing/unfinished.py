@@ -1,9 +1,9 @@
-"""A set that is being prepared: a hidden folder beside the target, from which a killed preparation goes on.
+"""A preparation in progress: a hidden folder beside the target, from which a killed preparation continues.
 
 .<name>.unfinished/
-  plan.json     what decides the content of every shard
+  plan.json     everything that the content of the shards depends on
   records/      one for each finished shard, written after it
-  written/      what is being written
+  written/      files in progress
   set/          finished shards; becomes the target
 """
 
@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What is known of a finished shard.
+    """Record of a finished shard.
 
     Attributes:
         bytes: Size of its file.
-        sha256: Of its file.
-        images: How many it holds.
-        left_out: Those that it would hold if they could be read.
+        sha256: SHA-256 of its file.
+        images: Number of its images.
+        left_out: Images left out of it because they could not be read.
     """
 
     bytes: int
@@ -45,7 +45,7 @@ class ShardRecord:
 
 
 class UnfinishedSet:
-    """The hidden folder in which the set at ``target`` is prepared."""
+    """The hidden folder in which the dataset at ``target`` is prepared."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -56,13 +56,13 @@ class UnfinishedSet:
 
     @contextmanager
     def claimed(self, plan: dict[str, Any]) -> Iterator[None]:
-        """Hold the folder for this process; one in which no shard was finished is removed at the end.
+        """Claim the folder for this process; if no shard was finished, remove it at the end.
 
         Args:
-            plan: What decides the content of every shard.
+            plan: Everything that the content of the shards depends on.
 
         Raises:
-            DataError: The target is there already, or the folder holds shards of another plan.
+            DataError: The target exists already, or the folder holds shards of another plan.
             RunError: Another process holds it, or it cannot be written.
         """
         self._require_free_target()
@@ -81,14 +81,14 @@ class UnfinishedSet:
         return sum(1 for _ in self._records.glob("*.json"))
 
     def kept(self, name: str, make: Callable[[], T], kind: type[T]) -> T:
-        """Return what ``make`` returned when it was first asked for under ``name``, in this process or one before."""
+        """Return the result of ``make``, computed once under ``name`` and kept for later processes."""
         path = self.folder / f"{name}.json"
         if not path.exists():
             atomic.write_json(path, asdict(make()))  # type: ignore[call-overload]
         return self._read(path, kind)
 
     def record(self, shard: str) -> ShardRecord | None:
-        """Return what is known of a shard (its path within the set), or None where it is not finished."""
+        """Return the record of a shard, named by its path within the dataset, or None if it is not finished."""
         path = self._record_of(shard)
         if not path.exists():
             return None
@@ -99,7 +99,7 @@ class UnfinishedSet:
         return found
 
     def finish(self, shard: str, write: Callable[[Path], tuple[int, list[LeftOut]]]) -> ShardRecord:
-        """Write a shard aside, move it to its place and record it; return the record."""
+        """Write a shard in ``written/``, move it to its place and record it; return the record."""
         aside = self._written / shard.replace("/", "-")
         images, left_out = write(aside)
         with aside.open("rb") as file:
@@ -112,20 +112,20 @@ class UnfinishedSet:
         return record
 
     def add(self, name: str, text: str) -> None:
-        """Put a file beside the shards."""
+        """Write a text file beside the shards."""
         aside = self._written / name
         atomic.write_text(aside, text)
         aside.replace(self.set / name)
 
     def publish(self) -> None:
-        """Give the set its name; what was needed to go on is removed."""
+        """Move the dataset to the target, and remove the files that were only needed to continue."""
         for path in (*self.set.iterdir(), self.set):
             atomic.sync_path(path)
         self.set.rename(self.target)
         atomic.sync_path(self.target.parent)
 
     def _adopt(self, plan: dict[str, Any]) -> None:
-        """Begin, or go on with shards of the same plan."""
+        """Start, or continue with finished shards of the same plan."""
         path = self.folder / "plan.json"
         if path.exists():
             before = read_json(path, way_out=f"delete {self.folder} and begin again", error=DataError)
@@ -143,7 +143,7 @@ class UnfinishedSet:
 
     def _require_free_target(self) -> None:
         if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
-            if not self.set.exists():  # this set is the one that is there, and its last step was not made
+            if not self.set.exists():  # killed after the move: the target is this dataset
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise DataError(f"--to: there is something already, got {self.target}; give a folder that is new or empty")
 

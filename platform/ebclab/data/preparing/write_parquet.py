@@ -1,4 +1,4 @@
-"""Any dataset as a Parquet set that Ray Data, Arrow and others can stream: shards, a description and checksums."""
+"""Writes any dataset as Parquet that Ray Data, Arrow and others can stream: shards, a description and checksums."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from ebclab.storage.filesystem import Location
 FORMAT = 1
 
 LEFT_OUT = "left_out.jsonl"
-"""File of a prepared set that names the images that were left out, where there are any."""
+"""File of a prepared dataset that names the images that were left out, if there are any."""
 
 PIXELS = Storage()
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A shard that is to be written: its path within the set, its split and the rows of that."""
+    """A shard to write: its path within the dataset, its split, and its rows of the split."""
 
     path: str
     split: Split
@@ -53,13 +53,13 @@ def prepare_dataset(
     progress: Callable[[str], None] = print,
     seen: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write a dataset to ``folder`` as Parquet shards; a local folder appears whole or not at all.
+    """Write a dataset to ``folder`` as Parquet shards; a local folder appears complete or not at all.
 
-    Rows lie in the order of a hash of their keys, so that neighbours in a shard have nothing in common. Each split
-    is a sub-folder of shards with the columns ``image`` (fixed-shape tensor (C, H, W) of unsigned bytes, or a JPEG
+    Rows are in the order of a hash of their keys, so that shards are shuffled. Each split is a sub-folder of shards
+    with the columns ``image`` (fixed-shape tensor (C, H, W) of unsigned bytes, or a JPEG
     file), ``label`` and ``index`` (the sample key). As many shards as there are processors are written at a time, a
-    row group of each in memory. A killed preparation goes on with the shards that it had finished, in a hidden
-    folder beside ``folder``, and what comes out is the same, byte for byte.
+    row group of each in memory. A killed preparation keeps its finished shards in a hidden folder beside ``folder``;
+    when it is continued, the result is the same, byte for byte.
 
     Args:
         splits: The images of each split; "train" must be among them.
@@ -68,11 +68,11 @@ def prepare_dataset(
             group of 1,024 rows or 8 MB.
         storage: How images are stored.
         progress: Called with a line about each split, and one about images that were left out.
-        seen: Called with the images that are done and all there are, at the start and as they are written.
+        seen: Called with the number of images written and of all images, at the start and during the work.
 
     Raises:
-        DataError: The folder is not empty or cannot be written, an image is damaged and may not be left out, or its
-            channels cannot be stored so.
+        DataError: The folder is not empty or cannot be written, an image is damaged and may not be left out, or the
+            images' channels do not fit ``storage``.
         RunError: Another process prepares the same folder, or the disk is full.
     """
     rows = {name: SplitRows.of(split) if isinstance(split, ImageSet) else split for name, split in splits.items()}
@@ -113,7 +113,7 @@ class _Preparation:
         self._lock, self._stopped = threading.Lock(), threading.Event()
 
     def run(self) -> None:
-        """Write the shards that are not there yet, then everything about them, and give the set its name."""
+        """Write the missing shards, then the files that describe them, and move the dataset to its target."""
         try:
             self._run()
         except OSError as error:

@@ -15,10 +15,10 @@ from ebclab.errors import DataError
 HEADER_BYTES = 64
 
 LARGEST = 1 << 28
-"""Bytes that one file of the catalogue's datasets holds at most, decompressed; the largest has 181 million."""
+"""Largest decompressed size of a file of the catalogue's datasets, bytes; the largest of them has 181 million."""
 
 SUFFIXES = ("", ".gz", ".xz")
-"""Endings a stored file may have, in the order in which they are preferred."""
+"""Suffixes that a stored file may have, preferred ones first."""
 
 
 def find_stored(folder: Path, name: str) -> Path | None:
@@ -28,7 +28,7 @@ def find_stored(folder: Path, name: str) -> Path | None:
 
 
 def md5_of(path: Path) -> str:
-    """Return the md5 of the file as stored, in hex; it identifies a file and is no protection against tampering.
+    """Return the md5 of the file as stored, in hex; it identifies a copy and does not protect against tampering.
 
     Raises:
         DataError: The file cannot be read.
@@ -47,8 +47,8 @@ def read_stored(path: Path, expected: Callable[[bytes], int] | None = None) -> b
 
     Args:
         path: The file.
-        expected: Returns how many bytes the whole content has according to its first ``HEADER_BYTES``; at most one
-            byte more is read, which shows that there is more. None means all.
+        expected: Returns the length of the whole content, given its first ``HEADER_BYTES``; at most one byte more is
+            read, to notice files that are too long. None reads everything.
 
     Raises:
         DataError: The file cannot be read, its compressed stream is cut off or damaged, or it holds more than

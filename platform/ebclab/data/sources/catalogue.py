@@ -24,8 +24,8 @@ class Release:
     """A published copy of a dataset's files, recognised by checksum.
 
     Attributes:
-        name: What to call the copy.
-        md5: The md5 sums of each file as stored: plain and, where known, compressed.
+        name: Name of the copy.
+        md5: The md5 sums of each file as stored: plain and, if known, compressed.
         mean: Channel means over the training split, in [0, 1]; None when they must be computed from the files.
         std: Channel standard deviations over the training split, in [0, 1]; None as for ``mean``.
     """
@@ -41,13 +41,13 @@ class Dataset:
     """One entry of the catalogue.
 
     Attributes:
-        name: What the user calls it.
+        name: The user's name for it.
         shape: Channels, height and width, pixels.
-        num_images: How many images each split of the published dataset has.
+        num_images: Number of images of each split of the published dataset.
         class_names: Names of the classes, by label.
         licence: Terms of use and whom to cite, one line.
         read: Returns images, labels and keys of a split, given the paths of ``files[split]`` in that order.
-        folder: Where its files lie below the data root; empty for an embedded dataset.
+        folder: Folder of its files below the data root; empty for an embedded dataset.
         files: Names of the files of each split, without compression suffix.
         releases: Known copies of the files.
     """

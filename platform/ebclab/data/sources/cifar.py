@@ -1,7 +1,7 @@
 """Reader for CIFAR batches, of 10 or 100 classes: pickles of labels and bytes, read without running their code.
 
-A pickle may name any function and have it called. Here the few names that a batch needs are bound to stand-ins
-that only keep plain bytes, and every other name is refused; numpy itself never sees the file.
+A pickle may name any function and have it called. Here the few names that a batch needs are replaced by stand-ins
+that only store plain bytes, and every other name is refused; numpy itself never sees the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Te
 
     Args:
         path: Batch file in the layout of CIFAR's Python version, plain or compressed (.gz, .xz).
-        labels_key: What the file calls its labels: labels in CIFAR-10, fine_labels or coarse_labels in CIFAR-100.
+        labels_key: Key of the labels in the file: labels in CIFAR-10, fine_labels or coarse_labels in CIFAR-100.
 
     Raises:
         DataError: The file cannot be read, asks for more than numbers, or does not hold what a batch holds.
@@ -54,7 +54,7 @@ def read_cifar_split(paths: Sequence[Path], labels_key: str = "labels") -> tuple
 
     Args:
         paths: Batch files in order.
-        labels_key: What the files call their labels.
+        labels_key: Key of the labels in the files.
 
     Raises:
         DataError: As for one batch.

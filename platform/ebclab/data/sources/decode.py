@@ -20,12 +20,12 @@ class Reading:
     """How stored images are read.
 
     Attributes:
-        resize: Side of the square that images are scaled and cropped to, pixels; 0 leaves them as they are.
+        resize: Side of the square that images are scaled and cropped to, pixels; 0 leaves them unchanged.
         colour: "rgb" gives three channels, "grey" one; images of tensors keep theirs.
-        skip_corrupt: Leave images out that cannot be decoded.
+        skip_corrupt: Leave out images that cannot be decoded.
         image_column: Column of a Parquet set that holds the images.
         label_column: Column of a Parquet set that holds the labels, if there is one.
-        decoding: How much of JPEG files is decoded where ``resize`` is set.
+        decoding: How JPEG files are decoded if ``resize`` is set.
     """
 
     resize: int = 0
@@ -43,7 +43,7 @@ class Reading:
 
 
 class Example(NamedTuple):
-    """An image of a set, to which all others are compared."""
+    """An image of a dataset with its shape, which all others must have."""
 
     name: str
     shape: tuple[int, int, int]  # C, H, W
@@ -54,8 +54,8 @@ class LeftOut:
     """An image that was left out.
 
     Attributes:
-        name: Its file, and where in it.
-        kind: One of the few words of ``kind_of_damage``.
+        name: Its file, and its place within the file.
+        kind: Category from ``kind_of_damage``.
         reason: What is wrong with it.
     """
 
@@ -65,7 +65,7 @@ class LeftOut:
 
     @classmethod
     def because(cls, name: str, error: BaseException) -> LeftOut:
-        """Return what ``error`` says of the image ``name``."""
+        """Return the record of the image ``name``, which raised ``error``."""
         known = not isinstance(error, UnidentifiedImageError)
         reason = " ".join(str(error).split()) or type(error).__name__
         return cls(name, kind_of_damage(error), reason if known else "a file of no known format")
@@ -75,12 +75,12 @@ class LeftOut:
 
 
 class Decoded(NamedTuple):
-    """Images that were asked for.
+    """Result of reading n requested images.
 
     Attributes:
-        images: (k, C, H, W) uint8, those that could be decoded, in the order asked for.
-        good: (n,) bool; which of those asked for they are.
-        left_out: Each image that could not, in the order asked for.
+        images: (k, C, H, W) uint8, those that could be decoded, in the order of the request.
+        good: (n,) bool, which of the requested images they are.
+        left_out: The images that could not be decoded, in the order of the request.
     """
 
     images: Tensor
@@ -136,8 +136,8 @@ def decode_image(content: bytes, reading: Reading) -> Tensor:
     """Return one encoded image as (C, H, W) uint8, upright, scaled and cropped as ``reading`` says.
 
     Raises:
-        OSError: The content is no image or is cut off; other damage raises other errors.
-        ValueError: Its pixels are too many, or no bytes.
+        OSError: The content is not an image or is truncated; other damage raises other errors.
+        ValueError: It has too many pixels, or pixels that are not bytes.
     """
     return read_photograph(content, 3 if reading.colour == "rgb" else 1, reading.resize, reading.decoding)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ebclab.data.hashing import hash_words, unit_interval
 
-_SPLIT_SALT = 0x646967697473  # names the fixed train/test split; any other use of the keys has its own salt
+_SPLIT_SALT = 0x646967697473  # salt of the fixed train/test split; other uses of the keys have their own
 _TEST_RATE = 0.2
 _WHITE = 16  # scikit-learn stores counts 0..16
 _FILE = "datasets/data/digits.csv.gz"  # where the package keeps them
@@ -39,13 +39,13 @@ def read_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor
 def _read_table() -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return an image a row, (1797, 65): 64 counts, then the label.
 
-    scikit-learn's file is read where it lies: to import the package takes each process that trains most of a second.
+    scikit-learn's file is read directly, because importing the package takes every process most of a second.
     """
     package = importlib.util.find_spec("sklearn")
     for folder in (package.submodule_search_locations or []) if package is not None else []:
         if (file := Path(folder, _FILE)).is_file():
             return np.loadtxt(file, delimiter=",")
-    from sklearn.datasets import load_digits  # a version that keeps the file elsewhere finds it itself
+    from sklearn.datasets import load_digits  # for versions that have the file elsewhere
 
     counts, labels = load_digits(return_X_y=True)
     return np.column_stack([counts, labels])

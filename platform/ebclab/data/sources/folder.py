@@ -13,7 +13,7 @@ from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-"""Endings of files that are taken for images."""
+"""Suffixes of files that are read as images."""
 
 
 class FolderSource(ImageFiles):
@@ -28,8 +28,8 @@ class FolderSource(ImageFiles):
         reading: How images are read.
 
     Attributes:
-        parts_below: The first class that itself holds a training and a test part, as when the folder above the set was
-            named; empty where none does.
+        parts_below: The first class that itself holds a training and a test part, which suggests that the user named
+            the folder above the dataset; empty if there is none.
 
     Raises:
         DataError: There is no such folder, it holds no images, or the first of them does not decode.
@@ -74,7 +74,7 @@ class FolderSource(ImageFiles):
 
 
 def _parts_below(paths: list[str]) -> str:
-    """Return the first class that holds a part for training and one for testing; empty where none does."""
+    """Return the first class that holds a part for training and one for testing; empty if there is none."""
     inside: dict[str, list[str]] = {}
     for folder in dict.fromkeys(path.rpartition("/")[0] for path in paths):  # far fewer than files
         name, _, rest = folder.partition("/")

@@ -33,7 +33,7 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     magic = bytes((0, 0, _UNSIGNED_BYTE, num_dimensions))
 
     def promised(head: bytes) -> int:
-        """Return the length that the header promises; where there is no header, nothing more is read."""
+        """Return the length that the header states; without a valid header, nothing more is read."""
         if head[:4] != magic or len(head) < 4 + 4 * num_dimensions:
             return 0
         shape: tuple[int, ...] = struct.unpack_from(f">{num_dimensions}I", head, 4)

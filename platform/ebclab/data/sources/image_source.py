@@ -31,7 +31,7 @@ from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location
 
 STATISTICS_LIMIT = 4096
-"""Images, chosen by hash, from which a source's channel means and deviations are computed when it does not tell."""
+"""Number of images, chosen by hash, for channel statistics of a source that does not store them."""
 
 _STATISTICS_SALT = 0x7374617473  # names this use of the keys
 _NAMES_SHOWN = 5
@@ -48,8 +48,8 @@ class RowIndex:
         keys: (n,) int64 sample keys.
         labels: (n,) int64; -1 where unknown.
         groups: (n,) int64, never decreasing; the group of rows that are read together.
-        places: (n,) int64; which row of its group each row is.
-        marks: (n, K) int8 of images that may have several labels, as ``ImageSet`` has them; None elsewhere.
+        places: (n,) int64; position of each row within its group.
+        marks: (n, K) int8 for images that may have several labels, as in ``ImageSet``; else None.
     """
 
     keys: Tensor
@@ -62,7 +62,7 @@ class RowIndex:
         return len(self.keys)
 
     def at(self, rows: Tensor) -> RowIndex:
-        """Return the index of ``rows`` ((k,) int64 or (n,) bool) alone."""
+        """Return the index restricted to ``rows``, (k,) int64 or (n,) bool."""
         marks = None if self.marks is None else self.marks[rows]
         return RowIndex(self.keys[rows], self.labels[rows], self.groups[rows], self.places[rows], marks)
 
@@ -76,7 +76,7 @@ class Statistics:
 
 
 class ImageSource(Protocol):
-    """One split of a dataset that lies in files; several threads may read it at once.
+    """One split of a dataset in files; several threads may read it at once.
 
     Attributes:
         name: Dataset name.
@@ -121,7 +121,7 @@ class ImageFiles:
         return decode_images(self._contents([group] * len(places)), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of the images of some rows, pixels, those left out whose header cannot be read."""
+        """Return width and height of the images of some rows, pixels, leaving out those with unreadable headers."""
         found = []
         for number in rows.tolist():
             path = self._place.inner_path(self._files[number])
@@ -139,9 +139,9 @@ def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded
     """Return the images of some rows, in the order of ``index``; each group is read once.
 
     Args:
-        source: Where they lie.
+        source: Source of the images.
         index: The rows, in any order.
-        threads: How many groups are read at a time.
+        threads: Number of groups that are read at a time.
 
     Raises:
         DataError: A file cannot be read or an image cannot be decoded.
@@ -168,7 +168,7 @@ def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded
 
 
 def _finish(pool: ThreadPoolExecutor, work: list[Future[None]]) -> None:
-    """Wait for all pieces of work; when one fails, those that have not begun never do."""
+    """Wait for all pieces of work; if one fails, cancel those that have not started."""
     try:
         for piece in work:
             piece.result()
@@ -178,7 +178,7 @@ def _finish(pool: ThreadPoolExecutor, work: list[Future[None]]) -> None:
 
 
 def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
-    """Return some rows of ``source`` as a set in memory, without those that cannot be decoded where that is allowed."""
+    """Return some rows of ``source`` as a set in memory, without damaged images if the source may skip them."""
     decoded = read_rows(source, index, threads=usable_processors())
     report_skipped(decoded.left_out, len(index))
     kept = index.at(decoded.good)
@@ -187,7 +187,7 @@ def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) ->
 
 
 def training_statistics(training: ImageSource) -> Statistics:
-    """Return the statistics that are stored with a training split, else those of its ``statistics_rows``."""
+    """Return the statistics stored with a training split, or else those of its ``statistics_rows``."""
     if training.statistics is not None:
         return training.statistics
     chosen = training.index.at(statistics_rows(training.index.keys))
@@ -203,7 +203,7 @@ def statistics_rows(keys: Tensor) -> Tensor:
 
 
 def report_skipped(left_out: list[LeftOut], count: int) -> None:
-    """Log how many of ``count`` images were left out, by kind of damage, and the first; a file names more than those.
+    """Log how many of ``count`` images were left out, by kind of damage, with the first few; a file lists all.
 
     Raises:
         DataError: All were left out.
@@ -226,9 +226,9 @@ def by_kind(left_out: list[LeftOut]) -> str:
 def _list_of(left_out: list[LeftOut]) -> str:
     """Write one line of JSON for each image into the folder for temporary files, and return in words which file."""
     lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in left_out)
-    name = hashlib.sha256(lines.encode()).hexdigest()[:12]  # the same list again takes no second file
+    name = hashlib.sha256(lines.encode()).hexdigest()[:12]  # the same list gets the same file
     path = Path(tempfile.gettempdir(), f"ebclab-left-out-{name}.jsonl")
-    if not path.is_file():  # in a folder that users share, only its owner may replace it
+    if not path.is_file():  # in a shared folder, only the owner may replace it
         try:
             atomic.write_text(path, lines)
         except OSError as error:

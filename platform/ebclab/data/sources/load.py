@@ -46,7 +46,7 @@ _AS_STORED = Reading()
 
 
 class _Kind(NamedTuple):
-    """How sets of one kind are opened, and which splits one has."""
+    """Functions of one kind of location: open a split, and list the splits."""
 
     open: Callable[[str, str, Split, Reading], ImageSource]
     splits: Callable[[str], tuple[Split, ...]]
@@ -157,7 +157,7 @@ def data_root(root: str | None) -> Path:
 
 
 def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:
-    """Return which files of ``split`` lie below ``root`` neither plain nor compressed; empty when it can be read."""
+    """Return the files of ``split`` that are missing below ``root``, plain and compressed; empty if it is complete."""
     folder = data_root(root) / dataset.folder
     return [name for name in dataset.files[split] if find_stored(folder, name) is None]
 

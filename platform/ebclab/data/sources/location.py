@@ -15,11 +15,11 @@ _WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "v
 
 
 class DatasetLocation(NamedTuple):
-    """The location of a dataset that is named by it.
+    """The location by which a dataset is named.
 
     Attributes:
         kind: One of ``LOCATIONS``, without the colon.
-        path: Where it lies.
+        path: Path or address.
     """
 
     kind: str
@@ -44,7 +44,7 @@ def location_of(name: str) -> DatasetLocation | None:
 
 
 def last_part(name: str) -> str:
-    """Return the last part of the location that a dataset is named by; its name where it has none."""
+    """Return the last part of the location that a dataset is named by, or its name."""
     location = location_of(name)
     if location is None:
         return name
@@ -53,7 +53,7 @@ def last_part(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a dataset's name as it may stand in the name of a file: ``folder:/data/birds`` becomes folder-birds."""
+    """Return a dataset's name in a form for file names: ``folder:/data/birds`` becomes folder-birds."""
     location = location_of(name)
     return f"{location.kind}-{last_part(name)}" if location else name.replace(":", "-")  # own:NAME
 
@@ -61,8 +61,8 @@ def short_name(name: str) -> str:
 def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[[str], str]) -> dict[str, str]:
     """Return those of ``files`` that belong to a split, each with its path within the split.
 
-    A split is called train, test, val, valid or validation. Where nothing is called train, all is the training split
-    and there is no test split. Of several test splits the first in the order above is taken.
+    A split is called train, test, val, valid or validation. If nothing is called train, all files are the training
+    split and there is no test split. Of several test splits, the first in this order is used.
 
     Args:
         files: Paths relative to the dataset's location.
@@ -104,22 +104,22 @@ def _splits_called(words: set[str]) -> tuple[Split, ...]:
 
 
 def hash_of_path(path: str) -> int:
-    """Return 64 bits (signed) that stand for a relative path, the same on every machine."""
+    """Return a 64-bit signed hash of a relative path, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def folder_word(file: str) -> str:
-    """Return the first folder of a path; empty where it has none."""
+    """Return the first folder of a path; empty if it has none."""
     folder, slash, _ = file.partition("/")
     return folder.lower() if slash else ""
 
 
 def first_word(file: str) -> str:
-    """Return the first folder of a path or, where it has none, the first word of the file's name."""
+    """Return the first folder of a path or, if it has none, the first word of the file's name."""
     return folder_word(file) or re.split(r"[-_.]", file, maxsplit=1)[0].lower()
 
 
 def any_word(file: str) -> str:
-    """Return the first folder of a path or, where it has none, that word of the file's name which names a split."""
+    """Return the first folder of a path or, if it has none, the word of the file's name that names a split."""
     known = {word for words in _WORDS.values() for word in words}
     return folder_word(file) or next((word for word in re.split(r"[-_.]", file.lower()) if word in known), "")

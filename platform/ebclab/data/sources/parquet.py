@@ -1,4 +1,4 @@
-"""Parquet sets: encoded images or tensors of fixed shape in one column, perhaps labels and an index in others."""
+"""Parquet sets: encoded images or fixed-shape tensors in one column, optional labels and index in others."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from ebclab.storage.typed_json import typed
 T = TypeVar("T")
 
 DESCRIPTION = "dataset.json"
-"""File beside the splits in which a prepared set tells its class names and statistics."""
+"""File beside the splits with the class names and statistics of a prepared dataset."""
 
 CHECKSUMS = "checksums.json"
-"""File in which a prepared set lists its shards with sizes and SHA-256 sums."""
+"""File with the shards of a prepared dataset, their sizes and SHA-256 sums."""
 
 INDEX_COLUMN = "index"
 
@@ -66,7 +66,7 @@ class _Shard:
 
 
 class _File(NamedTuple):
-    """One file, as far as it is known without reading its images."""
+    """What is known about one file without reading its images."""
 
     name: str
     rows_of_group: list[int]
@@ -131,9 +131,9 @@ class ParquetSource:
         return decode_images(self._encoded(file, number, places.tolist(), column), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of about so many images as ``rows``, from few row groups, without decoding them.
+        """Return width and height of about as many images as ``rows``, from few row groups, without decoding them.
 
-        Images whose header cannot be read are left out, and all where they are tensors, which have one shape.
+        Leaves out images whose header cannot be read, and all tensors, since these have one shape.
 
         Raises:
             DataError: A file cannot be read.
@@ -234,7 +234,7 @@ class ParquetSource:
             )
 
     def _require_all_shards(self) -> dict[str, str]:
-        """Compare the files with the list that a prepared set has, by name and size; return its SHA-256 sums."""
+        """Compare name and size of the files with the list of a prepared dataset; return its SHA-256 sums."""
         if self._place.size(CHECKSUMS) is None:
             return {}
         shards = self._typed(CHECKSUMS, dict[str, _Shard])
@@ -303,16 +303,16 @@ class ParquetSource:
 
 
 def _require_room(where: str, group: pq.RowGroupMetaData, columns: Sequence[str], num_bytes: int) -> None:
-    """Refuse a row group that is larger, decompressed, than its file can hold or half of this machine's memory.
+    """Refuse a row group larger, decompressed, than its file can hold or than half of this machine's memory.
 
     Args:
-        where: What messages call the file.
-        group: What the file says of the row group.
+        where: Name of the file in messages.
+        group: Metadata of the row group.
         columns: The columns that will be read.
         num_bytes: Size of the file.
 
     Raises:
-        DataError: Its columns are too large, or their sizes are no sizes.
+        DataError: Its columns are too large, or their stated sizes are invalid.
     """
     chunks = [group.column(number) for number in range(group.num_columns)]
     sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]

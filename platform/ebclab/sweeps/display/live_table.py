@@ -1,4 +1,4 @@
-"""Show a running sweep: a live table in a terminal, plain lines elsewhere."""
+"""Shows a running sweep: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES: tuple[State, ...] = ("finished", "stopped", "diverged", "failed", "inte
 
 
 class SweepDisplay(Protocol):
-    """What shows the progress of a sweep."""
+    """Shows the progress of a sweep."""
 
     def start(self, name: str, objective: str, num_trials: int) -> None: ...
 
@@ -76,7 +76,7 @@ class SweepProgress:
         num_trials: Number of planned trials.
         trials: Trials proposed so far; None before the first update.
         started: Start of this launch, in seconds of the monotonic clock.
-        done_before: What earlier launches did, in trials.
+        done_before: Work of earlier launches, in trials.
     """
 
     name: str = ""
@@ -88,28 +88,28 @@ class SweepProgress:
 
     @property
     def total(self) -> int:
-        """Number of trials in all, as far as known."""
+        """Total number of trials, as far as known."""
         return max(self.num_trials, len(self.trials or ()))
 
     @property
     def done(self) -> float:
-        """What is done, in trials; a trial that is not over counts by its share of epochs."""
+        """Work done, in trials; an unfinished trial counts by its share of epochs."""
         return sum(1.0 if trial.is_over else trial.epochs_done / trial.epochs for trial in self.trials or ())
 
     def update(self, trials: Sequence[Trial]) -> None:
-        """Take the trials as they are now; the first update shows what earlier launches did."""
+        """Update the trials; the first call defines the work of earlier launches."""
         is_first, self.trials = self.trials is None, trials
         if is_first:
             self.done_before = self.done
 
     def states(self) -> str:
-        """Return how many trials are in each state, for people."""
+        """Return how many trials are in each state, as text."""
         numbers = Counter(trial.state for trial in self.trials or ())
         numbers["waiting"] += self.total - numbers.total()
         return " · ".join(f"{numbers[state]} {state}" for state in _STATES if numbers[state]) or "no trials"
 
     def facts(self) -> str:
-        """Return the best trial so far, the time since the start and, once a trial is done, the estimated rest."""
+        """Return the best trial so far, the elapsed time and, once a trial is done, the estimated time left."""
         best = best_trial(self.trials or ())
         parts = [f"best {self.objective} {value(best):.4f} by {best.id}"] if best else []
         elapsed = time.monotonic() - self.started
@@ -137,7 +137,7 @@ class SweepLineDisplay:
 
     def show(self, trials: Sequence[Trial]) -> None:
         """Print what has changed; every ten seconds, also print a line about the whole sweep."""
-        if self._progress.trials is None:  # no lines about trials that were over before this launch
+        if self._progress.trials is None:  # trials that were over before this launch get no line
             self._known = {trial.id: trial.state for trial in trials if trial.is_over}
         self._progress.update(trials)
         for trial in trials:
@@ -186,7 +186,7 @@ class SweepTableDisplay:
         self._live.start()
 
     def show(self, trials: Sequence[Trial]) -> None:
-        """Draw ``trials``, unless the last drawing is younger than a quarter of a second."""
+        """Draw ``trials``, at most once every quarter of a second."""
         self._progress.update(trials)
         if self._live is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
             self._draw(self._live)
@@ -216,7 +216,7 @@ def _opening(progress: SweepProgress) -> str:
 
 
 def _by_interest(trials: Sequence[Trial]) -> list[Trial]:
-    """Return running trials, then those that will go on, finished ones, stopped ones (best first), and the rest."""
+    """Return running trials, then those that will continue, finished ones, stopped ones (best first), and the rest."""
 
     def place(trial: Trial) -> tuple[int, float, int]:
         if not trial.is_over:

@@ -45,10 +45,10 @@ class TrialTable:
     """A table for rich to print: trial, varying settings (as many as fit), epoch, objective, state, reason.
 
     Attributes:
-        trials: All trials; a setting in which they agree is not shown.
+        trials: All trials; settings with the same value in all of them are not shown.
         rows: The trials to show, in order.
         objective: Name of the objective.
-        best: The trial to mark; it is shown even when not all rows fit. None marks no trial.
+        best: The trial to mark, which is shown even if not all rows fit; None marks no trial.
         height: Largest number of lines; None means no limit.
     """
 
@@ -96,7 +96,7 @@ class TrialTable:
 
 
 def best_trial(trials: Iterable[Trial]) -> Trial | None:
-    """Return the finished search trial with the highest objective; while none is finished, any with the highest."""
+    """Return the search trial with the highest objective among finished ones, or among all while none has finished."""
     able = (trial for trial in trials if trial.kind == "search" and counts(trial))
     return max(able, key=lambda trial: (trial.state == "finished", value(trial)), default=None)
 
@@ -124,7 +124,7 @@ def varying_settings(trials: Sequence[Trial]) -> dict[str, str]:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the last part of each dotted key, or the whole key where two have the same last part."""
+    """Return the last part of each dotted key, or the whole key if two have the same last part."""
     lasts = [key.rpartition(".")[2] for key in keys]
     return {key: plain(last if lasts.count(last) == 1 else key) for key, last in zip(keys, lasts, strict=True)}
 

@@ -1,7 +1,7 @@
-"""Population based training (Jaderberg et al. 2017): bad trials copy good ones' weights and change their settings.
+"""Population based training (Jaderberg et al. 2017): bad trials copy the weights of good ones and perturb settings.
 
 Decisions are pure functions of the trials in the log; random numbers are hashes of seed, trial and epoch. So a resumed
-sweep clones the same trials from the same donors.
+sweep makes the same clones of the same donors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _END_OF_TEXT = 256  # no byte
 
 
 def must_wait(trial: Trial, population: Sequence[Trial], interval_epochs: int) -> bool:
-    """Return whether ``trial`` is at the end of an interval that other trials, not over yet, have still to reach.
+    """Return whether ``trial`` is at the end of an interval that other unfinished trials have yet to reach.
 
     Args:
         trial: The trial that has just reported an epoch.
@@ -44,8 +44,8 @@ def exploit(trial: Trial, population: Sequence[Trial], *, interval_epochs: int, 
         trial: The trial that has just reported an epoch.
         population: The trials of the sweep; ``trial`` itself may be among them.
         interval_epochs: Epochs from one exchange to the next.
-        quantile: Share of the population at either end, at most a half; rounded up to whole trials unless the two ends
-            would overlap.
+        quantile: Share of the population at either end, at most one half; rounded up to whole trials unless the two
+            ends would overlap.
     """
     if not at_exchange(trial, interval_epochs):
         return None

@@ -1,7 +1,7 @@
 """Early stopping: pure functions that decide whether a trial ends before its budget.
 
 Every rule reads curves (values by epochs done) from the log, judges the newest epoch of the trial's own curve, and
-returns a reason to stop, or None to go on. So a resumed sweep decides as an undisturbed one.
+returns a reason to stop, or None to continue. So a resumed sweep makes the same decisions as an undisturbed one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StopRules:
     )
 
     def grace(self, epochs: int) -> int:
-        """Return the first epoch of a trial of ``epochs`` epochs in which it is compared with others."""
+        """Return the first epoch in which a trial of ``epochs`` epochs is compared with others."""
         return self.grace_epochs or max(1, epochs // 5)
 
 
@@ -81,7 +81,7 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
     """Return why ``trial`` should stop after its newest epoch, or None.
 
     The rules are tried in this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch is never
-    stopped. Confirming trials stop for divergence and collapse alone, and no trial is compared with them.
+    stopped. Confirming trials stop only for divergence and collapse, and no trial is compared with them.
 
     Args:
         trial: The trial that has just reported an epoch.
@@ -124,13 +124,13 @@ def asha(
 
     Rungs are ``grace_epochs * reduction_factor^k`` below ``max_epochs``. A trial is judged once at each rung, in the
     first epoch measured at or after it, against the values of the others in that same epoch. It stops when its value is
-    below their ``1 - 1/reduction_factor`` quantile (linear between neighbours). The first trial at a rung goes on.
+    below their ``1 - 1/reduction_factor`` quantile (linear between neighbours). The first trial at a rung continues.
 
     Args:
         own: Objective by epochs done; higher is better.
         others: Curves of all other trials, stopped ones included.
         grace_epochs: The lowest rung, at least 1.
-        reduction_factor: One trial in ``reduction_factor`` goes on; at least 2.
+        reduction_factor: One trial in ``reduction_factor`` continues; at least 2.
         max_epochs: Budget; no trial stops in its last epoch.
 
     Raises:
@@ -209,7 +209,7 @@ def collapsed(
         metrics_by_epoch: Metrics by epochs done; ``effective_rank`` and ``embedding_spread`` are read where they exist.
         min_effective_rank: Smallest healthy effective rank, in dimensions.
         min_spread: Smallest healthy spread.
-        patience_epochs: Number of epochs for which a metric must have been below.
+        patience_epochs: Number of epochs that a metric must stay below its bound.
     """
     for name, least in zip(COLLAPSES, (min_effective_rank, min_spread), strict=True):
         curve = {epoch: metrics[name] for epoch, metrics in metrics_by_epoch.items() if name in metrics}

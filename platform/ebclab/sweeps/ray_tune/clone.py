@@ -1,4 +1,4 @@
-"""Population based training on disk: make a run that starts from another run's checkpoint with new settings."""
+"""Population based training on disk: makes a run that starts from another run's checkpoint with new settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def clone_run(
 
 
 def _checkpoint_at(epoch: int, run: RunFolder) -> Path:
-    """Return the checkpoint of ``run`` at the end of ``epoch``, or its newest one when that is gone."""
+    """Return the checkpoint of ``run`` at the end of ``epoch``, or its newest one if that is gone."""
     paths = sorted(run.checkpoints.glob("last-*"))
     if not paths:
         raise RunError(f"{run.path}: has no checkpoint to continue from; restore its folder")

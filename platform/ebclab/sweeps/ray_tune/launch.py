@@ -1,4 +1,4 @@
-"""Run a sweep on Ray: search, confirm the best settings with other seeds, read the test set once, write the result."""
+"""Runs a sweep on Ray: search, confirm the best settings with other seeds, read the test set once, write the result."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def launch_sweep(launch: Launch) -> SweepResult:
 
 
 def _phases(launch: Launch, log: SweepLog, resources: TrialResources) -> Iterator[Phase]:
-    """Yield the search, and when it is over the confirmation of what it found."""
+    """Yield the search and, when it is over, the confirmation of its best settings."""
     folder, plan, display = launch.folder, launch.plan, launch.display
     search = SearchProposals(plan, launch.earlier)
     yield Phase(folder, plan, log, resources, display, search, launch.limits.seconds)
@@ -81,9 +81,9 @@ def _phases(launch: Launch, log: SweepLog, resources: TrialResources) -> Iterato
 
 
 def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> None:
-    """Write into the log that the sweep starts or is resumed, with what resources and on which machine.
+    """Log that the sweep starts or is resumed, with its resources and its machine.
 
-    What it learns from an earlier sweep is written down once, when it starts.
+    The results of an earlier sweep that it learns from are logged once, at the start.
     """
     learnt = {"earlier": list(map(list, launch.earlier))} if launch.earlier and not log.trials else {}
     log.append(
@@ -127,7 +127,7 @@ class Launch:
         split: The images of all trials.
         methods: Methods by name.
         limits: Time, GPUs and number of trials at once.
-        warm_start: Address of an earlier sweep to learn from; None when there is none.
+        warm_start: Address of an earlier sweep to learn from; None if there is none.
         earlier: Points and objectives of that sweep.
         display: Where progress is shown.
         weights: Initial weights of all trials' encoders; None means random weights.

@@ -1,4 +1,4 @@
-"""The phases of a sweep, search and confirmation: each is shown, timed, and stopped when somebody asks."""
+"""The phases of a sweep, search and confirmation: each is displayed, timed, and stopped on request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Phase:
         folder: The sweep's folder.
         plan: The sweep's plan.
         log: The sweep's log.
-        resources: What each trial gets.
+        resources: Resources of each trial.
         display: Shows progress.
         proposals: Proposes the trials.
         seconds: Time limit of the phase from now on; None means no limit.
@@ -69,7 +69,7 @@ class Phase:
         )
 
     def begin(self) -> None:
-        """Show the phase and listen to who asks it to stop, unless nothing of it is left to do."""
+        """Display the phase and listen for requests to stop it, unless it has no work left."""
         scheduler = self.scheduler
         if scheduler.is_over:
             return
@@ -84,7 +84,7 @@ class Phase:
         self._open.enter_context(stop_on_signals(self._stop))
 
     def end(self) -> None:
-        """Listen and show no longer."""
+        """Stop listening and displaying."""
         self._open.close()
 
     @property
@@ -108,7 +108,7 @@ class Phase:
             )
 
     def on_step(self) -> None:
-        """Show how far the phase is, and ask its trials to save or to stop."""
+        """Display the progress of the phase, and ask its trials to save or to stop."""
         self.display.show(self.scheduler.trials)
         if machines := self._notices.new():
             self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
@@ -133,7 +133,7 @@ class Phase:
 
 
 class Phases:
-    """The phases of a sweep, one after the other: a process of trials stays for the next phase.
+    """The phases of a sweep, one after the other; processes of trials are reused by the next phase.
 
     Args:
         phases: At least one; each is made when the one before it is over.
@@ -145,36 +145,36 @@ class Phases:
 
     @property
     def scheduler(self) -> SweepScheduler:
-        """The scheduler of the phase at work, or of the last one."""
+        """The scheduler of the present phase, or of the last one."""
         return self._phase.scheduler
 
     def go_on(self) -> None:
-        """Begin the next phase if the one at work is over."""
+        """Begin the next phase if the present one is over."""
         while self.scheduler.is_over and not self._phase.was_stopped:
             following = next(self._following, None)
             if following is None:
                 return
             self._phase.end()
-            if self._phase.was_stopped:  # asked while the next one was made
+            if self._phase.was_stopped:  # a request came before the next phase was made
                 return
             self._phase = following
             following.begin()
 
     def on_step(self) -> None:
-        """Show how far the phase at work is, and ask its trials to save or to stop."""
+        """Display the progress of the present phase, and ask its trials to save or to stop."""
         self._phase.on_step()
 
     def run(self, setup: TrialSetup, resources: TrialResources, storage: Path) -> None:
         """Train all trials that are not over.
 
         Args:
-            setup: What all trials share.
-            resources: What each trial gets.
+            setup: Shared by all trials.
+            resources: Resources of each trial.
             storage: Folder that Ray Tune may write to.
 
         Raises:
             InterruptedRunError: Somebody asked to stop.
-            VersionError: A machine that came runs other versions; everything is saved.
+            VersionError: A machine that joined has other versions; everything is saved.
         """
         self._phase.begin()
         try:

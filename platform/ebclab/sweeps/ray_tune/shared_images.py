@@ -1,4 +1,4 @@
-"""The images of a sweep, held once in the memory of each node."""
+"""The images of a sweep, stored once in the memory of each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SharedImages:
     """Images as arrays in Ray's object store, so that all trials of a node read the same memory.
 
     Attributes:
-        parts: The training part, the held-out part and, where images are kept for it, what confirming runs are
+        parts: The training part, the held-out part and, if there are any, the images that only confirming runs are
             scored on.
         digest: Hash of the training part.
         content: Digest of all parts.
@@ -29,6 +29,6 @@ class SharedImages:
         return cls(tuple(map(ImageArrays.of, split.parts)), split.digest, split.content)
 
     def split(self) -> Split:
-        """Return tensors over the same memory; they must not be written to."""
+        """Return tensors over the same memory; do not write to them."""
         train, holdout, *confirm = (part.image_set() for part in self.parts)
         return Split(train, holdout, self.digest, self.content, confirm[0] if confirm else None)

@@ -1,4 +1,4 @@
-"""Run a sweep scheduler on Ray Tune: Tune starts and reuses processes, the sweep scheduler makes all decisions.
+"""Runs a sweep scheduler on Ray Tune: Tune starts and reuses processes, the sweep scheduler makes all decisions.
 
 Each turn of a trial is one trial of Tune. Tune holds no state that matters: the searcher, scheduler and callback below
 pass everything on to the sweep scheduler.
@@ -28,10 +28,10 @@ class SweepPhases(Protocol):
 
     @property
     def scheduler(self) -> SweepScheduler:
-        """The scheduler of the phase at work, which gives the turns."""
+        """The scheduler of the present phase, which gives the turns."""
 
     def go_on(self) -> None:
-        """Begin the next phase if the one at work is over."""
+        """Begin the next phase if the present one is over."""
 
     def on_step(self) -> None:
         """Called several times a second."""
@@ -41,16 +41,16 @@ def run_sweep_trials(phases: SweepPhases, setup: TrialSetup, resources: TrialRes
     """Train all trials of a sweep on the cluster that this process has joined.
 
     Args:
-        phases: Give the turns.
-        setup: What all trials share.
-        resources: What each trial reserves.
+        phases: The phases, whose schedulers give the turns.
+        setup: Shared by all trials.
+        resources: Resources that each trial reserves.
         storage: Folder that Tune may write to; a resume does not need it.
     """
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(resources)),
         tune_config=tune.TuneConfig(
             num_samples=-1,
-            max_concurrent_trials=resources.concurrent,  # Tune lets only one turn wait for a process by default
+            max_concurrent_trials=resources.concurrent,  # by default, Tune lets only one turn wait for a process
             search_alg=_Turns(phases),
             scheduler=_Judge(phases),
             reuse_actors=True,
@@ -80,14 +80,14 @@ def _turn(trial: TuneTrial) -> Turn:
 
 
 class _Unsaved:
-    """Pickles to nothing: Tune pickles these objects for a restore that is never used, and a display has no pickle."""
+    """Pickles as empty: Tune pickles these objects for a restore that is never used; displays cannot be pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
 class _Turns(_Unsaved, Searcher):
-    """Tune asks for the next trial; the sweep scheduler gives the next turn."""
+    """Answers Tune's request for the next trial with the sweep scheduler's next turn."""
 
     def __init__(self, phases: SweepPhases) -> None:
         super().__init__()
@@ -111,16 +111,16 @@ class _Turns(_Unsaved, Searcher):
 
 
 class _Judge(_Unsaved, FIFOScheduler):
-    """Tune passes on what a trial reports; the sweep scheduler says whether its turn goes on."""
+    """Passes a trial's reports from Tune to the sweep scheduler, which says whether its turn continues."""
 
     def __init__(self, phases: SweepPhases) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._phases = phases
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """Choose none, so that Tune starts the turns in order: a choice here would take the process of a waiting turn.
+        """Choose none, so that Tune starts turns in order: a choice here could take the process of a waiting turn.
 
-        When the sweep is to end, turns that still wait for a process are stopped.
+        If the sweep is to end, turns that still wait for a process are stopped.
         """
         if self._phases.scheduler.stop.is_set:
             for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:

@@ -1,4 +1,4 @@
-"""Check that a search space fits a run: settings exist, may be searched, and are valid together at every corner."""
+"""Checks that a search space fits a run: settings exist, may be searched, and are valid together at every corner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebclab.methods_by_name import Methods
 from ebclab.sweeps.space.parameter import Parameter
 from ebclab.sweeps.space.space import Space
 
-MOST_CORNERS = 4096  # beyond, corners are tried one setting at a time
+MOST_CORNERS = 4096  # with more corners, one setting at a time is tried
 
 OTHER_IMAGES = "scores on different images cannot be compared; set it for the whole sweep"
 OTHER_MEASURE = "scores measured in different ways cannot be compared; set it for the whole sweep"
@@ -43,12 +43,13 @@ LIVE_SECTIONS = ("optimizer", "method", "views")
 
 
 def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> None:
-    """Refuse a space that does not fit a run.
+    """Check that a space fits a run.
 
     Args:
         space: The search space.
         config: Settings of the run; the values of searched settings must lie within their ranges.
-        searched_live_only: The sweep changes settings in mid-run, so only numbers that change no shape may be searched.
+        searched_live_only: The sweep changes settings during a run, so only numbers that change no shape may be
+            searched.
 
     Raises:
         ConfigError: With every problem found.
@@ -70,7 +71,7 @@ def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: b
 
 
 def own_settings(space: Space, config: ExperimentConfig) -> dict[str, Any]:
-    """Return the values that ``config`` has for the settings in ``space``: the settings that a search starts from."""
+    """Return the starting settings of a search: the values that ``config`` has for the settings in ``space``."""
     mapping = to_mapping(config)
     return {name: mapping[section][key] for name in space.by_name for section, _, key in [name.partition(".")]}
 
@@ -91,7 +92,7 @@ def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> Exp
     if layer.get("views", {}).get("recipe") == config.views.recipe:
         del layer["views"]["recipe"]
     own_catalogue = {}
-    if not isinstance(config.method, RecordedSettings):  # also knows a method of the user's own
+    if not isinstance(config.method, RecordedSettings):  # includes the user's own methods
         own_catalogue = {config.method_name: SimpleNamespace(Config=type(config.method))}
     return parse_experiment(merge(to_mapping(config), layer), cast(Methods, own_catalogue))
 
@@ -126,7 +127,7 @@ def _field_and_type(name: str, config: ExperimentConfig) -> tuple[Any, Any]:
 
 
 def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
-    """Return why ``parameter`` cannot change in mid-run, or None."""
+    """Return why ``parameter`` cannot change during a run, or None."""
     name, (_, hint) = parameter.name, _field_and_type(parameter.name, config)
     if name == "training.batch_size":
         reason = "the batch size sets the number of steps"
@@ -142,7 +143,7 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
 
 
 def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yield each setting that would get a value of a wrong type or out of range, and a line about it."""
+    """Yield each setting with values of a wrong type or out of range, and a line about it."""
     corners = list(_corners(space, config))
     for parameter in space.parameters:
         field, hint = _field_and_type(parameter.name, config)
@@ -168,7 +169,7 @@ def _defaults_outside(space: Space, config: ExperimentConfig) -> Iterator[tuple[
 
 
 def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]:
-    """Yield the settings at the corners; of too many corners, all lowest, all highest, and one end at a time."""
+    """Yield the settings at the corners; if there are too many, only all lowest, all highest, and one end at a time."""
     if space.num_corners <= MOST_CORNERS:
         yield from map(space.settings, space.corners())
         return
@@ -181,7 +182,7 @@ def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]
 
 
 def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
-    """Yield a line for each combination of values that breaks a rule, with as few values as break it."""
+    """Yield a line for each minimal combination of values that breaks a rule."""
     guilty: list[dict[str, Any]] = []
     for corner in _corners(space, config):
         if any(values.items() <= corner.items() for values in guilty) or not _broken_rules(config, corner):
@@ -192,7 +193,7 @@ def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
 
 
 def _fewest(config: ExperimentConfig, corner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of ``corner`` without which no rule would be broken; the others get ``config``'s own."""
+    """Return a minimal set of values of ``corner`` that breaks a rule, all others being those of ``config``."""
     guilty = dict(corner)
     for name in corner:
         others = {key: value for key, value in guilty.items() if key != name}

@@ -21,7 +21,7 @@ FORMS: Mapping[Kind, str] = {
     "quantised": "[low, high, step]",
     "choice": "[a, b, ...]",
 }
-DIGITS = 12  # significant digits of a computed value: 0.2 * 0.05 is 0.01, and not 0.010000000000000002
+DIGITS = 12  # significant digits of a computed value: 0.2 * 0.05 is 0.01, not 0.010000000000000002
 MOST_STEPS = 10_000  # of a quantised range
 ROUNDING = 1e-9  # of a range: how far beyond an end, or off a level, a computed value may lie
 
@@ -38,7 +38,7 @@ class Parameter:
         high: Largest value, included.
         step: Distance of quantised values.
         choices: The values of a choice, in the order written.
-        times: Name of another parameter: the setting is a multiple of that one's setting. None when it stands alone.
+        times: Name of another parameter: the setting is a multiple of that one's setting. None if it is independent.
         points: Values that a grid takes from a range, both ends included.
         log: Draw whole numbers on a log scale.
     """
@@ -69,7 +69,7 @@ class Parameter:
 
     @property
     def is_numeric(self) -> bool:
-        """Every value is a number."""
+        """Whether every value is a number."""
         return all(map(is_number, self.ends))
 
     @cached_property
@@ -90,7 +90,7 @@ class Parameter:
         return min(math.floor(value), self.high) if self.kind == "int" else min(max(value, self.low), self.high)
 
     def find(self, value: Any) -> Any:
-        """Return ``value`` as the range has it, without rounding errors; None when it lies outside."""
+        """Return the value of the range that ``value`` is up to rounding; None if it is outside."""
         if self.kind == "choice":
             return next((choice for choice in self.choices if _same(choice, value)), None)
         if not is_number(value):
@@ -132,7 +132,7 @@ class Parameter:
         return {self.kind: list(self.choices) if self.kind == "choice" else numbers, **given}
 
     def in_words(self) -> str:
-        """Return the range for people: ``0.05 to 1, log scale``."""
+        """Return the range as text: ``0.05 to 1, log scale``."""
         if self.kind == "choice":
             *most, last = (choice if isinstance(choice, str) else shown(choice) for choice in self.choices)
             text = f"{', '.join(most)} or {last}"

@@ -28,7 +28,7 @@ class Space:
 
     Attributes:
         parameters: The ranges, in the order written.
-        where: What messages call the space, such as the path of its file.
+        where: Name of the space in messages, such as the path of its file.
     """
 
     parameters: tuple[Parameter, ...]
@@ -63,12 +63,12 @@ class Space:
         return {parameter.name: values[parameter.name] for parameter in self.parameters}
 
     def point_of(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the point with these ``settings``; None when one is missing or outside its range."""
+        """Return the point with these ``settings``; None if one is missing or outside its range."""
         point = {parameter.name: parameter.find(self.coordinate(parameter, settings)) for parameter in self.parameters}
         return None if None in point.values() else point
 
     def coordinate(self, parameter: Parameter, settings: Mapping[str, Any]) -> Any:
-        """Return the coordinate of ``parameter``: its setting, or its factor; None when there is none."""
+        """Return the coordinate of ``parameter``: its setting, or its factor; None if there is none."""
         value = settings.get(parameter.name)
         if parameter.times is None:
             return value
@@ -108,7 +108,7 @@ class Space:
         return Space(tuple(kept), self.where)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the space as plain values that ``parse_space`` takes back unchanged."""
+        """Return the space as plain values that ``parse_space`` reads back unchanged."""
         return {"parameters": {parameter.name: parameter.to_mapping() for parameter in self.parameters}}
 
     def problems(self) -> list[str]:
@@ -138,7 +138,7 @@ def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
 
     Args:
         mapping: Plain values in the form of the YAML files: ``parameters`` by dotted key.
-        where: What messages call the space, such as a path.
+        where: Name of the space in messages, such as a path.
 
     Raises:
         ConfigError: With every problem found.
@@ -156,7 +156,7 @@ def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
     for name, entry in given.items():
         parameter, lines = parse_parameter(str(name), entry)
         problems += [f"{where}, {name}: {line}" for line in lines]
-        parameters.append(parameter or Parameter(str(name), "uniform"))  # so that references to it are not problems too
+        parameters.append(parameter or Parameter(str(name), "uniform"))  # else references to it would be reported too
     space = Space(tuple(parameters), where)
     problems += space.problems()
     if problems:
@@ -168,7 +168,7 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
     """Return a search space shipped with the package, or that of a user's file.
 
     Args:
-        name_or_path: Path of a YAML file, or a method whose shipped space is wanted; None means ``method``.
+        name_or_path: Path of a YAML file, or the method of a shipped space; None means ``method``.
         method: The method that is swept.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Decides on plain values whether a run with a sampler is healthy, and what to do when it is not.
+"""Decides, from plain values, whether a run with a sampler is healthy, and what to do if it is not.
 
-Decisions read one mean per epoch of what a method logs. The numbers are the same on every rank, and so are decisions.
+Decisions read the mean of each logged metric over every epoch. These are the same on every rank, and so are decisions.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ _MAX_REFERENCE = 10
 
 @dataclass(frozen=True)
 class HealthRules:
-    """When a run is unhealthy. Above the first number of a pair it is strange, above the second it is unhealthy.
+    """Thresholds of health. Above the first number of a pair a run is strange, above the second it is unhealthy.
 
     Attributes:
-        energy_ratios: Energies, as multiples of the largest in the first two epochs (of 1 nat when that is smaller).
+        energy_ratios: Energies, as multiples of the largest in the first two epochs (at least 1 nat).
         saturations: Share of the chains' pixels beyond black or white.
         gradient_ratios: Norm of the chains' gradient, as a multiple of its median over the ten epochs before.
-        min_effective_rank: Below it, once it was above, the encoder maps all images to nearly one point; dimensions.
+        min_effective_rank: An encoder that falls below it has collapsed: it maps all images to nearly one point;
+            dimensions.
         min_spread: The same for ``embedding_spread``.
         min_movement: Chains or a bank that move less in a step are frozen; pixel values or radians.
         patience_epochs: Epochs that a collapse or a standstill must last before the run goes back.
@@ -71,7 +72,7 @@ class HealthRules:
 
 @dataclass(frozen=True)
 class HealthState:
-    """What later decisions must know of earlier ones.
+    """What later decisions must know about earlier ones.
 
     Attributes:
         waiting: Epochs left of the cool-down.
@@ -100,7 +101,7 @@ class Decision(NamedTuple):
     Attributes:
         kind: The action.
         reason: Why, with numbers; empty for ``continue``.
-        healthy: The epoch showed no sign of trouble, so a run may go back to its end.
+        healthy: The epoch showed no sign of trouble, so that a later rollback may return to its end.
     """
 
     kind: Kind
@@ -132,7 +133,7 @@ def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Dec
     Args:
         series: Means of the logged metrics, by epoch.
         rules: Thresholds.
-        state: What earlier decisions left for this one.
+        state: State left by earlier decisions.
     """
     signs = list(_signs(series, rules))
     lost = [f"{name} is {value}" for name, value in (series[-1] if series else {}).items() if not math.isfinite(value)]
@@ -152,7 +153,7 @@ def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Dec
 
 
 def roll_back_or_stop(reason: str, rules: HealthRules, state: HealthState) -> Decision:
-    """Return what to do at once about an unhealthy run: go back, or stop when it has gone back too often already."""
+    """Return the decision about an unhealthy run: go back, or stop if it has gone back too often."""
     if state.rolled_back < rules.max_rolled_back:
         return Decision("roll_back", reason, healthy=False)
     return Decision("stop", f"{reason}, after going back {state.rolled_back} times", healthy=False)
@@ -189,7 +190,7 @@ def _above(name: str, value: float, bounds: tuple[float, float], shown: str, uni
 
 
 def _collapse(series: Series, rules: HealthRules) -> Iterator[_Sign]:
-    """Yield a sign for a metric that has fallen below its bound; a metric that was never above it gives none."""
+    """Yield a sign for a metric that has fallen below its bound; one that was never above the bound gives none."""
     for name, least in zip(COLLAPSES, (rules.min_effective_rank, rules.min_spread), strict=True):
         curve = _curve(series, name)
         below = _epochs_below(curve, least)
@@ -199,7 +200,7 @@ def _collapse(series: Series, rules: HealthRules) -> Iterator[_Sign]:
 
 
 def _standstill(series: Series, rules: HealthRules) -> Iterator[_Sign]:
-    """Yield a sign for chains or a bank that stand still; if they never moved, going back would not help."""
+    """Yield a sign for chains or a bank that do not move; "frozen" if they never did, since going back cannot help."""
     for name in _MOVEMENTS:
         curve = _curve(series, name)
         below = _epochs_below(curve, rules.min_movement)

@@ -1,4 +1,4 @@
-"""The health of a run over time, as plain values that every checkpoint and result.json hold."""
+"""The health of a run over time, as plain values that are saved in every checkpoint and in result.json."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class HealthRecord:
     """Everything that decisions on a run's health depend on.
 
     Attributes:
-        state: What earlier decisions left for the next one.
+        state: State left by earlier decisions.
         series: Means of the metrics of every epoch.
         current: Log records of the epoch that has not ended.
         step_scale: Product of all factors that the sampler's step was multiplied by.
-        events: Every decision but ``continue``, oldest first; a roll-back removes none.
+        events: Every decision other than ``continue``, oldest first; going back removes none.
         healthy: The last epoch showed no sign of trouble.
     """
 
@@ -34,7 +34,7 @@ class HealthRecord:
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> HealthRecord:
-        """Return the record of which ``to_plain`` made ``plain``."""
+        """Return the record that ``to_plain`` turned into ``plain``."""
         return cls(**{**plain, "state": HealthState(**plain["state"])})
 
     def to_plain(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class HealthRecord:
         return asdict(self)
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """Remember the watched metrics of one log record."""
+        """Add the watched metrics of one log record to the current epoch."""
         self.current.append({name: metrics[name] for name in WATCHED if name in metrics})
 
     def close_epoch(self, rules: HealthRules) -> Decision:
@@ -65,7 +65,7 @@ class HealthRecord:
         Args:
             decision: The decision.
             step: The optimizer step at which it was made.
-            consequences: ``acted``, and where something was done ``to_step`` and ``step_scale``.
+            consequences: ``acted``, and if something was done ``to_step`` and ``step_scale``.
         """
         event = {"step": step, "action": decision.kind, "reason": decision.reason, **consequences}
         self.events.append(event)
@@ -73,7 +73,7 @@ class HealthRecord:
 
 
 def in_words(event: Mapping[str, Any]) -> str:
-    """Return an event as a line for people."""
+    """Return an event as a line of text."""
     done = _WORDS[event["action"]] if event["acted"] else f"only watching, else: {event['action']}"
     if "to_step" in event:
         done += f" to step {event['to_step']}"

@@ -1,4 +1,4 @@
-"""Other people's loggers beside TensorBoard: what a run logs, sent to MLflow, Weights & Biases or Trackio.
+"""Loggers beside TensorBoard: sends what a run logs to MLflow, Weights & Biases or Trackio.
 
-Start reading at ``loggers.py``, which guards the run against them.
+Start with ``loggers.py``, which protects the run from their errors.
 """

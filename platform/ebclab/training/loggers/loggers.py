@@ -1,4 +1,4 @@
-"""All loggers of a run: they are told the same numbers, and none of them can end or change the run."""
+"""All loggers of a run: each gets the same numbers, and none of them can end or change the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ebclab.training.loggers.run_logger import Ending, LoggedRun, RunLogger
 from ebclab.training.random_state import random_state_kept
 
 IDENTITIES = "loggers.json"
-"""File in a run folder with what each logger finds the run by."""
+"""File in a run folder with the identity of the run in each logger."""
 
 _HOMES = {
     "mlflow": "ebclab.training.loggers.mlflow_logger:MlflowLogger",
@@ -31,13 +31,13 @@ _log = logging.getLogger("ebclab.training")
 
 
 def require_installed(names: Sequence[str]) -> None:
-    """Refuse loggers whose library cannot be imported here.
+    """Check that the libraries of the named loggers can be imported here.
 
     Args:
         names: The value of ``training.loggers``.
 
     Raises:
-        UserError: With a line for each of them.
+        UserError: Some cannot; one line for each.
     """
     problems = []
     for name in names:
@@ -53,9 +53,9 @@ def require_installed(names: Sequence[str]) -> None:
 
 
 class Loggers:
-    """The loggers of one launch of a run, between ``with`` and its end; without any, nothing happens.
+    """The loggers of one launch of a run, open within a ``with`` block; may be none.
 
-    A logger that raises is left out from then on, with a warning in the run's log.
+    A logger that raises an error is dropped for the rest of the launch, with a warning in the run's log.
 
     Args:
         run: The run.
@@ -96,7 +96,7 @@ class Loggers:
         self._open[name] = getattr(import_module(module), logger)(run, identity)
 
     def _identities(self) -> dict[str, str]:
-        """Return what loggers of earlier launches found the run by; nothing where the file cannot be read."""
+        """Return the identities of the run in the loggers of earlier launches; empty if the file cannot be read."""
         path = self._run.path / IDENTITIES
         try:
             content = read_json_object(path) if path.exists() else {}
@@ -106,7 +106,7 @@ class Loggers:
         return {name: each for name, each in content.items() if isinstance(each, str) and is_folder_name(each)}
 
     def _guarded(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
-        """Let a logger work; the run's random numbers are as before, and what it raises is its end."""
+        """Call a logger: the run's random state is restored afterwards, and a logger that raises is dropped."""
         try:
             with random_state_kept():
                 work(*arguments)

@@ -1,4 +1,4 @@
-"""MLflow: where ``MLFLOW_TRACKING_URI`` points, in the experiment ``MLFLOW_EXPERIMENT_NAME``."""
+"""MLflow: logs to ``MLFLOW_TRACKING_URI``, in the experiment ``MLFLOW_EXPERIMENT_NAME``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mlflow.entities import Metric, Param, RunTag
 
 from ebclab.training.loggers.run_logger import PROJECT, Ending, LoggedRun
 
-_MOST_PARAMS = 100  # of one request
+_MOST_PARAMS = 100  # parameters in one request
 _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
 class MlflowLogger:
-    """A run in MLflow. It uses the client alone, which knows neither the command line nor a run of the user's own.
+    """A run in MLflow. Uses only its client, which does not record the command line or touch a run of the user's.
 
     Args:
         run: The run.
@@ -50,5 +50,5 @@ class MlflowLogger:
         self._client.log_batch(self._id, metrics=[Metric(key, value, now, step) for key, value in values.items()])
 
     def close(self, ending: Ending) -> None:
-        """Say how the launch ended; a resumed run is running again."""
+        """Report how the launch ended; a resume sets the run to running again."""
         self._client.set_terminated(self._id, _STATUS[ending])

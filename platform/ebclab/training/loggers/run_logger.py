@@ -1,4 +1,4 @@
-"""What a logger is to a run, and what it is told of the run."""
+"""The interface of a logger, and what it is told about the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 PROJECT = "ebclab"
-"""Name of the project or experiment where the library's own variable names none."""
+"""Name of the project or experiment if the library's own environment variable does not name one."""
 
 Ending = Literal["finished", "stopped", "failed"]
 
@@ -19,8 +19,8 @@ class LoggedRun:
 
     Attributes:
         name: Name of its folder.
-        sweep: Name of the sweep of which it is a trial; empty for a run by itself.
-        folder: Its folder, where a library may keep files of its own.
+        sweep: Name of the sweep that it is a trial of; empty for a run of its own.
+        folder: Its folder, in which a library may keep files of its own.
         settings: Its settings by dotted key.
     """
 
@@ -31,14 +31,14 @@ class LoggedRun:
 
 
 class RunLogger(Protocol):
-    """One run in a logger. Whatever it raises ends it, and not the run."""
+    """One run in a logger. An error that it raises ends the logger, not the run."""
 
     @property
     def identity(self) -> str:
-        """What the library finds the run by, when the run is resumed."""
+        """Id or name by which the library finds the run again when it is resumed."""
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         """Send the numbers of a step."""
 
     def close(self, ending: Ending) -> None:
-        """Send what is left, and how this launch ended."""
+        """Send what is left, and report how this launch ended."""

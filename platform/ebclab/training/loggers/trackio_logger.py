@@ -1,4 +1,4 @@
-"""Trackio: a database in ``TRACKIO_DIR``, or where its own variables point."""
+"""Trackio: logs to a database in ``TRACKIO_DIR``, or wherever its own environment variables point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebclab.training.loggers.run_logger import PROJECT, Ending, LoggedRun
 
 
 class TrackioLogger:
-    """A run in Trackio, which finds runs by their names: a few digits tell runs of one name apart.
+    """A run in Trackio, which identifies runs by name: a few digits distinguish runs of the same name.
 
     Args:
         run: The run.
@@ -22,7 +22,7 @@ class TrackioLogger:
 
     def __init__(self, run: LoggedRun, identity: str) -> None:
         self._name = identity or f"{run.name}-{uuid.uuid4().hex[:8]}"
-        with redirect_stdout(sys.stderr):  # it tells where it logs
+        with redirect_stdout(sys.stderr):  # it prints where it logs
             self._run = trackio.init(
                 PROJECT,
                 name=self._name,

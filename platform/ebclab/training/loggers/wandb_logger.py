@@ -1,4 +1,4 @@
-"""Weights & Biases: as its own variables say, such as ``WANDB_MODE=offline`` and ``WANDB_PROJECT``."""
+"""Weights & Biases: configured by its own environment variables, such as ``WANDB_MODE`` and ``WANDB_PROJECT``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebclab.training.loggers.run_logger import PROJECT, Ending, LoggedRun
 
 
 class WandbLogger:
-    """A run in Weights & Biases. Console, code, git and command line stay here; settings and numbers are sent.
+    """A run in Weights & Biases. Only settings and numbers are sent; not console, code, git state or command line.
 
     Args:
         run: The run.
@@ -29,7 +29,7 @@ class WandbLogger:
             resume="allow",
             config=dict(run.settings),
             dir=str(run.folder),
-            reinit="create_new",  # a run of the user's own goes on beside it
+            reinit="create_new",  # leaves a run of the user's open
             settings=wandb.Settings(
                 console="off",
                 disable_code=True,
@@ -47,7 +47,7 @@ class WandbLogger:
         return self._id
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Hand the numbers of a step to wandb's own process; steps that a resume makes again are dropped there."""
+        """Pass the numbers of a step to wandb's own process, which drops steps that a resume repeats."""
         self._run.log(dict(values), step=step)
 
     def close(self, ending: Ending) -> None:

@@ -1,4 +1,4 @@
-"""Shows a run that other processes train: follows its log and drives the same display as a run in one process."""
+"""Shows a run that other processes train: follows its log and updates the same display as a run in one process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
         stop: Set by the first Ctrl-C or SIGTERM; a second one aborts.
 
     Raises:
-        Exception: The exception that ``work`` raised.
+        Exception: Whatever ``work`` raised.
     """
     stop.clear()
     ended: list[Any] = []
@@ -64,8 +64,8 @@ class RunFollower:
     """Shows on a display every record that is added to a run's log from now on.
 
     Restarted workers rewrite the log without the measurements after their checkpoint (``MetricsLog.forget_after``).
-    Events are never dropped, so counting them tells which are new; a measurement is new when its step lies behind the
-    last one shown.
+    Events are never dropped, so counting them tells which are new; a measurement is new if its step is later than that
+    of the last one shown.
 
     Args:
         log: The run's log; it need not exist yet.
@@ -73,7 +73,7 @@ class RunFollower:
         display: Shows progress.
 
     Attributes:
-        launches: How often workers have begun since this object was made.
+        launches: How often workers have started since this object was made.
     """
 
     def __init__(self, log: MetricsLog, epochs: int, display: Display) -> None:
@@ -91,7 +91,7 @@ class RunFollower:
         self._passed = self._events
 
     def poll(self, *, stopping: bool = False) -> None:
-        """Show the records added since the last call, and once that the run is ``stopping``."""
+        """Show the records added since the last call; if the run is ``stopping``, say so once."""
         if stopping and not self._stopping:
             self._display.note("asked to stop: the workers save at their next log step; once more aborts")
         self._stopping = stopping
@@ -164,10 +164,10 @@ class _Tail:
         self._offset = 0
 
     def read(self) -> tuple[Iterator[bytes], bool]:
-        """Return the new lines, to be taken before the next call, and whether the file was replaced.
+        """Return an iterator over the new lines, to be used before the next call, and whether the file was replaced.
 
-        Of a file that was replaced, all lines are new. Those that are no records are the reader's to leave out; the
-        run's log warns of them when it is read as a whole.
+        All lines of a replaced file are new. The caller skips lines that are not records; ``MetricsLog.records`` warns
+        of them.
         """
         try:
             file = self._path.open("rb")

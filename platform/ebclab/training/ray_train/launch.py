@@ -1,9 +1,9 @@
 """Launches a run on Ray Train, which places workers, starts them, watches them and restarts them when one dies.
 
-The run folder stays the only truth. Rank 0 writes checkpoints, metrics and the result as in one process, and restarted
-workers continue from the run's newest checkpoint. Ray's own files lie in ``<run>/.ray``. No worker calls
-``ray.train.report``: it makes all workers wait for each other, only to tell Ray what the run folder says already. Ray
-knows that workers live because it asks them every second.
+The run folder stays the only source of truth. Rank 0 writes checkpoints, metrics and the result as in one process, and
+restarted workers continue from the run's newest checkpoint. Ray's own files lie in ``<run>/.ray``. No worker calls
+``ray.train.report``: it is a barrier for all workers, and would only tell Ray what the run folder already holds. Ray
+notices dead workers because it polls them every second.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from ebclab.training.ray_train.worker import REFUSAL, StreamPart, WorkerOutcome,
 from ebclab.training.setup import requirements_of
 from energy_contrast.method import Requirements
 
-_RESIZE_SECONDS = 60.0  # between two looks of an elastic run for CPUs or GPUs that came or went
+_RESIZE_SECONDS = 60.0  # how often an elastic run looks for CPUs or GPUs that came or went
 
 
 def launch(spec: RunSpec, display: Display) -> RunSummary:
     """Train ``spec`` on as many workers as its settings say and return the content of result.json.
 
-    An instance of Ray that this process has joined already is used and left running.
+    An instance of Ray that this process has already joined is used and left running.
 
     Args:
         spec: The run; its folder exists and is held by this process.
         display: Shows progress.
 
     Raises:
-        UserError: The cluster cannot be reached or does not suit the run, or the run itself was refused.
+        UserError: The cluster cannot be reached or cannot hold the run, or the run itself was refused.
         TrainingError: Numbers stopped being finite, workers died too often, or the head of the cluster was lost.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
@@ -65,7 +65,7 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
     resources = spec.config.resources
     requirements = requirements_of(spec.config, spec.method_class)
     sizes = _sizes(spec, requirements)
-    here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # GPUs may be on other nodes only
+    here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # this node need not have a GPU
     require_labels(spec.config, spec.method_class, spec.images)
     choice = delivery_of(spec.config, spec.method_class, spec.images, here)
     display.note(choice.reason)
@@ -90,7 +90,7 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
 
 
 def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
-    """Refuse callbacks of which workers cannot have a copy.
+    """Check that callbacks can be sent to workers.
 
     Raises:
         UserError: One cannot be pickled.
@@ -98,7 +98,7 @@ def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
     for each in callbacks:
         try:
             ray.cloudpickle.dumps(each.callback)  # type: ignore[no-untyped-call]
-        except Exception as error:  # pickle raises what objects raise
+        except Exception as error:  # pickling may raise anything
             raise UserError(
                 f"callback {each.name}: workers need a copy of it and it cannot be pickled, got {_first_line(error)}; "
                 "keep open files, locks and connections out of it, or train with resources.workers=0"
@@ -112,7 +112,7 @@ def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:
 
 
 def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
-    """Return the numbers of workers that this run may have."""
+    """Return the allowed numbers of workers."""
     config, groups = spec.config, requirements.batch_norm_groups
     if groups > 1 and not has_batch_norm(config.encoder):
         groups = 1
@@ -125,7 +125,7 @@ def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
 
 
 def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
-    """Return the numbers of workers and what each reserves on the cluster that this process has joined.
+    """Return the numbers of workers, and what each reserves, on the cluster that this process has joined.
 
     Raises:
         UserError: The cluster can never hold the run.
@@ -150,7 +150,7 @@ def _train_on_stream(spec: RunSpec, placement: Placement, origin: Origin, stream
 
 
 class _Trainer(TorchTrainer):
-    """Ray's TorchTrainer for a run; when the run is elastic, it keeps to the allowed numbers of workers."""
+    """Ray's TorchTrainer for a run, with the elastic policy of this package if the run is elastic."""
 
     def __init__(self, spec: RunSpec, placement: Placement, stream: Stream | None) -> None:
         self._spec, self._placement = spec, placement
@@ -163,7 +163,7 @@ class _Trainer(TorchTrainer):
             num_batches = len(stream.plan.train) // spec.config.training.batch_size
 
             def dataset() -> Dataset:
-                """Return the stream of a new group of workers, which begins at the newest checkpoint."""
+                """Return the stream for a new group of workers, starting at the newest checkpoint."""
                 step = spec.run.of("controller").pull(("last",)).newest_step()
                 return build_dataset(stream.plan, first_epoch=step // max(1, num_batches))
 
@@ -190,7 +190,7 @@ class _Trainer(TorchTrainer):
         made = super()._create_default_callbacks()
         if self.datasets:
             return made
-        return [each for each in made if not isinstance(each, DatasetsCallback)]  # starts a process to hand out none
+        return [each for each in made if not isinstance(each, DatasetsCallback)]  # would start a process for no dataset
 
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
         if self._placement.elastic:
@@ -200,7 +200,7 @@ class _Trainer(TorchTrainer):
 
 
 def _failure(spec: RunSpec, error: Exception) -> EbclabError:
-    """Return the error that says in one sentence why Ray gave up."""
+    """Return an error that says in one sentence why Ray gave up."""
     good = spec.run.newest_checkpoint()
     kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
     if not isinstance(error, WorkerGroupError):
@@ -213,7 +213,7 @@ def _failure(spec: RunSpec, error: Exception) -> EbclabError:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an exception, without the pages that Ray adds."""
+    """Return the type and first line of an exception, without the long text that Ray adds."""
     inner = getattr(error, "health_check_failure", None)
     if isinstance(inner, RayError):
         return "its process died"

@@ -1,4 +1,4 @@
-"""Streamed delivery in a run: chooses it, and builds what a worker needs around its shard of the stream."""
+"""Streamed delivery in a run: decides whether to stream, and prepares training on a worker's shard of the stream."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 def delivery_of(
     config: ExperimentConfig, method_class: type[Method], images: Split | None, device: torch.device
 ) -> Choice:
-    """Return how the images of a run reach its workers, and why; a run that has begun keeps its delivery.
+    """Return how the images of a run reach its workers, and why; a run that has started keeps its delivery.
 
     Args:
         config: Resolved settings.
         method_class: The method to train.
         images: The user's own images, which are always resident.
-        device: Where resident images would lie.
+        device: Device that would hold resident images.
 
     Raises:
         UserError: The images cannot be found, or cannot be delivered as asked.
@@ -65,15 +65,15 @@ def delivery_of(
 
 
 def require_labels(config: ExperimentConfig, method_class: type[Method], images: Split | None) -> None:
-    """Refuse images without the labels that a method learns from, before Ray is asked for anything.
+    """Check, before Ray is used, that images have the labels that a method learns from.
 
-    Datasets with files of their own have labels; of others the index is read, and no image. With ``data.skip_corrupt``,
-    which images are trained on is known to the workers only, which refuse them.
+    Datasets of the catalogue have labels; of other sources only the index is read, no image. With
+    ``data.skip_corrupt``, only workers know which images are trained on, and check them.
 
     Args:
         config: Resolved settings.
         method_class: The method to train.
-        images: The user's own images; None where ``config`` names them.
+        images: The user's own images; None if ``config`` names a dataset.
 
     Raises:
         UserError: Labels are missing or all the same, or the images cannot be found.

@@ -1,4 +1,4 @@
-"""Runs in every worker on a cluster: trains one rank of a run and returns its end as plain values."""
+"""Runs in every worker on a cluster: trains one rank of a run and returns how it ended as plain values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 REFUSAL = ".refused"
-"""File in the run folder with the reason why restarted workers must not go on."""
+"""File in the run folder that says why restarted workers must not continue."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def train_on_worker(
 
     Args:
         spec: The run.
-        placement: What this worker has reserved.
-        origin: Where the run was launched; this machine must run the same versions.
-        part: This worker's part of the stream; None where images are resident.
+        placement: The resources that this worker has reserved.
+        origin: The machine that launched the run; this one must have the same versions.
+        part: This worker's part of the stream; None if images are resident.
 
     Returns:
         How it ended. Errors of ebclab are returned, not raised, because
@@ -80,7 +80,7 @@ def train_on_worker(
 
     Raises:
         RuntimeError: This worker's part of the stream cannot be read, while other workers wait for it. Ray restarts
-            all of them; they read the sentence in the run folder and return it.
+            all workers, which read the reason in the run folder and return it.
     """
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))
@@ -114,7 +114,7 @@ def train_on_worker(
 
 
 def _recorded(refusal: SignalFile, run: RunFolder) -> WorkerOutcome | None:
-    """Return the end that a worker wrote down before all of them were started again; None when none did."""
+    """Return the outcome that a worker wrote down before all workers were restarted; None if there is none."""
     try:
         text = refusal.read()
         return None if text is None else typed(json_value(text), WorkerOutcome)

@@ -1,7 +1,7 @@
 """Streamed delivery on Ray Data. The only part of ``ebclab.data`` that imports Ray.
 
 The driver makes a ``Stream`` with ``plan_stream`` and a dataset with ``build_dataset``; each worker wraps its shard in
-``StreamedData``, which the training loop takes for any other source of batches.
+``StreamedData``, which the training loop uses like any other source of batches.
 """
 
 from ebclab.data.delivery.ray_data.driver import Stream, plan_stream

@@ -1,6 +1,6 @@
 """Prepares a stream on the driver: chooses the rows, reads the images that selection needs, finds damaged ones.
 
-The work on images is done by tasks on the cluster; the driver opens the index alone.
+Tasks on the cluster do all work on images; the driver only opens the index.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Stream:
     """A stream that is ready to be built, and the few images that selection needs in memory.
 
     Attributes:
-        plan: What is delivered.
-        digest: What the settings of the run keep as ``data.digest``.
+        plan: The rows, their order and the settings of views.
+        digest: Digest for the setting ``data.digest`` of the run.
         bank: Training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN.
         holdout: Images that the run is scored on, at most as many.
     """
@@ -57,13 +57,13 @@ class Stream:
 def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     """Return the stream that ``config`` describes; Ray must be running.
 
-    The rows trained on and held out are those of resident delivery. Images are decoded here only for the statistics
-    (where none are stored with the set), for the bank and the held-out images and, with ``data.skip_corrupt``, to
-    find the damaged ones: then all of them, once.
+    Training and held-out rows are those of resident delivery. Images are decoded here only for the statistics (if none
+    are stored with the dataset), for the bank and the held-out images and, with ``data.skip_corrupt``, once for all
+    images to find damaged ones.
 
     Args:
         config: Resolved settings.
-        num_views: Views of each image that the method wants.
+        num_views: Views of each image that the method needs.
 
     Raises:
         DataError: The dataset cannot be read or streamed, or is smaller than a batch.

@@ -1,4 +1,4 @@
-"""The Ray Data side of a stream: read, decode and perhaps make views, in tasks anywhere in the cluster."""
+"""The Ray Data side of a stream: tasks anywhere in the cluster that read, decode and, if asked, make views."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ EPOCH, ROW, LABEL, KEY, IMAGE, VIEWS = "epoch", "row", "label", "key", "image", 
 def build_dataset(plan: StreamPlan, *, first_epoch: int) -> Dataset:
     """Return the dataset that delivers ``plan``, one epoch an execution.
 
-    Hand it to ``streaming_split(workers, equal=True)`` or to Ray Train, with ``execution_options()`` in either case.
-    A launch that starts again, after a failure or with another number of workers, needs a new dataset.
+    Pass it to ``streaming_split(workers, equal=True)`` or to Ray Train, with ``execution_options()`` in either case.
+    A restart, after a failure or with another number of workers, needs a new dataset.
 
     Args:
-        plan: What is delivered; it goes into the object store once.
+        plan: The plan; it is put into the object store once.
         first_epoch: The epoch that the first execution delivers.
     """
     blocks = ray.data.range(plan.num_blocks, override_num_blocks=plan.num_blocks)
@@ -42,15 +42,14 @@ def build_dataset(plan: StreamPlan, *, first_epoch: int) -> Dataset:
 
 
 def execution_options() -> ExecutionOptions:
-    """Return how the dataset is executed: blocks keep their order, so that equal runs get equal batches."""
+    """Return the execution options: blocks keep their order, so that equal runs get equal batches."""
     return ExecutionOptions(preserve_order=True)
 
 
 def _block_maker(plan_ref: Any, first_epoch: int) -> Callable[[dict[str, np.ndarray]], pa.Table]:
-    """Return the task of one block; what it closes over is small.
+    """Return the task that makes one block, a closure over small values.
 
-    Ray Data's own processes, which hand the task on and never run it, must not import torch for it: it imports what it
-    needs where it runs.
+    It imports torch only where it runs, so that Ray Data's own processes, which only pass it on, need not.
     """
 
     def make_block(numbers: dict[str, np.ndarray]) -> pa.Table:
@@ -63,14 +62,14 @@ def _block_maker(plan_ref: Any, first_epoch: int) -> Callable[[dict[str, np.ndar
 
 def _blocks(plan_ref: Any, first_epoch: int, numbers: dict[str, np.ndarray]) -> pa.Table:
     torch.set_num_threads(1)  # tasks share the machine with each other and with the workers
-    # Ray Data tells a task the number of its execution nowhere else; the worker checks the epoch of every batch.
+    # Ray Data has no other way to tell a task the number of its execution; the worker checks the epoch of every batch.
     epoch = first_epoch + DataContext.get_current()._execution_idx
     plan = _plan_of(plan_ref)
     return pa.concat_tables([_block(plan, epoch, int(number)) for number in numbers["id"]])
 
 
 _KEPT: dict[str, StreamPlan] = {}
-"""The plan of this process's last task, by its object in Ray's store: with a million images it takes 0.4 s to read."""
+"""Cache of the last task's plan, by its reference in Ray's object store: with a million images, reading takes 0.4 s."""
 
 
 def _plan_of(plan_ref: Any) -> StreamPlan:
@@ -102,7 +101,7 @@ def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:
         seed=settings.seed,
         epoch=epoch,
         num_views=settings.num_views,
-        # No task knows a row's batch: settings that would need it are refused before.
+        # A task does not know the batch of a row; settings that would need it were refused before.
         shared=words_of_batch(settings.views, rows, position=-1, batch_size=settings.batch_size),
     )
     by_image = views.transpose(0, 1).contiguous()  # (R, V, C, h, w)

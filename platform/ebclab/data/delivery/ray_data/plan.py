@@ -18,7 +18,7 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.image_source import ImageSource, RowIndex
 
-_GROUP_SALT = 0x67726F757073  # names the uses of a hash, so that the order of groups and of rows are independent
+_GROUP_SALT = 0x67726F757073  # salts make the orders of groups and of rows independent
 _ROW_SALT = 0x726F7773
 _BLOCK_ROWS = 4096  # enough to shuffle in, few enough that an epoch of a small set still has blocks for every worker
 _BLOCK_BYTES = 16 << 20  # two float views are eight times as large, and Ray Data cuts blocks above 128 MiB
@@ -33,7 +33,7 @@ class ViewSettings:
         views: How views are drawn.
         preprocessing: Size and normalisation of the views.
         seed: Seed of the run.
-        batch_size: Global batch size, images; what a batch or a chunk is where images share a draw.
+        batch_size: Global batch size, images; matters if images of a batch or of a chunk share random numbers.
         num_views: Views of each image.
         on_pipeline: Views are made in Ray Data's tasks, not in the worker.
     """
@@ -51,10 +51,10 @@ class StreamPlan:
     """Everything that the tasks of a stream need to know.
 
     Attributes:
-        source: Where the images lie.
-        train: Index of the rows that are trained on, sorted by group.
-        settings: What the views depend on.
-        rows_per_block: About how many rows a block has.
+        source: Source of the images.
+        train: Index of the training rows, sorted by group.
+        settings: Settings of the views.
+        rows_per_block: Approximate number of rows of a block.
     """
 
     source: ImageSource
@@ -64,7 +64,7 @@ class StreamPlan:
 
     @cached_property
     def group_sizes(self) -> Tensor:
-        """Rows that are trained on in each group that has any, (G,) int64."""
+        """Training rows in each group that has any, (G,) int64."""
         sizes: Tensor = torch.unique_consecutive(self.train.groups, return_counts=True)[1]
         return sizes
 
@@ -75,7 +75,7 @@ class StreamPlan:
 
     @property
     def groups_per_block(self) -> int:
-        """How many groups are read, mixed and delivered together."""
+        """Number of groups that are read, shuffled and delivered together."""
         rows_per_group = len(self.train) / len(self.group_sizes)
         return max(1, round(self.rows_per_block / rows_per_group))
 
@@ -86,7 +86,7 @@ class StreamPlan:
 
     @cached_property
     def digest(self) -> str:
-        """A short hash of the training keys and labels, to notice data that changed under a run."""
+        """A short hash of the training keys and labels, to notice data that changed during a run."""
         return index_digest(self.train.keys, self.train.labels)
 
     def block_rows(self, epoch: int, number: int) -> Tensor:
@@ -110,7 +110,7 @@ class StreamPlan:
 
 @lru_cache(maxsize=2)
 def _order_of_groups(seed: int, epoch: int, count: int) -> Tensor:
-    """Return the order (count,) of the groups in an epoch; a process that makes many of its blocks sorts it once."""
+    """Return the order (count,) of the groups in an epoch; cached for processes that make many of its blocks."""
     return torch.argsort(hash_words(_GROUP_SALT, seed, epoch, torch.arange(count)), stable=True)
 
 

@@ -33,19 +33,19 @@ _PREFETCHED_BATCHES = 4
 class StreamedData:
     """Batches of one rank from its shard of a stream; they must be asked for in order.
 
-    Every rank gets exactly ``num_batches`` batches of equal size in every epoch. The views are those, bit for bit,
-    that resident delivery makes of the same images in the same epoch. A launch may begin within an epoch: what comes
-    before is read and dropped, and with as many ranks as before the batches are those that would have come.
+    Every rank gets exactly ``num_batches`` batches of equal size in every epoch. The views are bit for bit those that
+    resident delivery makes of the same images in the same epoch. A launch may start within an epoch: earlier batches
+    are read and dropped, and with the same number of ranks the remaining batches are those of the earlier launch.
 
     Args:
         iterator: This rank's shard of ``build_dataset``.
-        settings: What the views depend on; the plan's.
+        settings: Settings of the views, from the plan.
         num_images: Training images of the plan.
         batch_size: Global batch size, images; an incomplete last batch is dropped.
-        first_epoch: What ``build_dataset`` was given.
-        device: Where batches are wanted.
-        channels_last: Give views in NHWC memory order.
-        world_size: How many ranks share the stream.
+        first_epoch: The same as for ``build_dataset``.
+        device: Device of the batches.
+        channels_last: Make views in NHWC memory order.
+        world_size: Number of ranks that share the stream.
 
     Attributes:
         num_batches: Batches in an epoch.
@@ -89,7 +89,7 @@ class StreamedData:
             position: Number of the batch within the epoch, in [0, num_batches); the first one asked for may be any.
 
         Raises:
-            IndexError: It is not the batch whose turn it is.
+            IndexError: It is not the next batch.
             DataError: An image or a file of the stream cannot be read.
         """
         expected = self._next or (self._first_epoch, position)
@@ -110,12 +110,12 @@ class StreamedData:
         return self._make_batch(table, epoch, position)
 
     def close(self) -> None:
-        """Give up the rest of the epoch, so that Ray Data frees what it holds."""
+        """Abandon the rest of the epoch, so that Ray Data frees its memory."""
         if isinstance(self._tables, Generator):
             self._tables.close()
 
     def _start(self) -> Iterator[pa.Table]:
-        """Execute the dataset once more; all ranks wait for each other here."""
+        """Start an execution of the dataset, for one epoch; all ranks wait for each other here."""
         batches: Any = self._iterator.iter_batches(
             batch_size=self._share, batch_format="pyarrow", drop_last=True, prefetch_batches=_PREFETCHED_BATCHES
         )
@@ -161,7 +161,7 @@ class StreamedData:
 
 
 def user_error_in(error: RayError) -> EbclabError | None:
-    """Return the error of ebclab that made a task of the stream fail, or None when another error did.
+    """Return the error of ebclab that made a task of the stream fail; None if it was another error.
 
     Ray Data wraps the exception of a task in one of its own, and only the text of both reaches the worker.
     """
@@ -185,7 +185,7 @@ def _vector(table: pa.Table, name: str) -> Tensor:
 
 
 def _array(table: pa.Table, name: str) -> np.ndarray:
-    """Return a column of fixed-shape tensors, which nobody may write to; not copied where it lies in one piece."""
+    """Return a column of fixed-shape tensors, without a copy if it is contiguous; do not write to it."""
     column = table.column(name)
     array: np.ndarray = (column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()).to_numpy_ndarray()
     return array

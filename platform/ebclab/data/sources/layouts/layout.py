@@ -1,4 +1,4 @@
-"""A dataset in the layout in which it was published: what lies where, and the source of those made of image files."""
+"""Datasets in their published layout: their files, and the source for those that consist of image files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
 LARGEST_LIST = 64 << 20
-"""Bytes that a file which lists images or classes holds at most; ImageNet's has 2.6 million."""
+"""Largest size of a file that lists images or classes, bytes; ImageNet's has 2.6 million."""
 
 _FOLDERS_TRIED = 50
 
@@ -30,15 +30,15 @@ _log = logging.getLogger("ebclab.data")
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of a published dataset.
+    """Facts about a published dataset.
 
     Attributes:
-        name: How ``data.name`` begins, without the colon.
-        image: Size of its images, for people.
-        num_images: How many images each split has as published.
-        needs: Files or folders of which one must be there for the set to be recognised.
-        test_needs: Those of which one must be there for test images.
-        instructions: What to put where, for people.
+        name: Prefix of ``data.name``, without the colon.
+        image: Size of its images in words.
+        num_images: Published number of images of each split.
+        needs: Files or folders; one of them must exist for the dataset to be recognised.
+        test_needs: The same for test images.
+        instructions: Which files to put where, for users.
         open: Opens a split, given name, path, split and reading.
     """
 
@@ -53,12 +53,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a split, as the files of a published set tell them.
+    """The images of a split according to the files of a published dataset.
 
     Attributes:
-        sizes: Size of each image's file in bytes, by its path below the set's folder.
-        names: What each image is called wherever its file lies; its key is the hash of that.
-        labels: Number of each image's class.
+        sizes: Size of each image's file in bytes, by its path below the dataset's folder.
+        names: Name of each image, independent of its folder; its key is the hash of the name.
+        labels: Class number of each image.
         class_names: Names of the classes, by label.
     """
 
@@ -103,7 +103,7 @@ class ListedImages(ImageFiles):
 
 
 def open_layout(layout: Layout, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
-    """Return one split of a published dataset; says so where it has not as many images as were published.
+    """Return one split of a published dataset; warns if it does not have the published number of images.
 
     Args:
         layout: Which dataset.
@@ -136,7 +136,7 @@ def open_layout(layout: Layout, name: str, path: str, split: Split, reading: Rea
 
 @cache
 def _tell_numbers(name: str, split: Split, published: int, got: int) -> None:
-    """Log, once a process, that a split has not as many images as were published."""
+    """Log, once a process, that a split does not have the published number of images."""
     _log.warning("%s: %s %s images are published, got %s", name, f"{published:,}", split, f"{got:,}")
 
 
@@ -204,7 +204,7 @@ def numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> li
 
 
 def _folder_nearby(place: Location, layout: Layout) -> str | None:
-    """Return a folder in ``place``, or above it, in which the set does lie; None where it lies in neither."""
+    """Return a folder in ``place``, or above it, that holds the dataset; None if there is none."""
     for folder in islice(place.folders(), _FOLDERS_TRIED):
         if any(place.has(f"{folder}/{need}") for need in layout.needs):
             return f"{place.path}/{folder}"

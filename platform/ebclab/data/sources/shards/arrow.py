@@ -1,4 +1,4 @@
-"""What ``save_to_disk`` of Hugging Face's datasets writes, read with pyarrow alone.
+"""Reads what ``save_to_disk`` of Hugging Face's datasets writes, with pyarrow alone.
 
 PATH/dataset_dict.json                    {"splits": ["train", "test"]}
 PATH/train/state.json                     names the files
@@ -64,7 +64,7 @@ class _SavedFiles:
 
 @dataclass(frozen=True)
 class _Info:
-    """What dataset_info.json tells of the columns."""
+    """The part of dataset_info.json about the columns."""
 
     features: dict[str, Any] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class ArrowSource:
         return decode_images(self._encoded(group, places.tolist()), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of about so many images as ``rows``, from few record batches, without decoding them.
+        """Return width and height of about as many images as ``rows``, from few record batches, without decoding them.
 
         Images whose header cannot be read are left out.
 

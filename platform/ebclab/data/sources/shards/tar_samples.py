@@ -2,8 +2,8 @@
 
     000017.jpg  000017.cls  000018.jpg  000018.json ...
 
-The ending of a file is everything after the first dot of its name. Nothing is unpacked: what is kept of an image is
-where its bytes lie.
+The ending of a file is everything after the first dot of its name. Nothing is unpacked: only the position of an
+image's bytes is kept.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Sample(NamedTuple):
     """One sample.
 
     Attributes:
-        name: What WebDataset calls ``__key__``.
-        offset: Where the image's bytes begin in the tar.
-        size: How many they are.
-        label: Its class; -1 where none is told.
+        name: WebDataset's ``__key__``.
+        offset: Position of the image's first byte in the tar.
+        size: Number of its bytes.
+        label: Its class; -1 where unknown.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 class _Header(tarfile.TarInfo):
-    """A member whose header must be whole: where tarfile would take a damaged one for the end, this is an error."""
+    """A member whose header must be intact: tarfile would take a damaged one for the end; this raises an error."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
@@ -68,17 +68,17 @@ def read_samples(
 ) -> tuple[list[Sample], list[str]]:
     """Return the samples of a tar, and the names of members that were left out.
 
-    Left out are links, devices and other members that are no plain files, and names that lead out of the tar.
+    Links, devices and other members that are not plain files are left out, and names that lead out of the tar.
 
     Args:
         file: The open tar.
         image_ending: Ending of the file with the image; empty: the one of ``IMAGE_ENDINGS`` that a sample has.
         label_field: Key of the label in a sample's .json, where it has no .cls.
-        can_seek: Read headers and labels alone; otherwise the tar is read from its beginning to its end.
+        can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
 
     Raises:
-        ValueError: A sample has no image, several, a file twice or a label that is none, or a name is no text.
-        tarfile.TarError: It is no tar, or is cut off.
+        ValueError: A sample has no image, several images, a file twice or an invalid label, or a name is not text.
+        tarfile.TarError: It is not a tar, or is truncated.
     """
     left_out: list[str] = []
     members = _members(file, left_out, can_seek=can_seek)

@@ -1,4 +1,4 @@
-"""WebDataset: tars of samples, which are read in any order once the places of all images are known."""
+"""WebDataset: tars of samples, which can be read in any order once the positions of all images are known."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class WebdatasetSource:
     """One split of a WebDataset; satisfies ``ImageSource``, with one image a group.
 
     The key of an image is the hash of its shard's path within the split and of its name in it. Its label is the number
-    in its .cls, else that in the field ``data.label_column`` of its .json, else -1. Which of several images of a sample
-    is meant says ``data.image_column``, by its ending.
+    in its .cls, else that in the field ``data.label_column`` of its .json, else -1. If samples have several images,
+    ``data.image_column`` chooses one by its ending.
 
     Args:
         name: Dataset name.
@@ -95,7 +95,7 @@ class WebdatasetSource:
         return decode_images([self._content(group)] * len(places), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of the images of some rows, pixels, those left out whose header cannot be read.
+        """Return width and height of the images of some rows, pixels, leaving out those with unreadable headers.
 
         Raises:
             DataError: A tar cannot be read.
@@ -133,7 +133,7 @@ class WebdatasetSource:
         return samples
 
     def _require_names_once(self) -> None:
-        """Refuse a sample whose files stand apart from each other: it would be two images with one key."""
+        """Refuse a sample whose files are not consecutive: it would be two images with one key."""
         unique, times = torch.unique(self.index.keys, return_counts=True)
         if len(unique) == len(self.index):
             return
@@ -150,7 +150,7 @@ def shards_at(path: str) -> tuple[Location, dict[str, int]]:
 
     Args:
         path: A tar, a folder, or a pattern: * and ? stand for any text and any character, {a,b} for either, {00..99}
-            for all numbers of as many digits. What braces alone name must all be there.
+            for all numbers with that many digits. Everything that braces name must exist.
 
     Raises:
         DataError: There are no such tars, or one that the pattern names is missing.
