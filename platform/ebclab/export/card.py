@@ -74,7 +74,7 @@ def render_card(
         "## Use it with timm",
         _with_timm(description),
         "## Method and settings",
-        f"Method: {escape_markdown(facts.method_name)}. The settings below go back into ebclab with `--config`.",
+        f"Method: {escape_markdown(facts.method_name)}. `ebclab pretrain --config FILE` accepts these settings:",
         _fenced(facts.settings_yaml.rstrip("\n"), "yaml"),
     ]
     return "\n\n".join(sections) + "\n"
@@ -127,15 +127,15 @@ def _with_timm(description: EncoderDescription) -> str:
         "python",
     )
     transforms = (
-        "timm's transforms resize with Pillow, so their pixels may differ by a rounding from those of the lines above."
+        "timm's transforms resize with Pillow, so their pixels may differ by a rounding from those of the code above."
     )
     if description.read_size:
         transforms = (
-            "timm's transforms scale an image in one step and crop it then, so a photograph lies up to a pixel beside "
-            "that of the lines above, and edges differ by many levels: read images as those lines do."
+            "timm's transforms scale an image in one step and then crop it, so a photograph is shifted by up to a "
+            "pixel and its edges differ by many levels: read images with the code above."
         )
     return (
-        f"The folder opens by name, without ebclab, and with a new classifier by `num_classes=10`:\n\n{code}\n\n"
+        f"timm opens the folder by name, without ebclab; `num_classes=10` adds a new classifier:\n\n{code}\n\n"
         f"`timm.data.resolve_model_data_config(encoder)` has size, mean and std. {transforms}"
     )
 
@@ -154,7 +154,7 @@ def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
         f"A visual encoder ({network}), pretrained with {escape_markdown(facts.method_name)} by ebclab"
         f"{f' {description.ebclab}' if description.ebclab else ''}. It maps images ({channels}, {size}, {size}) to "
         f"{description.feature_size} features. Weights: `model.safetensors`; description: `encoder.json`.\n\n"
-        f"An image file is read {description.preprocessing.in_words()}. The lines below do so."
+        f"An image file is read {description.preprocessing.in_words()}. The code below does this."
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
+from ebclab.formatting import count
 from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
@@ -136,7 +137,7 @@ def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
     what = f"{OBJECTIVES[objective]} ({objective})"
     kind = "confirmed sets of settings" if board.is_confirmed else "trials of the search, not confirmed"
     lines = [
-        f"sweep {board.sweep}: {plan.trials} trials of at most {plan.epochs} epochs, {plan.search}, "
+        f"sweep {board.sweep}: {count(plan.trials, 'trial')} of at most {count(plan.epochs, 'epoch')}, {plan.search}, "
         f"{plan.rules.scheduler}, method {plan.config.method_name}",
         f"rank {place.rank} of {len(board.places)} {kind}, by the mean over seeds of {what}: {entry.in_words(plan)}",
         f"mean over {len(entry.seeds)} of {max(entry.seeds_asked, 1)} seeds: {_mean(objective, entry)}; {by_seed}",
@@ -166,7 +167,7 @@ def _protocol(plan: SweepPlan) -> str:
         rate, which = data.confirm_rate, "kept to confirm by hash, never trained on and seen by no search"
     return (
         f"scored after the last epoch on the {rate:.0%} of the training images of {data.name} that were "
-        f"{which}{knn}; the test set chose nothing"
+        f"{which}{knn}; nothing was chosen on the test set"
     )
 
 

@@ -14,6 +14,7 @@ from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 from ebclab.export.formats import Format
 from ebclab.export.real_images import comparison_for
+from ebclab.formatting import count
 from ebclab.runs.evaluate import checkpoint_name
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
@@ -123,9 +124,10 @@ def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
         lines.append(f"the encoder started from {start} (SHA-256 of the weights {trained.config.init.digest})")
     if copied := trained.config.training.copied_weights:
         lines.append(
-            f"a member of a population: it went on with the weights of {copied}, so settings do not make it again"
+            f"a member of a population: it continued with the weights of {copied}; settings alone do not reproduce it"
         )
-    lines.append(f"{trained.epochs_done} epochs, {trained.step:,} optimizer steps, seed {trained.config.seed}")
+    trained_for = f"{count(trained.epochs_done, 'epoch')}, {count(trained.step, 'optimizer step')}"
+    lines.append(f"{trained_for}, seed {trained.config.seed}")
     if result is not None:
         lines += [extension.in_words() for extension in result.extensions]
     elif ends := trained.config.training.extended:

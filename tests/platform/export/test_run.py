@@ -42,4 +42,4 @@ def test_the_card_of_a_populations_member_says_whose_weights_it_went_on_with(
     training = replace(config.training, copied_weights="hunt/0001 after epoch 2")
     run.config_path.write_text(to_yaml(replace(config, training=training)))
     folder, _ = export_run(run.path, tmp_path / "out")
-    assert "it went on with the weights of hunt/0001 after epoch 2, so" in (folder / "README.md").read_text()
+    assert "it continued with the weights of hunt/0001 after epoch 2;" in (folder / "README.md").read_text()

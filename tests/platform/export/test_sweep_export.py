@@ -35,7 +35,7 @@ def test_a_card_names_sweep_rank_mean_interval_seed_settings_data_and_protocol(h
     export_sweep(hunt.folder.path, tmp_path / "out", top=2)
     card = (tmp_path / "out" / "1-0002" / "README.md").read_text()
     assert "\n---\n\n# hunt, rank 1: 0002\n" in card
-    assert "- sweep hunt: 4 trials of at most 1 epochs, tpe, asha, method simclr\n" in card
+    assert "- sweep hunt: 4 trials of at most 1 epoch, tpe, asha, method simclr\n" in card
     assert "- rank 1 of " in card
     # Student: mean 0.8, standard deviation 0.1 sqrt 2, t(0.975; 1) = 12.706: 0.8 +- 1.27, cut at 0 and 1
     assert (
