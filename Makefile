@@ -9,6 +9,7 @@ LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_b
 # Run by hand: gpu (a GPU); card, delivery, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# for tests that wait more than they work, until a machine is found to be dead
+SLOW_FILES = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# the others need not be imported
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
@@ -41,10 +42,10 @@ test: install ## What has no mark: minutes, no root, no browser, one shared inst
 	$(PYTEST) -m "not slow and not cluster" $(ARGS)
 
 slow-test: install ## What is marked slow: Ray's own starts, kills, stores, a browser.
-	$(PYTEST) -m "slow and not cluster" $(ARGS)
+	$(PYTEST) -m "slow and not cluster" $(ARGS) $(SLOW_FILES)
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
-	$(PYTEST) -m cluster $(ARGS)
+	$(PYTEST) -m cluster $(ARGS) tests/cluster tests/integration
 
 test-all: test slow-test ## All three tiers, each test once; what fails on a cluster gets a second chance.
 	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed
