@@ -167,7 +167,7 @@ def _protocol(plan: SweepPlan) -> str:
         rate, which = data.confirm_rate, "kept to confirm by hash, never trained on and seen by no search"
     return (
         f"scored after the last epoch on the {rate:.0%} of the training images of {data.name} that were "
-        f"{which}{knn}; nothing was chosen on the test set"
+        f"{which}{knn}; the test set chose nothing"
     )
 
 
