@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Check a file for `ray up`; tell a head what clouds do not tell it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check a file for `ray up`, announce a cluster's limits, watch spot machines.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -31,10 +33,14 @@ def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yam
 
 @app.command("announce")
 def announce(
-    file: Annotated[Path | None, typer.Argument(help="What `ray up` brought: ~/ray_bootstrap_config.yaml.")] = None,
-    most: Annotated[int, typer.Option("--most", min=0, help="Workers at once, instead of a file.")] = 0,
-    cpus: Annotated[int, typer.Option("--cpus", min=0, help="CPUs of each.")] = 1,
-    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs of each.")] = 0,
+    file: Annotated[
+        Path | None, typer.Argument(help="Configuration copied by `ray up`: ~/ray_bootstrap_config.yaml.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", min=0, help="Largest number of workers at the same time, instead of a file.")
+    ] = 0,
+    cpus: Annotated[int, typer.Option("--cpus", min=0, help="CPUs per worker.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs per worker.")] = 0,
 ) -> None:
     """Tell the head on this machine how far its cluster may grow.
 
@@ -44,18 +50,18 @@ def announce(
     from ebclab.errors import UserError
 
     send_token(os.environ)  # before Ray is imported
+    from ebclab.cluster.announce import Growth, growth_of
     from ebclab.cluster.announce import announce as report
-    from ebclab.cluster.announce import groups_of
 
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
-    typer.echo(report(groups_of(file) if file else {"workers": (most, {"CPU": cpus, "GPU": gpus})}))
+    typer.echo(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
 
 
 @app.command("watch")
 def watch(
     node_ip_address: Annotated[
-        str, typer.Option("--node-ip-address", help="As given to `ray start`; found out when left out.")
+        str, typer.Option("--node-ip-address", help="As given to `ray start`; default: detected.")
     ] = "",
 ) -> None:
     """Wait on a spot machine of Amazon's or Google's for the notice that it is taken away, and tell the head.

@@ -39,8 +39,10 @@ def list_datasets(root: options.DataRoot = None) -> None:
         counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
         table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours")
     Console(highlight=False).print(table)
-    typer.echo("fetch: `ebclab data fetch DATASET`; yours: what to unpack where stands below.")
-    typer.echo("Images of your own, see docs/data.md: folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.")
+    typer.echo(
+        "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below."
+    )
+    typer.echo("Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.")
     for layout in LAYOUTS.values():
         typer.echo(f"\n{layout.name}:PATH\n{layout.instructions}")
 
@@ -57,19 +59,25 @@ def fetch(
 
 @app.command("prepare")
 def prepare(
-    name: Annotated[str, typer.Argument(help="Dataset, or its place such as folder:PATH.", show_default=False)],
-    to: Annotated[str, typer.Option(help="Folder to write, new or empty, also s3://...", show_default=False), RESULTS],
+    name: Annotated[str, typer.Argument(help="Dataset name, or a location such as folder:PATH.", show_default=False)],
+    to: Annotated[
+        str, typer.Option(help="New or empty folder to write to, also s3://...", show_default=False), RESULTS
+    ],
     shards: Annotated[
-        int, typer.Option(min=0, help="Files of each split, at most one for every 1,024 images; 0: by size.")
+        int, typer.Option(min=0, help="Files per split, at most one per 1,024 images; 0: chosen by size.")
     ] = 0,
     resize: Annotated[int, typer.Option(min=0, help="Same as --set data.resize=...")] = 0,
     train_limit: Annotated[
-        int, typer.Option(min=0, help="Training images that are kept, chosen by hash; 0 means all.")
+        int, typer.Option(min=0, help="Number of training images to keep, chosen by hash; 0: all.")
     ] = 0,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
-    store: Annotated[str, typer.Option(help="How images are stored: pixels, or jpeg.")] = "pixels",
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Of --store jpeg; 90 when left out.")] = None,
-    assignments: Annotated[list[str] | None, options.set_option("Any setting of data, e.g. data.colour=grey.")] = None,
+    store: Annotated[str, typer.Option(help="Store images as pixels or as jpeg.")] = "pixels",
+    quality: Annotated[
+        int | None, typer.Option(min=1, max=100, help="JPEG quality for --store jpeg; default: 90.")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None, options.set_option("Any setting of the data section, e.g. data.colour=grey.")
+    ] = None,
     root: options.DataRoot = None,
 ) -> None:
     """Write a dataset as Parquet shards, which can be streamed from any storage; a killed command goes on."""
@@ -125,9 +133,9 @@ class PreparationProgress:
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)],
-    views: Annotated[str, typer.Option(help="PNG to write: images and, beside each, its views.")] = "views.png",
+    views: Annotated[str, typer.Option(help="PNG file to write: images, each beside its views.")] = "views.png",
     view_recipe: Annotated[str | None, typer.Option(help="`ebclab show --views` lists them.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Take the views of a recipe.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Use the views of a recipe.")] = None,
     assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. views.flip_rate=0.5.")] = None,
     root: options.DataRoot = None,
 ) -> None:

@@ -36,54 +36,55 @@ class EvaluateOptions:
         list[str],
         typer.Argument(
             metavar="ENCODER...",
-            help="Runs (folder or s3://bucket/runs/name), exported folders, timm/NAME; the first is what the others "
-            "are compared with.",
+            help="Runs (folder or s3://bucket/runs/name), exported folders, timm/NAME; the first is compared with "
+            "all others.",
             show_default=False,
         ),
         RESULTS,
     ]
     dataset: Annotated[
         list[str] | None,
-        typer.Option(help="Measure on this dataset instead of the run's own; further ones are transferred to."),
+        typer.Option(help="Dataset to measure on instead of the run's own; repeat it to also measure transfer."),
     ] = None
     ood: Annotated[
         list[str] | None,
         typer.Option(
             "--ood",
             metavar="[near=|far=]NAME",
-            help="Images to be noticed as from outside: a dataset; rotated or inverted for half of the test images.",
+            help="Out-of-distribution images: a dataset, or `rotated` or `inverted` (half of the test images).",
         ),
     ] = None
     only: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
-            help="Groups of the card, separated by commas, or all; `ebclab show --card` lists them. Probes alone "
-            "(knn, linear, ebclr-knn) are printed without a card; chains is a picture of them.",
+            help="Groups of the card, separated by commas, or all; `ebclab show --card` lists them. Single probes "
+            "(knn, linear, ebclr-knn) are printed, without a card; chains draws the method's sampling chains.",
         ),
     ] = ""
-    seeds: Annotated[int, typer.Option(help="Seeds of what is random in a protocol.")] = 3
+    seeds: Annotated[int, typer.Option(help="Number of seeds for protocols that are random.")] = 3
     protocol: Annotated[
         str | None, typer.Option(help="Linear probe protocol; `ebclab show --protocols` lists them.")
     ] = None
-    checkpoint: Annotated[str, typer.Option(help="Of runs: last, or best by its objective.")] = "last"
+    checkpoint: Annotated[str, typer.Option(help="Checkpoint of runs: last, or best by the run's objective.")] = "last"
     references: Annotated[
         bool, typer.Option("--references", help="Also measure raw pixels and the untrained encoder.")
     ] = False
-    attacked: Annotated[int, typer.Option(help="Test images that attacks are tried on; 0 means all.")] = 1_000
+    attacked: Annotated[int, typer.Option(help="Number of test images to attack; 0: all.")] = 1_000
     autoattack: Annotated[
-        bool, typer.Option("--autoattack", help="Attack by AutoAttack too: costs more than all other attacks together.")
+        bool,
+        typer.Option("--autoattack", help="Also run AutoAttack, which costs more than all other attacks together."),
     ] = False
-    train_limit: Annotated[int, typer.Option(help="Training images that are used, chosen by hash; 0 means all.")] = 0
-    test_limit: Annotated[int, typer.Option(help="Test images that are used, chosen by hash; 0 means all.")] = 0
+    train_limit: Annotated[int, typer.Option(help="Number of training images to use, chosen by hash; 0: all.")] = 0
+    test_limit: Annotated[int, typer.Option(help="Number of test images to use, chosen by hash; 0: all.")] = 0
     workers: Annotated[
-        int, typer.Option(metavar="W", help="0: this process; 2: the groups spread over two Ray workers.")
+        int, typer.Option(metavar="W", help="0: this process; W: distribute the groups over W Ray workers.")
     ] = 0
-    fine_tuning_epochs: Annotated[int, typer.Option(help="Passes over the labelled images in fine-tuning.")] = 10
+    fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning on the labelled images.")] = 10
     data_root: DataRoot = None
     to: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Folder of the page; beside a single run, or `cards` here, without it."),
+        typer.Option(metavar="DIR", help="Folder for the page; default: that of a single run, else ./cards."),
         RESULTS,
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False

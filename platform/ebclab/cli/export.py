@@ -14,21 +14,26 @@ from ebclab.formatting import fitted
 
 def export(
     source: Annotated[
-        str, typer.Argument(metavar="RUN|SWEEP", help="Run or sweep: folder or address.", show_default=False), RESULTS
+        str,
+        typer.Argument(metavar="RUN|SWEEP", help="Folder or address of a run or sweep.", show_default=False),
+        RESULTS,
     ],
-    to: Annotated[str, typer.Option("--to", help="Folder to make, or an address.", show_default=False), RESULTS],
+    to: Annotated[str, typer.Option("--to", help="Folder to create, or an address.", show_default=False), RESULTS],
     top: Annotated[
-        int | None, typer.Option(help="How many of a sweep's confirmed winners; 1 if not given.", show_default=False)
+        int | None,
+        typer.Option(help="Number of a sweep's confirmed winners to export; default: 1.", show_default=False),
     ] = None,
     unconfirmed: Annotated[
-        bool, typer.Option("--unconfirmed", help="Of a sweep: the best trials of its search as they are.")
+        bool, typer.Option("--unconfirmed", help="Export the best search trials of a sweep, without confirmation.")
     ] = False,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="safetensors, onnx or torch-export; may be repeated. Weights are always there."),
+        typer.Option("--format", help="safetensors, onnx or torch-export; repeatable. safetensors is always written."),
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="Of a run: last, or best by its objective.")] = "last",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    checkpoint: Annotated[
+        str, typer.Option(help="Checkpoint of a run: last, or best by the run's objective.")
+    ] = "last",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
 ) -> None:
     """Write encoders as safetensors with cards that say how good they are and how to load them."""
     from ebclab.config.addresses import is_address

@@ -31,7 +31,8 @@ On a cluster such a path lies on the head node, and ``submit`` says so.
 Method = Annotated[
     str,
     typer.Argument(
-        help="Method; `ebclab show --methods` lists them. One of your own: package.module:Class.", show_default=False
+        help="Method (`ebclab show --methods` lists them), or your own class as package.module:Class.",
+        show_default=False,
     ),
 ]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
@@ -39,7 +40,7 @@ DataRoot = Annotated[
     str | None,
     typer.Option(
         "--data-root",
-        help="Folder that holds datasets; when left out that of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab.",
+        help="Folder of datasets; default: data.root of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab.",
     ),
 ]
 

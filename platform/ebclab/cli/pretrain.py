@@ -32,29 +32,32 @@ class PretrainOptions:
     method: options.Method
     recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None
     config: Annotated[
-        str | None, typer.Option(help="YAML file of settings, as `ebclab show` prints and runs keep.")
+        str | None, typer.Option(help="YAML file of settings, as printed by `ebclab show` or kept in a run.")
     ] = None
     dataset: options.Dataset = None
     data_root: options.DataRoot = None
     workers: Annotated[
-        str | None, typer.Option(metavar="W", help="0: this process; 2: two Ray workers; 1:4: as many as there are.")
+        str | None,
+        typer.Option(metavar="W", help="0: this process; 2: two Ray workers; 1:4: one to four, as available."),
     ] = None
     epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None
     seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None
-    name: Annotated[str | None, typer.Option(help="Name of the run; METHOD-DATASET-seedSEED when left out.")] = None
-    runs: Annotated[str, typer.Option(help="Folder that holds runs, or an address: s3://bucket/runs."), RESULTS] = (
-        "runs"
-    )
+    name: Annotated[str | None, typer.Option(help="Name of the run; default: METHOD-DATASET-seedSEED.")] = None
+    runs: Annotated[str, typer.Option(help="Folder of runs, or an address such as s3://bucket/runs."), RESULTS] = "runs"
     init: Annotated[
-        str | None, options.init_option("Weights to start from: export, finished run, or timm/NAME."), RESULTS
+        str | None, options.init_option("Initial weights: an export, a finished run, or timm/NAME."), RESULTS
     ] = None
     assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. method.temperature=0.2.")] = None
-    resume: Annotated[bool, options.resume_option("Continue a run with the settings it has.")] = False
+    resume: Annotated[bool, options.resume_option("Continue a run with its recorded settings.")] = False
     extend: Annotated[
-        int | None, typer.Option(metavar="EPOCHS", help="Train a run on to this new total of epochs; recorded.")
+        int | None,
+        typer.Option(metavar="EPOCHS", help="Continue a run to this new total of epochs; recorded in its settings."),
     ] = None
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run of this name that has other settings or has finished.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace an existing run of this name that has finished or has other settings."
+        ),
     ] = False
     yes: Annotated[bool, typer.Option("--yes", help="With --overwrite: delete a finished run without asking.")] = False
 

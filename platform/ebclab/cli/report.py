@@ -14,7 +14,7 @@ def report(
     folders: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR...", help="Folders or addresses of runs, or of sweeps, finished or not.", show_default=False
+            metavar="DIR...", help="Folders or addresses of runs or of sweeps, finished or not.", show_default=False
         ),
         RESULTS,
     ],
@@ -23,12 +23,12 @@ def report(
         typer.Option(
             "--to",
             metavar="FILE",
-            help="Page to write; report.html in the folder (several: ./runs.html, ./sweeps.html) when left out.",
+            help="Page to write; default: report.html in the folder (several folders: ./runs.html or ./sweeps.html).",
         ),
         RESULTS,
     ] = None,
     price_per_gpu_hour: Annotated[
-        float | None, typer.Option(metavar="P", help="Price of one GPU for an hour, in any currency.")
+        float | None, typer.Option(metavar="P", help="Price of one GPU-hour, in any currency.")
     ] = None,
 ) -> None:
     """Write a page about runs or about sweeps: one HTML file that needs no network, with CSV and JSON beside it.

@@ -14,27 +14,29 @@ from ebclab.formatting import folded, row_lines, size
 if TYPE_CHECKING:
     from ebclab.inventory.listing import Entry
 
-app = typer.Typer(help="List and show runs and sweeps, free disk and names.", no_args_is_help=True)
+app = typer.Typer(help="List and show runs and sweeps, clean up, delete.", no_args_is_help=True)
 
-_Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; ./runs when left out."), RESULTS]
+_Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; default: ./runs."), RESULTS]
 _COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
 _DROPPED = ("size", "age")  # in this order, where there is no room
 _FOLDED = {"name": 16, "done": 10, "data": 12, "method": 8}  # then, in this order, down to so many cells
 _BETWEEN = 2  # spaces after a column
-_Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; ./sweeps when left out."), RESULTS]
+_Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; default: ./sweeps."), RESULTS]
 
 
 @app.command("list")
 def list_runs(
     runs: _Runs = None,
     sweeps: _Sweeps = None,
-    method: Annotated[str | None, typer.Option(help="Only those of this method.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only those of this dataset.")] = None,
-    state: Annotated[str | None, typer.Option(help="running, finished, unfinished or unreadable.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only this state: running, finished, unfinished or unreadable.")
+    ] = None,
     sort: Annotated[
-        str, typer.Option(help="date, name, method, dataset, state, done, score, knn or size; best first.")
+        str, typer.Option(help="Sort by date, name, method, dataset, state, done, score, knn or size; best first.")
     ] = "date",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects with all numbers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of objects with all numbers.")] = False,
 ) -> None:
     """List runs and sweeps: how far they came, how good, how large."""
     import json

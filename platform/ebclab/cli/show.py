@@ -16,14 +16,14 @@ def show(
     method: Annotated[
         str | None,
         typer.Argument(
-            help="Print the resolved settings of this method, also package.module:Class.", show_default=False
+            help="Print the resolved settings of this method (also package.module:Class).", show_default=False
         ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Start from these named settings.")] = None,
     config: Annotated[str | None, typer.Option(help="YAML file of settings.")] = None,
     assignments: Annotated[list[str] | None, options.set_option("Any setting.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say beside each setting what it means.")] = False,
-    methods: Annotated[bool, typer.Option("--methods", help="List the methods, and what they cost.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain each setting beside it.")] = False,
+    methods: Annotated[bool, typer.Option("--methods", help="List the methods and their costs.")] = False,
     recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.")] = False,
     views: Annotated[bool, typer.Option("--views", help="List the view recipes.")] = False,
     protocols: Annotated[bool, typer.Option("--protocols", help="List the linear probe protocols.")] = False,

@@ -29,21 +29,19 @@ def submit(
     context: typer.Context,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[--] VERB", help="What to run there, as it would stand after `ebclab`."),
+        typer.Argument(metavar="[--] VERB", help="Command to run there, as written after `ebclab`."),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Job server; $RAY_API_SERVER_ADDRESS, or http://127.0.0.1:8265, when left out."),
+        typer.Option(help="Job server; default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="ID", help="Name of the job; one is made up when left out.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="ID", help="Name of the job; default: generated.")] = None,
     wheel: Annotated[
-        Path | None, typer.Option(help="Run the ebclab of this wheel; the one that runs here when left out.")
+        Path | None, typer.Option(help="Wheel of ebclab to run there; default: the ebclab that runs here.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")] = False,
-    follow: Annotated[str | None, typer.Option(metavar="ID", help="Show a job's log, and wait for its end.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="ID", help="Ask a job to save and stop.")] = None,
+    follow: Annotated[str | None, typer.Option(metavar="ID", help="Show a job's log until it ends.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="ID", help="Ask a job to save a checkpoint and stop.")] = None,
     list_jobs: Annotated[bool, typer.Option("--list", help="List the cluster's jobs.")] = False,
 ) -> None:
     """Run an ebclab command line on a running cluster, through its job server.
@@ -168,7 +166,9 @@ def _shown_state(job: JobState) -> str:
 def _took(job: JobState) -> str:
     from ebclab.formatting import clock
 
-    return clock((job.ended or time.time()) - job.started) if job.started else ""
+    return (
+        clock(max(0.0, (job.ended or time.time()) - job.started)) if job.started else ""
+    )  # the clock there is another
 
 
 def _how_to_go_on(job_id: str, address: str | None) -> str:

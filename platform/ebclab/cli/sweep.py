@@ -27,67 +27,74 @@ class SweepOptions:
 
     method: options.Method
     space: Annotated[
-        str | None, typer.Option(help="YAML file of what is searched; the method's shipped one when left out.")
+        str | None, typer.Option(help="YAML file of the search space; default: the one shipped with the method.")
     ] = None
     recipe: Annotated[str | None, typer.Option(help="Named settings of every trial.")] = None
     config: Annotated[str | None, typer.Option(help="YAML file of settings of every trial.")] = None
     dataset: options.Dataset = None
     data_root: options.DataRoot = None
-    init: Annotated[str | None, options.init_option("Weights that every trial starts from, or timm/NAME."), RESULTS] = (
-        None
-    )
-    assignments: Annotated[list[str] | None, options.set_option("Any setting of every trial.")] = None
+    init: Annotated[
+        str | None,
+        options.init_option("Initial weights of every trial: an export, a finished run, or timm/NAME."),
+        RESULTS,
+    ] = None
+    assignments: Annotated[list[str] | None, options.set_option("Any setting of all trials.")] = None
     objective: Annotated[
         str | None,
         typer.Option(
-            help="What trials are ranked by, never the test set: holdout_knn when left out; docs/evaluation.md "
-            "has them all."
+            help="Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all."
         ),
     ] = None
-    trials: Annotated[int | None, typer.Option(help="Trials of the search; 16, or the whole grid.")] = None
+    trials: Annotated[int | None, typer.Option(help="Number of search trials; default: 16, or the whole grid.")] = None
     epochs: Annotated[
         int | None,
-        typer.Option(
-            help="Epochs of a searching trial at most; training.epochs, which confirming trials have, when left out."
-        ),
+        typer.Option(help="Most epochs of a search trial; default: training.epochs, which confirming runs train."),
     ] = None
-    limit: Annotated[str | None, typer.Option("--time", help="Time for the search, such as 8h or 1h30m.")] = None
-    scheduler: Annotated[str | None, typer.Option(help="asha (when left out), median, pbt or none.")] = None
-    search: Annotated[str | None, typer.Option(help="tpe, random or grid; tpe, or random with pbt.")] = None
-    interval: Annotated[int | None, typer.Option(help="pbt: epochs from one exchange to the next.")] = None
+    limit: Annotated[str | None, typer.Option("--time", help="Time limit of the search, such as 8h or 1h30m.")] = None
+    scheduler: Annotated[str | None, typer.Option(help="asha (default), median, pbt or none.")] = None
+    search: Annotated[str | None, typer.Option(help="tpe, random or grid; default: tpe, with pbt random.")] = None
+    interval: Annotated[int | None, typer.Option(help="With pbt: epochs between exchanges.")] = None
     rules: Annotated[
         list[str] | None, typer.Option("--rule", metavar="KEY=VALUE", help="Any stopping rule, e.g. plateau_epochs=5.")
     ] = None
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of a trial; .25 puts four on one.")] = None
-    concurrent: Annotated[str, typer.Option(metavar="N", help="Trials at once; auto: as many as fit.")] = "auto"
-    top: Annotated[int | None, typer.Option(help="Best settings to run again at full budget; 3; 0: none.")] = None
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial; 0.25 puts four trials on one GPU.")] = (
+        None
+    )
+    concurrent: Annotated[str, typer.Option(metavar="N", help="Number of concurrent trials; auto: as many as fit.")] = (
+        "auto"
+    )
+    top: Annotated[
+        int | None, typer.Option(help="Number of best settings to confirm at full budget; default: 3; 0: none.")
+    ] = None
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Seeds that each of them is run with; 5 where that trains fewer epochs than the search may, else 3."
+            help="Seeds per confirmed setting; default: 5 if that is fewer epochs than the search may train, else 3."
         ),
     ] = None
     baseline: Annotated[
         bool | None,
-        typer.Option("--baseline/--no-baseline", help="Run the settings it starts from with these seeds too; yes."),
+        typer.Option("--baseline/--no-baseline", help="Also run the starting settings with these seeds; default: yes."),
     ] = None
     confirm_split: Annotated[
         bool,
         typer.Option(
             "--confirm-split",
-            help="Score them on images that no search saw: data.confirm_rate of the training set; as many as held out.",
+            help="Score them on images unseen by the search: data.confirm_rate, by default data.holdout_rate.",
         ),
     ] = False
-    name: Annotated[str | None, typer.Option(help="Name of the sweep; METHOD-DATASET when left out.")] = None
+    name: Annotated[str | None, typer.Option(help="Name of the sweep; default: METHOD-DATASET.")] = None
     sweeps: Annotated[
-        str, typer.Option(help="Folder that holds sweeps, or an address: s3://bucket/sweeps."), RESULTS
+        str, typer.Option(help="Folder of sweeps, or an address such as s3://bucket/sweeps."), RESULTS
     ] = "sweeps"
-    resume: Annotated[bool, options.resume_option("Continue a sweep; --trials may have grown.")] = False
+    resume: Annotated[bool, options.resume_option("Continue a sweep; --trials may be raised.")] = False
     warm_start: Annotated[
-        str | None, typer.Option(help="An earlier sweep to learn from: its folder or address."), RESULTS
+        str | None, typer.Option(help="Folder or address of an earlier sweep to learn from."), RESULTS
     ] = None
-    show: Annotated[bool, typer.Option("--show", help="Print space, trials, resources and longest time only.")] = False
-    price_per_hour: Annotated[float | None, typer.Option(help="--show: price of an hour of one trial.")] = None
+    show: Annotated[
+        bool, typer.Option("--show", help="Only print search space, trials, resources and longest time.")
+    ] = False
+    price_per_hour: Annotated[float | None, typer.Option(help="With --show: price of one hour of one trial.")] = None
 
     def plan(self, *, look: bool = True) -> SweepPlan:
         """Return the plan of the sweep; what the command leaves out has its default, or that of the resumed sweep.

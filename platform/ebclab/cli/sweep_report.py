@@ -43,7 +43,10 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.cluster.join import cluster_session
     from ebclab.sweeps.ray_tune.launch import resources_of
 
-    with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()):
+    address = plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
+    where = "starting Ray on this machine" if address == "local" else f"asking the cluster at {address}"
+    typer.echo(f"{where}, to see how many trials fit at once", err=True)
+    with cluster_session(address, SilentDisplay()):
         resources = resources_of(plan, limits)
     table = Table(title=f"searched ({plan.space.where})", title_justify="left")
     for column in ("setting", "range", "now"):
@@ -59,7 +62,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         "confirm": _confirm(plan),
         "objective": plan.config.evaluation.objective,
         "resources": resources.in_words(),
-        "one epoch": f"about {bound.epoch_seconds:,.1f} s with the settings of now, from a few steps measured here",
+        "one epoch": f"about {bound.epoch_seconds:,.1f} s with the present settings, from a few steps measured here",
         "longest time": f"{clock(bound.seconds)}, {bound.trial_hours:,.2f} trial-hours{cost}; less with early stopping",
     }
     print_facts(facts)

@@ -6,12 +6,14 @@ Ray itself tries for 20 seconds to a minute, prints a line each second, and then
 from __future__ import annotations
 
 import os
+import re
 import socket
 
 from ebclab.cluster.token import COPY_TOKEN, MODE, TokenSource, sends_token, token_source
 from ebclab.errors import UserError
 
 _ANSWER_SECONDS = 5.0
+_LAST_PORT = 65_535
 _ID_REQUEST = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # Ray's first request; an empty message is valid
 
 
@@ -29,14 +31,14 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
     if address == "local":
         return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > _LAST_PORT or "/" in host:
         raise UserError(
             f"resources.address: not an address of a Ray cluster, got {address}; "
             "write HOST:PORT (the head's GCS port, usually 6379), auto, or nothing for this machine alone"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
         raise UserError(
             f"resources.address: no cluster answers, got {address} ({error}); "
             "check RAY_ADDRESS and that the cluster is up, or leave it out to use this machine alone"

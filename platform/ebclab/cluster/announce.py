@@ -6,11 +6,12 @@ Without the report, a sweep on a cluster that starts with no workers would be re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
-from ray.core.generated import autoscaler_pb2
+from ray.core.generated import autoscaler_pb2, gcs_pb2
 
 from ebclab.cluster.join import head_of_this_machine
 from ebclab.config.addresses import expanded
@@ -18,28 +19,63 @@ from ebclab.config.yaml_text import LARGEST_YAML, from_yaml
 from ebclab.errors import UserError
 from ebclab.regular_file import read_regular
 
+_UNITS = ("CPU", "GPU")
 
-def announce(groups: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
-    """Report to the head on this machine how far the cluster may grow; return that limit in words.
 
-    Args:
-        groups: For each kind of worker, the largest number of them and the resources of one, as {"CPU": 4, "GPU": 1}.
+@dataclass(frozen=True)
+class Growth:
+    """How far a cluster may grow beside its head.
+
+    Attributes:
+        kinds: For each kind of worker, the largest number of them and the resources of one, as {"CPU": 4, "GPU": 1}.
+        most: The largest number of workers of all kinds together.
+    """
+
+    kinds: Mapping[str, tuple[int, Mapping[str, int]]]
+    most: int
+
+    def largest(self, unit: str) -> int:
+        """Return how much of a resource the workers can have together: those with most of it come first."""
+        total, left = 0, self.most
+        for number, has in sorted(self.kinds.values(), key=lambda kind: -kind[1].get(unit, 0)):
+            total += min(number, left) * has.get(unit, 0)
+            left -= min(number, left)
+        return total
+
+
+def announce(growth: Growth) -> str:
+    """Report to the head of this machine's cluster how far the cluster may grow; return that limit in words.
+
+    What the head itself has counts, too.
 
     Raises:
         UserError: No head runs here, or it does not admit this process.
     """
     address = head_of_this_machine("call this on the head, after `ray start`")
+    client = GcsClient(address=address)
+    head = _of_the_head(client)
     config = autoscaler_pb2.ClusterConfig()  # type: ignore[attr-defined]
-    for name, (most, resources) in groups.items():
+    config.node_group_configs.add(name="head", max_count=1, resources=head)
+    for name, (most, resources) in growth.kinds.items():
         if most:
             config.node_group_configs.add(name=name, max_count=most, resources=dict(resources))
-    GcsClient(address=address).report_cluster_config(config.SerializeToString())
-    total = {unit: sum(most * has.get(unit, 0) for most, has in groups.values()) for unit in ("CPU", "GPU")}
-    return f"the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
+    total = {unit: head.get(unit, 0) + growth.largest(unit) for unit in _UNITS}
+    config.max_resources.update(total)  # fewer than the kinds' sum where all of them may not come at once
+    client.report_cluster_config(config.SerializeToString())
+    return f"told the head at {address}: the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
 
 
-def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
-    """Return the kinds of workers in a configuration that ``ray up`` copied to the head.
+def _of_the_head(client: Any) -> dict[str, int]:
+    """Return the CPUs and GPUs that the living head has itself."""
+    alive = gcs_pb2.GcsNodeInfo.ALIVE  # type: ignore[attr-defined]
+    for info in client.get_all_node_info().values():
+        if info.is_head_node and info.state == alive:
+            return {unit: int(info.resources_total[unit]) for unit in _UNITS if unit in info.resources_total}
+    return {}
+
+
+def growth_of(path: Path) -> Growth:
+    """Return how far a cluster may grow by the configuration that ``ray up`` copied to its head.
 
     Args:
         path: Usually ~/ray_bootstrap_config.yaml.
@@ -51,11 +87,12 @@ def groups_of(path: Path) -> dict[str, tuple[int, Mapping[str, int]]]:
         config: Any = from_yaml(read_regular(expanded(str(path)), LARGEST_YAML).decode("utf-8"), str(path))
         types = config["available_node_types"]
         most = config["max_workers"]
-        return {
-            name: (min(node["max_workers"], most), {k: v for k, v in node["resources"].items() if k in ("CPU", "GPU")})
+        kinds = {
+            name: (min(node["max_workers"], most), {k: v for k, v in node["resources"].items() if k in _UNITS})
             for name, node in types.items()
             if name != config["head_node_type"]
         }
+        return Growth(kinds, most)
     except OSError as error:
         raise UserError(f"{path}: cannot be read, got {error.strerror}; `ray up` brings one to the head") from error
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:

@@ -70,6 +70,13 @@ def _join(address: str) -> None:
         if "Version mismatch" in reason:
             raise UserError(f"{where}: {reason}; install the cluster's versions here") from error
         raise UserError(f"{where}: no cluster answers, got {reason}; start one or leave the address out") from error
+    except OSError as error:
+        if "AF_UNIX" not in str(error):
+            raise
+        raise UserError(
+            f"{where}: did not start, since the paths of its sockets are too long, got {folder_of_sessions()}; "
+            "set RAY_TMPDIR to a folder of yours with a short path, such as /tmp"
+        ) from error
     except Exception as error:
         if type(error) is not Exception:  # nothing narrower tells that Ray's own processes were not up within 30 s
             raise
@@ -97,6 +104,17 @@ def cluster_size() -> tuple[float, float]:
 def nodes() -> list[dict[str, float]]:
     """Return the resources of each living node of the joined cluster, by name."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def nodes_to_come(most: int) -> list[dict[str, float]]:
+    """Return the resources of the nodes that the joined cluster may have once it has grown, as far as it was told.
+
+    Args:
+        most: Nodes of each kind that are returned at most.
+    """
+    growth = ray._private.state.state.get_cluster_config()
+    kinds = growth.node_group_configs if growth else ()
+    return [dict(kind.resources) for kind in kinds for _ in range(min(kind.max_count, most))]
 
 
 _POLL_SECONDS = 2.0
@@ -183,7 +201,7 @@ def head_of_this_machine(remedy: str) -> str:
     """
     named = os.environ.get("RAY_ADDRESS") or "auto"
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
-    if address is None:
+    if address is None or address == "local":
         raise UserError(f"no cluster runs on this machine; {remedy}")
     require_answer(address, discovered=True)
     return address

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ebclab.errors import UserError
+
+Nodes = Sequence[Mapping[str, float]]
+"""What each node of a cluster has, as {"CPU": 8, "GPU": 1}."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,18 @@ class Placement:
                     f"{_count(fewest * each, unit)}, the cluster has {has:g}; {remedy}"
                 )
 
+    def require_places(self, nodes: Nodes) -> None:
+        """Refuse nodes that never hold the smallest allowed number of workers, though together they have enough.
+
+        Raises:
+            UserError: Some workers would wait for ever.
+        """
+        if (held := places(nodes, self.cpus, self.gpus)) < self.sizes[0]:
+            raise UserError(
+                f"resources.workers: a worker lies on one node, got {self.in_words()}, and the cluster's nodes hold "
+                f"{held:g} of them; use fewer workers or a smaller resources.cpus_per_worker"
+            )
+
 
 def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[int]) -> tuple[int, ...]:
     """Return the numbers of workers in [fewest, most] that split a global batch evenly, ascending.
@@ -94,10 +109,26 @@ def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[i
     return sizes
 
 
-def even_share(cpus_of_nodes: Sequence[float], workers: int) -> float:
-    """Return the most whole CPUs that each of ``workers`` can reserve on nodes of these sizes, at least 1."""
-    for share in range(int(max(cpus_of_nodes, default=1)), 1, -1):
-        if sum(int(cpus // share) for cpus in cpus_of_nodes) >= workers:
+def places(nodes: Nodes, cpus: float, gpus: float) -> float:
+    """Return how many processes that reserve so many CPUs and GPUs each lie on these nodes, each of them on one."""
+    return sum(
+        min((node.get(unit, 0) / each + 1e-9) // 1 for unit, each in (("CPU", cpus), ("GPU", gpus)) if each)
+        for node in nodes
+        if cpus or gpus
+    )
+
+
+def even_share(nodes: Nodes, workers: int, *, cpus: float = math.inf, gpus: int = 0) -> float:
+    """Return the most whole CPUs that each of ``workers`` can reserve on these nodes, at least 1.
+
+    Args:
+        nodes: What each node has.
+        workers: Processes, each of which lies on one node.
+        cpus: CPUs that they may reserve together.
+        gpus: GPUs that each of them reserves.
+    """
+    for share in range(int(max((node.get("CPU", 0) for node in nodes), default=1)), 1, -1):
+        if workers * share <= cpus and places(nodes, share, gpus) >= workers:
             return float(share)
     return 1.0
 
@@ -110,27 +141,29 @@ def _plural(word: str, amount: float) -> str:
     return word if amount == 1 else f"{word}s"
 
 
-def cpu_reservation(cpus: float, workers: int, *, streamed: bool) -> float:
-    """Return the CPUs that each worker reserves; fractions are allowed.
+def cpu_reservation(nodes: Nodes, workers: int, *, cpus: float, gpus: int = 0) -> float:
+    """Return the CPUs that each worker of a streamed run reserves; fractions are allowed.
 
-    With a stream one CPU stays free for Ray Data, whose tasks could not start otherwise.
+    One CPU stays free for Ray Data, whose tasks could not start otherwise.
 
     Args:
-        cpus: CPUs of the cluster.
+        nodes: What each node has.
         workers: Ray Train workers, at least 1.
-        streamed: Whether Ray Data delivers the images.
+        cpus: CPUs of the cluster.
+        gpus: GPUs that each of them reserves.
 
     Raises:
         UserError: No CPU would be left for the workers.
     """
-    for_data = 1 if streamed else 0
-    each = (cpus - for_data) / workers
+    each = (cpus - 1) / workers
     if each <= 0:
         raise UserError(
-            f"resources.workers: {workers} x more than 0 CPUs for the workers + {for_data} for Ray Data exceed the "
+            f"resources.workers: {workers} x more than 0 CPUs for the workers + 1 for Ray Data exceed the "
             f"cluster's CPUs, got {cpus:g}; add CPUs or set data.delivery=resident"
         )
-    return float(int(each)) if each >= 1 else math.floor(each * 10_000) / 10_000  # Ray counts ten thousandths
+    if each >= 1:
+        return even_share(nodes, workers, cpus=cpus - 1, gpus=gpus)
+    return math.floor(each * 10_000) / 10_000  # Ray counts ten thousandths
 
 
 def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,8 @@ from ebclab.regular_file import read_regular
 
 _OPEN = "CHANGE-ME"
 _RAYS_IDLE_MINUTES = 5
+_DASHBOARD = re.compile(r"--dashboard-host[= ]\s*(\S+)")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SOURCES = {
     ".whl": "run `make wheel`",
     "auth_token": "run `ray get-auth-token --generate > /dev/null`",
@@ -47,21 +50,27 @@ def check_cluster_file(path: Path) -> list[str]:
             f"{path}: not a file for `ray up`, it has no provider; Kubernetes' files are for `kubectl apply`"
         )
     problems, unreadable = _against_schema(config)
+    filled = config if unreadable else _with_rays_own(config)
     if not unreadable:
-        problems += [*_not_chosen(config), *_missing_files(config), *_open_doors(config)]
+        problems += [*_not_chosen(config), *_missing_files(config), *_open_doors(filled)]
     if problems:
         raise ConfigError([f"{path}: {problem}" for problem in problems])
-    return [*_machines(config), f"{path}: ready for `ray up {path}`"]
+    return [*_machines(filled), f"{path}: ready for `ray up {path}`"]
+
+
+def _folder_of_autoscaler() -> Path:
+    """Return the folder in which the installed Ray has the schema of such files, and its own values."""
+    spec = find_spec("ray")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("Ray is not installed here; install ray[default] to check a file for it")
+    return Path(spec.submodule_search_locations[0]) / "autoscaler"
 
 
 def _against_schema(config: dict[str, Any]) -> tuple[list[str], bool]:
     """Return the problems that the schema of the installed Ray finds, and whether some values have the wrong type."""
-    spec = find_spec("ray")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError("Ray is not installed here; install ray[default] to check a file for it")
     import jsonschema
 
-    schema = json.loads((Path(spec.submodule_search_locations[0]) / "autoscaler" / "ray-schema.json").read_text())
+    schema = json.loads((_folder_of_autoscaler() / "ray-schema.json").read_text())
     problems, unreadable = [], False
     for error in jsonschema.Draft7Validator(schema).iter_errors(config):
         place = ".".join(map(str, error.absolute_path))
@@ -102,13 +111,21 @@ def _missing_files(config: dict[str, Any]) -> Iterator[str]:
             yield f"file_mounts: no such file, got {source}; {remedy}"
 
 
+def _with_rays_own(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration with Ray's own value of everything that it leaves out, as ``ray up`` fills it in."""
+    kind = str(config["provider"].get("type"))
+    path = _folder_of_autoscaler() / kind / "defaults.yaml"
+    own = from_yaml(path.read_text(encoding="utf-8"), str(path)) if kind.isalpha() and path.is_file() else {}
+    return {**own, **config}
+
+
 def _open_doors(config: dict[str, Any]) -> Iterator[str]:
-    """Yield each setting that would let strangers in; Ray allows all of them."""
+    """Yield each setting that would let strangers in; Ray allows all of them, and has some of them by itself."""
     for name in ("head_start_ray_commands", "worker_start_ray_commands"):
         for command in config.get(name) or []:
             if "ray start" not in command:
                 continue
-            if "--head" in command and "--dashboard-host=127.0.0.1" not in command:
+            if any(host not in _LOOPBACK for host in _DASHBOARD.findall(command)):
                 yield f"{name}: the dashboard would listen to others; write --dashboard-host=127.0.0.1"
             if "RAY_AUTH_MODE=token" not in command:
                 yield f"{name}: whoever reaches the node could command it; write export RAY_AUTH_MODE=token; first"
@@ -120,11 +137,14 @@ def _open_doors(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _machines(config: dict[str, Any]) -> Iterator[str]:
-    head = config.get("head_node_type")
+    head, most, kept = config.get("head_node_type"), config.get("max_workers", 0), 0
     for name, node in (config.get("available_node_types") or {}).items():
         kind = node["node_config"].get("InstanceType") or node["node_config"].get("machineType") or "a machine"
-        most = min(node.get("max_workers", config.get("max_workers", 0)), config.get("max_workers", 0))
-        yield f"{name}: {kind}, " + ("one, as long as the cluster" if name == head else f"0 to {most}")
+        least = node.get("min_workers", 0)
+        kept += least * (name != head)
+        number = f"{least} to {min(node.get('max_workers', most), most)}"
+        yield f"{name}: {kind}, {'one, as long as the cluster' if name == head else number}"
     if "max_workers" in config:
         minutes = config.get("idle_timeout_minutes", _RAYS_IDLE_MINUTES)
-        yield f"together at most {config['max_workers']} workers, each gone after {minutes:g} idle minutes"
+        stay = f", but for {kept} that stay" if kept else ""
+        yield f"together at most {most} workers, each gone after {minutes:g} idle minutes{stay}"

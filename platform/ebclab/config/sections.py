@@ -132,7 +132,7 @@ class ViewsConfig:
     )
     shared_by: Literal["image", "batch", "chunk"] = setting(
         "image",
-        "Who shares the random numbers of a view, but for its noise. image: nobody; batch: a global batch; "
+        "Images that share the random numbers of a view, except its noise. image: none; batch: a global batch; "
         "chunk: neighbours in the training set, as many as a batch has images.",
     )
 
@@ -231,24 +231,24 @@ class TrainingConfig:
     )
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
     loggers: tuple[Literal["mlflow", "wandb", "trackio"], ...] = setting(
-        (), "Who is told what is logged, beside TensorBoard; each needs its library: pip install 'ebclab[mlflow]'."
+        (), "Loggers beside TensorBoard; each needs its library, such as pip install 'ebclab[mlflow]'."
     )
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)
     health: Literal["act", "watch", "none"] = setting(
         "act",
-        "Where negatives are sampled. act: lower the step, go back or stop when energies go wrong; watch: only say so.",
+        "With sampled negatives. act: lower the step size, roll back or stop if energies diverge; watch: only report.",
     )
     extended: tuple[int, ...] = setting(
         (),
-        "Totals of epochs before each --extend, oldest first: the schedules ran to each, and anew from there.",
+        "Totals of epochs before each --extend, oldest first: schedules ended at each and began anew.",
         unit="epochs",
         minimum=1,
     )
 
     copied_weights: str = setting(
         "",
-        "Whose weights a member of a population (--scheduler pbt) went on with, after which epoch. Sweeps write it.",
+        "Member of a population (--scheduler pbt) whose weights were copied, and after which epoch; sweeps write it.",
     )
 
     @property
@@ -287,21 +287,22 @@ class EvaluationConfig:
         "holdout_pgd",
     ] = setting(
         "holdout_knn",
-        "What the best checkpoint and sweeps are chosen by, on held-out training images, higher being better; ranks, "
+        "Objective of the best checkpoint and of sweeps, on held-out training images, higher being better; ranks, "
         "alignment_uniformity, uniformity, info_nce and auroc need no labels. docs/evaluation.md has them all.",
     )
     monitor: tuple[
         Literal["classification", "geometry", "calibration", "few-labels", "out-of-distribution", "robustness"], ...
     ] = setting(
         (),
-        "Groups of numbers that are also measured of the held-out images during training; geometry and "
+        "Groups of metrics that are also measured on held-out images during training; geometry and "
         "out-of-distribution need no labels.",
     )
     monitor_every: int = setting(
-        1, "Measure them every this many epochs, and after the last.", unit="epochs", minimum=1
+        1, "Measure the monitors every this many epochs, and after the last.", unit="epochs", minimum=1
     )
     scored_on: Literal["holdout", "confirm"] = setting(
-        "holdout", "confirm: scores are those on the images of data.confirm_rate; a sweep says so to confirming runs."
+        "holdout",
+        "Images that are scored: holdout, or confirm (those of data.confirm_rate), which sweeps set when confirming.",
     )
     knn_every: int = setting(1, "Score the held-out split every this many epochs; 0 never.", unit="epochs", minimum=0)
     knn_neighbours: int = setting(20, "Neighbours that vote.", minimum=1)
@@ -313,7 +314,7 @@ class EvaluationConfig:
     linear_l2: float = setting(
         1e-3, "lbfgs protocol: penalty 0.5 * linear_l2 * ||W||^2 beside the mean cross-entropy.", above=0.0
     )
-    linear_seeds: int = setting(3, "How many times a stochastic linear protocol is repeated.", minimum=1)
+    linear_seeds: int = setting(3, "Number of seeds of a stochastic linear protocol.", minimum=1)
     batch_size: int = setting(512, "Images per forward pass while computing features.", unit="images", minimum=1)
 
     def problems(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,12 +58,10 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield path and numbers of every file and link in ``paths``; what is gone since it was listed is left out."""
     folders = [os.fspath(path) for path in paths]
     while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     elif entry.is_file() or entry.is_symlink():
                         yield entry.path, entry.stat(follow_symlinks=False)
-        except OSError:
-            continue

@@ -16,14 +16,16 @@ class Cost:
     Attributes:
         search_hours: Training time of all search trials together.
         confirm_hours: Training time of all confirming runs together.
-        gpus_per_trial: GPUs of a trial, or a share of one.
+        gpus_per_trial: GPUs of a trial, or a share of one, since the newest start or resume.
         price: Price of one GPU for one hour; None when unknown.
+        gpu_hours: GPU-hours of all trials; a share of a GPU counts as that share.
     """
 
     search_hours: float
     confirm_hours: float
     gpus_per_trial: float
     price: float | None
+    gpu_hours: float
 
     @property
     def trial_hours(self) -> float:
@@ -31,9 +33,9 @@ class Cost:
         return self.search_hours + self.confirm_hours
 
     @property
-    def gpu_hours(self) -> float:
-        """GPU-hours; a share of a GPU counts as that share."""
-        return self.trial_hours * self.gpus_per_trial
+    def used_gpus(self) -> bool:
+        """Trials have GPUs, or had some before the sweep was resumed."""
+        return bool(self.gpus_per_trial or self.gpu_hours)
 
     @property
     def money(self) -> float | None:
@@ -49,7 +51,8 @@ def cost_of(record: SweepRecord, price: float | None) -> Cost:
         price: Price of one GPU-hour, in any currency; None when unknown.
     """
     search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")
-    return Cost(_hours(search), _hours(confirm), record.gpus_per_trial, price)
+    gpu_hours = sum(trial.gpu_seconds for trial in (*search, *confirm)) / 3600
+    return Cost(_hours(search), _hours(confirm), record.gpus_per_trial, price, gpu_hours)
 
 
 def _hours(trials: Sequence[Trial]) -> float:

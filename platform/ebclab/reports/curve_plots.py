@@ -181,7 +181,7 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
     groups: dict[str, list[Trial]] = defaultdict(list)
     for trial in ended:
         groups[ending(trial)].append(trial)
-    gpus = record.gpus_per_trial
+    gpus = {t.id: t.gpu_seconds / t.seconds if t.seconds else record.gpus_per_trial for t in ended}
     points = {t.id: (t.curve[t.epochs_done].seconds, t.curve[t.epochs_done].objective) for t in ended}
     line = pareto(list(points.values()))
     stairs = {"color": ORANGE, "width": 2, "shape": "hv"}
@@ -195,17 +195,22 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
     )
     for end, (words, colour, symbol) in ENDS.items():
         if group := groups.get(end):
-            cost = [f"{points[t.id][0] / 3600 * gpus:.3g} GPU-hours" if gpus else "no GPU" for t in group]
+            hours = [points[t.id][0] / 3600 * gpus[t.id] for t in group]
+            cost = [f"{each:.3g} GPU-hours" if gpus[t.id] else "no GPU" for t, each in zip(group, hours, strict=True)]
             figure.add_scatter(
                 x=[points[t.id][0] for t in group],
                 y=[points[t.id][1] for t in group],
-                text=[f"{as_text(t.id)}, {hours}" for t, hours in zip(group, cost, strict=True)],
+                text=[f"{as_text(t.id)}, {each}" for t, each in zip(group, cost, strict=True)],
                 mode="markers",
                 marker={"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}},
                 name=words,
                 hovertemplate="%{text}<br>%{x:.1f} s: %{y}<extra></extra>",
             )
-    scale = f"; {3600 / gpus:,.0f} s are one GPU-hour" if gpus else "; no GPU was used"
+    shares = {round(each, 6) for each in gpus.values()}  # several where a sweep was resumed with others
+    share = shares.pop()
+    scale = f"; {3600 / share:,.0f} s are one GPU-hour" if share else "; no GPU was used"
+    if shares:
+        scale = "; trials had different numbers of GPUs"
     figure.update_xaxes(title=f"training time of the trial, seconds{scale}", rangemode="tozero")
     figure.update_yaxes(title=record.objective_words, tickformat=tick_format(record.objective))
     note = "The line is the Pareto front: no trial had more after as little time."

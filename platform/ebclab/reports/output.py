@@ -126,7 +126,7 @@ def _facts(part: Section) -> dict[str, Any]:
         "commands": part.commands,
         "importance": part.shares,
         "saved_by_early_stopping": asdict(part.saved),
-        "cost": asdict(part.cost) | {"gpu_hours": part.cost.gpu_hours, "money": part.cost.money},
+        "cost": asdict(part.cost) | {"money": part.cost.money},
         "measured": part.measured,
         "notes": list(record.notes),
         "trials": [{**row, "curve": curves[row["trial"]]} for row in trial_rows(record)],

@@ -18,7 +18,7 @@ from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, gpus_of
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
@@ -95,8 +95,7 @@ class SweepRecord:
     @property
     def gpus_per_trial(self) -> float:
         """GPUs of a trial, or a share of one."""
-        share = self.start.get("gpus_per_trial", 0.0)
-        return float(share) if isinstance(share, int | float) else 0.0
+        return gpus_of(self.start)
 
     @cached_property
     def machines(self) -> list[str]:

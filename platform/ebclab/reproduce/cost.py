@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,20 +56,22 @@ class StudyCost:
 
     Attributes:
         runs: Number of runs.
-        seconds: Time for all of them, one after the other.
+        seconds: Time for all of them, one after the other; None where encoder or images are none that were counted.
         device: What the time is of.
         basis: How it was estimated.
     """
 
     runs: int
-    seconds: float
+    seconds: float | None
     device: str
     basis: str
 
     def in_words(self) -> str:
-        """Return the time in words, such as 12 s, 40 min or 3.1 h; "none" where nothing is run."""
+        """Return the time in words, such as 12 s, 40 min or 3.1 h; "none" where nothing is run, or "no estimate"."""
         if not self.runs:
             return "none"
+        if self.seconds is None:
+            return "no estimate"
         hours = self.seconds / 3600
         if self.device != "GPU" and self.seconds < 90:
             return f"{self.seconds:.0f} s"
@@ -90,7 +93,8 @@ def estimate(plan: StudyPlan) -> StudyCost:
         "(smaller ones take longer); methods weighed by counted arithmetic; "
         f"probes by images, a card {CARD_SECONDS:.0f} s at least"
     )
-    return StudyCost(len(plan.runs), seconds, "GPU" if on_gpu else "two cores", basis)
+    known = seconds if math.isfinite(seconds) else None
+    return StudyCost(len(plan.runs), known, "GPU" if on_gpu else "two cores", basis)
 
 
 def _core_seconds(config: ExperimentConfig) -> float:
@@ -98,7 +102,7 @@ def _core_seconds(config: ExperimentConfig) -> float:
 
 
 def _gpu_seconds(config: ExperimentConfig) -> float:
-    count = MULTIPLICATIONS[config.encoder.name] * (_side(config) / 32) ** 2
+    count = MULTIPLICATIONS.get(config.encoder.name, math.nan) * (_side(config) / 32) ** 2
     passes = 2 * 3 * 2  # two views; forward and twice as much back; a multiplication and an addition
     return _images(config) * _weight(config) * passes * count / GPU_FLOPS
 
@@ -117,9 +121,9 @@ def _probe_seconds(plan: StudyPlan) -> float:
 
 
 def _images(config: ExperimentConfig) -> float:
-    """Return the images of all epochs."""
+    """Return the images of all epochs; NaN where nobody says how many there are."""
     known = DATASETS.get(config.data.name)
-    count = config.data.train_limit or (known.num_images["train"] if known else 0)
+    count = config.data.train_limit or (known.num_images["train"] if known else math.nan)
     return count * (1 - config.data.holdout_rate) * config.training.epochs
 
 

@@ -48,5 +48,6 @@ def unit_in_words(unit: Unit) -> str:
 
 def cost_in_words(table: ReproducedTable) -> str:
     """Return what the runs took, and what was expected."""
-    expected = f"{table.expected.in_words()} expected on {table.expected.device}"
+    where = "" if table.expected.seconds is None else f" expected on {table.expected.device}"
+    expected = f"{table.expected.in_words()}{where}"
     return f"{len(table.plan.runs)} runs, {clock(table.seconds)} of training; {expected}"

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ebclab.storage.typed_json import typed
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "answered", "ended")
+_LAUNCHES = ("started", "resumed")
 _OF_MEASURING = ("running", "epoch", "waiting")
 """Events that can be recovered from run folders after a crash, so that nothing waits for their upload."""
 
@@ -62,6 +64,7 @@ class SweepLog:
         self.events: list[dict[str, Any]] = []
         self.failure: RunError | None = None
         self._is_torn = False
+        self._gpus = 0.0  # of a trial, since the newest start or resume
         self._read()
 
     def append(self, event: str, **values: Any) -> None:
@@ -139,6 +142,8 @@ class SweepLog:
             return
         if event not in _OF_TRIALS:
             self.events.append(record)
+            if event in _LAUNCHES:
+                self._gpus = gpus_of(record)
             return
         trial = self.trials[record["trial"]]
         if event in ("running", "waiting"):
@@ -146,7 +151,7 @@ class SweepLog:
         elif event == "epoch":
             point = Epoch(float(record["objective"]), float(record["seconds"]), _numbers(record["metrics"]))
             trial.curve[int(record["epoch"])] = point
-            trial.seconds = point.seconds
+            trial.spend(point.seconds, self._gpus)
         elif event == "exchanged":
             trial.exchanged = int(record["epoch"])
         elif event == "answered":
@@ -156,7 +161,15 @@ class SweepLog:
             trial.generation, trial.exchanged, trial.state = int(record["generation"]), int(record["epoch"]), "waiting"
             trial.point, trial.settings = place, settings
         else:
-            trial.state, trial.reason, trial.seconds = record["state"], record["reason"], float(record["seconds"])
+            state, reason, seconds = record["state"], record["reason"], float(record["seconds"])
+            trial.state, trial.reason = state, reason
+            trial.spend(seconds, self._gpus)
+
+
+def gpus_of(launch: Mapping[str, Any]) -> float:
+    """Return the GPUs of a trial, or the share of one, that a start or a resume has written down; 0 without any."""
+    gpus = launch.get("gpus_per_trial", 0.0)
+    return float(gpus) if isinstance(gpus, int | float) else 0.0
 
 
 def _new_trial(record: dict[str, Any]) -> Trial:

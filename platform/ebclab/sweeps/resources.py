@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ebclab.cluster.placement import Nodes, places
 from ebclab.errors import UserError
 
 
@@ -60,6 +61,18 @@ class TrialResources:
         """Return a phrase for users: how many trials run at once, and what each gets."""
         each = f"{self.threads} CPU thread{'s' if self.threads > 1 else ''}"
         return f"{self.concurrent} at once, {each}" + (f" and {self.all_gpus:g} GPU" if self.all_gpus else "") + " each"
+
+    def require_place(self, nodes: Nodes) -> None:
+        """Refuse nodes of which none can hold the process of a trial, though together they have enough.
+
+        Raises:
+            UserError: Trials would wait for ever.
+        """
+        if (self.cpus or self.gpus) and not places(nodes, self.cpus, self.gpus):
+            raise UserError(
+                f"resources: a trial lies on one node, got {self.cpus:g} CPUs and {self.gpus:g} GPUs for each, and no "
+                "node of the cluster has them; use a smaller resources.threads or --gpus-per-trial"
+            )
 
 
 def share_out(

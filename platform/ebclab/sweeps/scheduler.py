@@ -163,13 +163,19 @@ class SweepScheduler:
                 self._log.append("answered", trial=trial_id, **answers)
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=total)
 
-    def on_death(self, trial_id: str, reason: str) -> None:
-        """Handle the death of a trial's process: continue the trial from its last checkpoint, or end it as failed."""
+    def on_death(self, trial_id: str, reason: str, *, preempted: bool = False) -> None:
+        """Handle the death of a trial's process: continue the trial from its last checkpoint, or end it as failed.
+
+        Args:
+            trial_id: The trial.
+            reason: How the process ended.
+            preempted: Its machine was taken away, which counts as no failure of the trial.
+        """
         if self._log.trials[trial_id].is_over:
             return
-        restarts = sum(record["event"] == "restarted" and record["trial"] == trial_id for record in self._log.events)
-        if restarts < self._failures_allowed:
-            self._log.append("restarted", trial=trial_id, reason=reason)
+        mine = [record for record in self._log.events if record["event"] == "restarted" and record["trial"] == trial_id]
+        if preempted or sum(not record.get("preempted") for record in mine) < self._failures_allowed:
+            self._log.append("restarted", trial=trial_id, reason=reason, **({"preempted": True} if preempted else {}))
             self._log.append("waiting", trial=trial_id)
             return
         allowed = f", {self._failures_allowed} restarts allowed" if self._failures_allowed else ""

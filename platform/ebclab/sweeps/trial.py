@@ -50,6 +50,7 @@ class Trial:
         generation: How often the trial copied another trial's weights (population based training).
         exchanged: Epoch of the newest exchange decision that the trial continued from; 0 before the first.
         seconds: Training time so far.
+        gpu_seconds: The sum over launches of training time times the GPUs, or the share of one, that the trial had.
         answers: Which held-out images a confirming trial classifies correctly; None if not recorded.
     """
 
@@ -66,6 +67,7 @@ class Trial:
     generation: int = 0
     exchanged: int = 0
     seconds: float = 0.0
+    gpu_seconds: float = 0.0
     answers: Answers | None = None
 
     @property
@@ -97,3 +99,8 @@ class Trial:
     def run_name(self) -> str:
         """Name of the trial's run folder; a trial that copies another one's weights gets a new one."""
         return self.id if self.generation == 0 else f"{self.id}-g{self.generation}"
+
+    def spend(self, seconds: float, gpus: float) -> None:
+        """Take the training time so far, of which the part that is new had so many GPUs."""
+        self.gpu_seconds += (seconds - self.seconds) * gpus
+        self.seconds = seconds

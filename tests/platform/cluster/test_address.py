@@ -167,3 +167,15 @@ def test_who_answers_is_the_cluster_nobody_or_unknown(
     assert who_answers(address) == b""
     path.unlink()
     assert who_answers("127.0.0.1:9") is None
+
+
+@pytest.mark.parametrize(
+    "address", ["head", ":6379", "head:", "head:65536", "head:99999999999", "head:²", "http://h:80"]
+)
+def test_what_is_no_address_is_refused_before_anybody_is_asked(address: str) -> None:
+    assert f"not an address of a Ray cluster, got {address}; write HOST:PORT" in _refusal(address)
+
+
+def test_a_name_that_no_host_can_have_is_one_where_nobody_answers() -> None:
+    for name in ("gpu..example.org", f"{'long' * 20}.org"):
+        assert f"resources.address: no cluster answers, got {name}:6379 (" in _refusal(f"{name}:6379")

@@ -97,3 +97,26 @@ def test_ray_that_is_not_up_in_time_is_a_sentence_and_nothing_else_is(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(told, match=sentence), module.cluster_session("local", SilentDisplay()):
         pass
+
+
+def test_a_folder_whose_path_is_too_long_for_sockets_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clusters with a queue give jobs such folders in TMPDIR; it ended in Ray's traceback."""
+    from ray._private.utils import validate_socket_filepath
+
+    around = tmp_path / "long" / ("x" * 100)
+    monkeypatch.setattr(ray, "init", lambda **given: validate_socket_filepath(f"{given['_temp_dir']}/s"))
+    monkeypatch.setattr(module, "make_token_private", lambda environment: None)
+    monkeypatch.setenv("RAY_TMPDIR", str(around))
+    with pytest.raises(UserError) as raised, module.cluster_session("local", SilentDisplay()):
+        pass
+    assert str(raised.value).startswith("Ray on this machine: did not start, since the paths of its sockets are too ")
+    assert str(raised.value).endswith("; set RAY_TMPDIR to a folder of yours with a short path, such as /tmp")
+    assert str(around) in str(raised.value)
+
+
+def test_an_address_for_this_machine_alone_names_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(UserError, match=r"no cluster runs on this machine; call it later"):
+        module.head_of_this_machine("call it later")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebclab.cluster.placement import Placement, allowed_sizes, even_share
+from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, places
 from ebclab.errors import UserError
 
 
@@ -40,7 +40,7 @@ def test_a_number_that_splits_nothing_evenly_is_refused_with_numbers_that_do() -
     ],
 )
 def test_workers_share_whole_cpus_as_nodes_can_hold_them(nodes: list[float], workers: int, share: float) -> None:
-    assert even_share(nodes, workers) == share
+    assert even_share([{"CPU": cpus} for cpus in nodes], workers) == share
 
 
 def test_the_refusal_shows_the_sum() -> None:
@@ -63,3 +63,50 @@ def test_elastic_runs_round_down_to_an_allowed_size() -> None:
 
 def test_threads_are_what_was_reserved_and_never_none() -> None:
     assert [Placement((1,), cpus, 0).threads for cpus in (0.5, 1.0, 1.5, 4.0)] == [1, 1, 1, 4]
+
+
+HEAD_AND_GPUS = [{"CPU": 16.0}, {"CPU": 32.0, "GPU": 8.0}]
+
+
+def test_workers_with_gpus_share_the_cpus_of_the_nodes_that_have_gpus() -> None:
+    """Five each would fit on 48 CPUs, and the eight that need a GPU would wait for ever for 40 of 32."""
+    assert even_share(HEAD_AND_GPUS, 8) == 5.0
+    assert even_share(HEAD_AND_GPUS, 8, gpus=1) == 4.0
+    assert cpu_reservation(HEAD_AND_GPUS, 8, cpus=48, gpus=1) == 4.0
+
+
+def test_workers_of_a_stream_fit_on_single_nodes_and_leave_ray_data_a_cpu() -> None:
+    """Against a search through all ways to lay workers on nodes."""
+    for nodes in ([2, 2], [2, 2, 2, 2], [3, 3, 3], [8] * 8, [4, 1], [1, 1, 1], [16]):
+        for workers in range(1, sum(nodes)):
+            share = cpu_reservation([{"CPU": cpus} for cpus in nodes], workers, cpus=sum(nodes))
+            fitting = [
+                each
+                for each in range(1, max(nodes) + 1)
+                if sum(cpus // each for cpus in nodes) >= workers and sum(nodes) - workers * each >= 1
+            ]
+            assert share == max(fitting), (nodes, workers)
+
+
+def test_on_one_node_a_stream_takes_what_it_always_took() -> None:
+    for cpus in range(2, 65):
+        for workers in range(1, cpus):
+            assert cpu_reservation([{"CPU": cpus}], workers, cpus=cpus) == (cpus - 1) // workers
+
+
+def test_a_node_holds_as_many_as_its_scarcer_resource_allows() -> None:
+    assert places(HEAD_AND_GPUS, 4, 1) == 8
+    assert places(HEAD_AND_GPUS, 5, 1) == 6
+    assert places(HEAD_AND_GPUS, 16, 0) == 3
+    assert places([{"CPU": 2.0}], 0.3333, 0) == 6
+    assert places([], 1, 0) == 0
+
+
+def test_workers_that_fit_on_the_sum_of_the_nodes_and_on_no_node_are_refused() -> None:
+    nodes = [{"CPU": 2.0}, {"CPU": 2.0}]
+    Placement((1,), 3.0, 0).require_room(4, 0)
+    with pytest.raises(UserError, match=r"got 1 worker with 3 CPUs each, and the cluster's nodes hold 0 of them; use"):
+        Placement((1,), 3.0, 0).require_places(nodes)
+    with pytest.raises(UserError, match=r"got 3 workers with 1.5 CPUs each, and the cluster's nodes hold 2 of them"):
+        Placement((3,), 1.5, 0).require_places(nodes)
+    Placement((2, 4), 1.5, 0).require_places(nodes)

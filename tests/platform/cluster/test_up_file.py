@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ebclab.cli import main
+from ebclab.config import load_yaml_file
 
 CLUSTER = Path(__file__).parents[3] / "cluster"
 
@@ -52,6 +55,29 @@ def test_a_file_that_is_ready_says_what_it_can_cost_at_most(ready: Path, capsys:
         "together at most 4 workers, each gone after 5 idle minutes",
         f"{ready}: ready for `ray up {ready}`",
     ]
+
+
+def test_machines_that_are_always_there_are_told_since_they_are_paid_for(
+    ready: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _change(ready, "    min_workers: 0\n    max_workers: *most_spot", "    min_workers: 2\n    max_workers: *most_spot")
+    assert main(["cluster", "check", str(ready)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == "gpu-spot: g6.xlarge, 2 to 4"
+    assert told[3] == "together at most 4 workers, each gone after 5 idle minutes, but for 2 that stay"
+
+
+def test_a_number_that_is_left_out_is_that_of_ray(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ray.autoscaler._private.util import prepare_config
+
+    _change(ready, "\nmax_workers: 4", "\n")
+    _change(ready, "    max_workers: *most_spot\n", "")
+    filled = prepare_config(load_yaml_file(ready))
+    most = filled["available_node_types"]["gpu-spot"]["max_workers"]
+    assert main(["cluster", "check", str(ready)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == f"gpu-spot: g6.xlarge, 0 to {most}"
+    assert told[3].startswith(f"together at most {filled['max_workers']} workers, ")
 
 
 def test_keys_that_ray_does_not_know_are_named_with_the_right_ones_all_at_once(
@@ -100,6 +126,30 @@ def test_doors_that_ray_would_leave_open_are_refused(ready: Path, capsys: pytest
     ]
 
 
+def test_doors_that_ray_opens_by_itself_are_refused(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that leaves its commands and machines to Ray was called ready."""
+    ready.write_text("cluster_name: x\nprovider: {type: aws, region: us-west-2}\n")
+    assert _refusal(ready, capsys) == [
+        f"{ready}: head_start_ray_commands: the dashboard would listen to others; write --dashboard-host=127.0.0.1",
+        f"{ready}: head_start_ray_commands: whoever reaches the node could command it; "
+        "write export RAY_AUTH_MODE=token; first",
+        f"{ready}: worker_start_ray_commands: whoever reaches the node could command it; "
+        "write export RAY_AUTH_MODE=token; first",
+        f"{ready}: available_node_types.ray.head.default: Ray would open SSH to the whole world; name SecurityGroupIds",
+        f"{ready}: available_node_types.ray.worker.default: Ray would open SSH to the whole world; "
+        "name SecurityGroupIds",
+    ]
+
+
+@pytest.mark.parametrize("written", ["--dashboard-host 127.0.0.1", "--dashboard-host=localhost", ""])
+def test_a_dashboard_for_the_head_alone_is_no_open_door(
+    written: str, ready: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Left out, `ray start` takes 127.0.0.1."""
+    _change(ready, "--dashboard-host=127.0.0.1", written)
+    assert main(["cluster", "check", str(ready)]) == 0, capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["cluster.yaml", "gcp.yaml", "on-premises.yaml"])
 def test_the_files_as_they_are_lack_nothing_but_the_choices(
     name: str, ready: Path, capsys: pytest.CaptureFixture[str]
@@ -121,7 +171,7 @@ def test_other_files_are_refused(ready: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_what_a_head_is_told_is_read_from_what_ray_up_brought(tmp_path: Path) -> None:
-    from ebclab.cluster.announce import groups_of
+    from ebclab.cluster.announce import growth_of
 
     has = {"CPU": 4, "GPU": 1, "memory": 9, "accelerator_type:L4": 1}
     types = {
@@ -132,7 +182,9 @@ def test_what_a_head_is_told_is_read_from_what_ray_up_brought(tmp_path: Path) ->
     path = tmp_path / "bootstrap.yaml"
     path.write_text(json.dumps({"available_node_types": types, "head_node_type": "head", "max_workers": 6}))
     each = {"CPU": 4, "GPU": 1}
-    assert groups_of(path) == {"spot": (4, each), "on-demand": (6, each)}
+    growth = growth_of(path)
+    assert growth.kinds == {"spot": (4, each), "on-demand": (6, each)}
+    assert [growth.largest(unit) for unit in ("CPU", "GPU", "TPU")] == [24, 6, 0]  # six machines, not ten
 
 
 @pytest.mark.parametrize("words", [[], ["file.yaml", "--most", "2"]])
@@ -144,3 +196,42 @@ def test_a_head_is_told_either_a_file_or_numbers(words: list[str], capsys: pytes
 def test_a_file_that_ray_up_did_not_bring_is_refused(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cluster", "announce", "none.yaml"]) == 2
     assert "none.yaml: cannot be read, got No such file or directory; `ray up` brings one" in capsys.readouterr().err
+
+
+def test_the_richest_machines_come_first_in_what_a_cluster_may_grow_to() -> None:
+    from ebclab.cluster.announce import Growth
+
+    kinds = {"small": (3, {"CPU": 4}), "large": (1, {"CPU": 16, "GPU": 2}), "gpu": (2, {"CPU": 2, "GPU": 4})}
+    machines = [has for number, has in kinds.values() for _ in range(number)]
+    for most in range(8):
+        for unit in ("CPU", "GPU"):
+            slow = max(
+                sum(has.get(unit, 0) for has in chosen)
+                for count in range(min(most, len(machines)) + 1)
+                for chosen in itertools.combinations(machines, count)
+            )
+            assert Growth(kinds, most).largest(unit) == slow
+
+
+def test_ray_itself_reads_from_a_head_what_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private.state import GlobalState
+    from ray.core.generated import autoscaler_pb2, gcs_pb2
+
+    from ebclab.cluster import announce as module
+
+    told: list[bytes] = []
+    alive, dead = gcs_pb2.GcsNodeInfo.ALIVE, gcs_pb2.GcsNodeInfo.DEAD  # type: ignore[attr-defined]
+    nodes = [
+        SimpleNamespace(is_head_node=True, state=dead, resources_total={"CPU": 64.0}),
+        SimpleNamespace(is_head_node=True, state=alive, resources_total={"CPU": 8.0, "memory": 9.0}),
+        SimpleNamespace(is_head_node=False, state=alive, resources_total={"CPU": 4.0, "GPU": 1.0}),
+    ]
+    client = SimpleNamespace(report_cluster_config=told.append, get_all_node_info=lambda: dict(enumerate(nodes)))
+    monkeypatch.setattr(module, "GcsClient", lambda address: client)
+    monkeypatch.setattr(module, "head_of_this_machine", lambda remedy: "10.0.0.1:6379")
+    each = {"CPU": 4, "GPU": 1}
+    sentence = module.announce(module.Growth({"spot": (4, each), "on-demand": (1, each)}, 4))
+    assert sentence == "told the head at 10.0.0.1:6379: the cluster may grow to 24 CPUs and 4 GPUs"
+    config = autoscaler_pb2.ClusterConfig.FromString(told[0])  # type: ignore[attr-defined]
+    read = {unit: GlobalState._calculate_max_resource_from_cluster_config(config, unit) for unit in ("CPU", "GPU")}
+    assert read == {"CPU": 24, "GPU": 4}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError
+from ebclab.inventory.files import files_in
 from ebclab.inventory.folders import RunCollection, collection_given
 from ebclab.inventory.listing import Entry, inventory
 from ebclab.runs.summary import RunSummary
@@ -202,3 +204,23 @@ def test_what_changes_between_two_lists_is_seen(tmp_path: Path) -> None:
     assert {name: entry.state for name, entry in listed(tmp_path).items()} == {"half": "unreadable", "done": "finished"}
     (tmp_path / "runs" / "half").rename(tmp_path / "runs" / ".half")
     assert set(listed(tmp_path)) == {"done"}
+
+
+def test_a_file_that_goes_while_its_folder_is_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs at work replace their files all the time: without its lock, such a run was not shown as running."""
+    for name in "abcde":
+        (tmp_path / name).write_bytes(b"12")
+    listed, gone = os.scandir, []
+
+    def scandir(folder: str) -> Any:
+        entries = list(listed(folder))
+        os.unlink(entries[0].path)
+        gone.append(entries[0].name)
+        return nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = files_in(tmp_path)
+    assert found.changed.keys() == set("abcde") - set(gone)
+    assert found.num_bytes == 8

@@ -14,8 +14,12 @@ from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproduce import cost as cost_module
 from ebclab.reproduce.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
+from ebclab.reproduce.page import render_table_page
 from ebclab.reproduce.plan import plan_study
+from ebclab.reproduce.run import RunOutcome
 from ebclab.reproduce.study import Study, parse_study
+from ebclab.reproduce.table import table_of_plan
+from ebclab.reproduce.wording import cost_in_words
 
 from .conftest import study_mapping
 
@@ -100,6 +104,17 @@ def test_the_papers_runs_cost_their_operations():
     operations = 50_000 * 2 * 3 * 2 * MULTIPLICATIONS["resnet18"]
     assert estimate(plan).seconds == pytest.approx(2 * (operations / GPU_FLOPS + SECONDS_PER_RUN))
     assert estimate(plan).device == "GPU"
+
+
+@pytest.mark.parametrize("given", ["encoder.name=small", "data.name=folder:mine"])
+def test_what_was_never_counted_has_no_estimate(given: str):
+    """An encoder that no study has ended in a KeyError after the training; images of the user's cost nothing."""
+    scales = {"paper": {"set": ["data.name=cifar10", "encoder.name=resnet18", "training.epochs=1"]}}
+    plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "paper", assignments=[given])
+    table = table_of_plan(plan, {name: RunOutcome(problem="none") for name in plan.runs})
+    assert (table.expected.seconds, table.expected.in_words()) == (None, "no estimate")
+    assert cost_in_words(table) == f"{len(plan.runs)} runs, 0:00 of training; no estimate"
+    assert "How that was estimated" not in render_table_page(table)
 
 
 @pytest.mark.slow

@@ -97,3 +97,14 @@ def test_what_would_wait_for_ever_is_refused_with_the_sum(changes: dict[str, Any
 def test_slots_in_words() -> None:
     assert slots().in_words() == "8 at once, 1 CPU thread each"
     assert slots(threads=2, gpus=1.0, gpus_per_trial=0.25).in_words() == "4 at once, 2 CPU threads and 0.25 GPU each"
+
+
+def test_a_trial_that_fits_on_the_sum_of_the_nodes_and_on_no_node_is_refused() -> None:
+    """It was handed to Ray, which waited for ever for a node with three CPUs."""
+    nodes = [{"CPU": 2.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]
+    with pytest.raises(UserError, match=r"got 3 CPUs and 0 GPUs for each, and no node of the cluster has them; use"):
+        slots(cpus=4.0, threads=3).require_place(nodes)
+    with pytest.raises(UserError, match=r"got 1 CPUs and 2 GPUs for each, and no node"):
+        slots(cpus=4.0, gpus=2.0, gpus_per_trial=2.0).require_place(nodes)
+    slots(cpus=4.0, threads=2, gpus=2.0, gpus_per_trial=1.0).require_place(nodes)
+    slots(workers=2).require_place([])  # its workers reserve for themselves

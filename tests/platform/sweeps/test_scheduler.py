@@ -124,6 +124,32 @@ def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
     assert [trial.state for trial in trials.values()] == states
 
 
+def test_machines_that_are_taken_away_use_up_no_restart(sweep_plan: Plans, machine: Machines) -> None:
+    """On spot machines a long trial was given up after its fourth preemption."""
+    plan, log = sweep_plan(trials=1), SweepLog(machine().log)
+    scheduler = SweepScheduler(
+        log,
+        SearchProposals(plan),
+        plan.rules,
+        plan.population,
+        concurrent=1,
+        failures_allowed=1,
+        stop=StopFlag(),
+        clone=lambda trial, donor: ({}, {}),
+    )
+    for preempted in (True, True, False, True, True):
+        turn = scheduler.next_turn()
+        assert turn is not None
+        scheduler.on_death(turn.trial, "it died", preempted=preempted)
+        scheduler.on_turn_over(turn.trial)
+        assert log.trials[turn.trial].state == "waiting"
+    turn = scheduler.next_turn()
+    assert turn is not None
+    scheduler.on_death(turn.trial, "it died")
+    assert log.trials[turn.trial].state == "failed"
+    assert log.trials[turn.trial].reason == "it died, 1 restarts allowed"
+
+
 def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machines) -> None:
     plan, log = sweep_plan(trials=1), SweepLog(machine().log)
     scheduler = SweepScheduler(

@@ -121,5 +121,7 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
     monkeypatch.setattr(join, "cluster_session", lambda *given: nullcontext())
     monkeypatch.setattr(join, "cluster_size", lambda: (2.0, 0.0))
     monkeypatch.setattr(launch, "cluster_size", lambda: (2.0, 0.0))
+    monkeypatch.setattr(launch, "nodes", lambda: [{"CPU": 2.0}])
+    monkeypatch.setattr(launch, "nodes_to_come", lambda most: [])
     print_forecast(plan, launch.Limits(), None)
     assert capsys.readouterr().out.count(said) == 1

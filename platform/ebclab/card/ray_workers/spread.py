@@ -237,7 +237,7 @@ class _Evaluation:
             raise UserError(
                 f"--workers: each needs a CPU, got {self.workers} for {cpus:g} CPUs of the cluster; use fewer"
             )
-        share = int(even_share([node.get("CPU", 0) for node in nodes()], workers))
+        share = int(even_share(nodes(), workers))
         wants_gpu = gpus > 0 and any(task.device != "cpu" for task in self.tasks)
         gpu_share = (1.0 if gpus >= workers else int(10_000 * gpus / workers) / 10_000) if wants_gpu else 0.0
         return Given(share, gpu_share, Origin.here(), tuple(sys.argv), workers)

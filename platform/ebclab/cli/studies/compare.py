@@ -31,56 +31,70 @@ class CompareOptions:
     methods: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="METHOD", help="Methods, also package.module:Class; those of the comparison --name when left out."
+            metavar="METHOD", help="Methods (also package.module:Class); default: those of the comparison --name."
         ),
     ] = None
-    batch_size: Annotated[
-        list[int] | None, typer.Option("--batch-size", help="Images a batch; several times for several.")
-    ] = None
-    dataset: Annotated[list[str] | None, typer.Option(help="Dataset; several times for several.")] = None
+    batch_size: Annotated[list[int] | None, typer.Option("--batch-size", help="Batch size; repeatable.")] = None
+    dataset: Annotated[list[str] | None, typer.Option(help="Dataset; repeatable.")] = None
     data_root: options.DataRoot = None
     recipe: Annotated[str | None, typer.Option(help="Named settings of every run.")] = None
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="[METHOD:]KEY=VALUE", help="Any setting of every run, or of one method's."),
+        typer.Option("--set", metavar="[METHOD:]KEY=VALUE", help="Any setting of all runs, or of one method's runs."),
     ] = None
-    space: Annotated[list[str] | None, typer.Option(metavar="METHOD=FILE", help="A method's own search space.")] = None
+    space: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METHOD=FILE", help="Search space of a method; default: the one shipped with it."),
+    ] = None
     epochs: Annotated[int | None, typer.Option(help="Epochs of every run.")] = None
-    trials: Annotated[int | None, typer.Option(help="Random draws for each method and batch size; 24.")] = None
-    seeds: Annotated[int | None, typer.Option(help="Seeds that tuned and default settings are run with; 8.")] = None
-    metric: Annotated[str | None, typer.Option(help="Accuracy that is compared: knn (when left out) or linear.")] = None
-    margin: Annotated[float | None, typer.Option(help="Difference that matters, in points; 0.5.")] = None
+    trials: Annotated[int | None, typer.Option(help="Random search trials per method and batch size; default: 24.")] = (
+        None
+    )
+    seeds: Annotated[int | None, typer.Option(help="Seeds for the tuned and for the default settings; default: 8.")] = (
+        None
+    )
+    metric: Annotated[str | None, typer.Option(help="Accuracy to compare: knn (default) or linear.")] = None
+    margin: Annotated[
+        float | None, typer.Option(help="Smallest relevant difference, in percentage points; default: 0.5.")
+    ] = None
     reference: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="Compare the others with this one; else every pair.")
+        str | None, typer.Option(metavar="METHOD", help="Compare all others with this method; default: all pairs.")
     ] = None
     ask: Annotated[
         list[str] | None,
-        typer.Option(metavar="METHOD@B,METHOD@B", help="A difference between batch sizes: flatclr@16,simclr@128."),
+        typer.Option(metavar="METHOD@B,METHOD@B", help="Also compare across batch sizes, e.g. flatclr@16,simclr@128."),
     ] = None
-    target: Annotated[float | None, typer.Option(help="Held-out per cent, for the time to reach it.")] = None
+    target: Annotated[float | None, typer.Option(help="Held-out accuracy in %, for the time to reach it.")] = None
     budget: Annotated[
         str | None,
         typer.Option(
-            help="What runs get alike: epochs (when left out), or the first method's seconds, at default settings."
+            help="Equal budget of all runs: epochs (default), or the seconds of the first method at default settings."
         ),
     ] = None
     practice: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Also tune with TPE and ASHA, for so long each: 10m.")
+        str | None, typer.Option(metavar="TIME", help="Also tune with TPE and ASHA, for this time each, e.g. 10m.")
     ] = None
-    repeat: Annotated[int | None, typer.Option(help="Repeat whole searches so often; 1.")] = None
+    repeat: Annotated[
+        int | None, typer.Option(help="Number of times that whole searches are repeated; default: 1.")
+    ] = None
     may_differ: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Setting of views or encoder that may differ by method.")
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Setting of views or encoder that may differ between methods."),
     ] = None
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of a trial; .25 puts four on one.")] = None
-    concurrent: Annotated[str, typer.Option(metavar="N", help="Trials at once; auto: as many as fit.")] = "auto"
-    name: Annotated[str | None, typer.Option(help="Name; METHODS-DATASET when left out.")] = None
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial; 0.25 puts four trials on one GPU.")] = (
+        None
+    )
+    concurrent: Annotated[str, typer.Option(metavar="N", help="Number of concurrent trials; auto: as many as fit.")] = (
+        "auto"
+    )
+    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: METHODS-DATASET.")] = None
     comparisons: Annotated[
-        str, typer.Option(help="Folder that holds comparisons, or an address: s3://bucket/comparisons."), RESULTS
+        str, typer.Option(help="Folder of comparisons, or an address such as s3://bucket/comparisons."), RESULTS
     ] = "comparisons"
     page: Annotated[
-        bool, typer.Option("--page", help="Write the page of what --name has measured so far; train nothing.")
+        bool, typer.Option("--page", help="Write the page from what --name has measured so far; train nothing.")
     ] = False
-    show: Annotated[bool, typer.Option("--show", help="Print the plan, its cost and the longest time only.")] = False
+    show: Annotated[bool, typer.Option("--show", help="Only print the plan, its cost and the longest time.")] = False
 
     def request(self) -> ComparisonRequest:
         """Return what is asked for; what the command leaves out is that of the comparison of this name.

@@ -26,23 +26,28 @@ class ReproduceOptions:
     """What stands after ``ebclab reproduce``; the help of each option says what it means."""
 
     study: Annotated[
-        str | None, typer.Argument(help="Paper and row, such as ebclr/table1; --list shows all.", show_default=False)
+        str | None, typer.Argument(help="Paper and table, such as ebclr/table1; --list shows all.", show_default=False)
     ] = None
     scale: Annotated[
-        str, typer.Option(help="smoke: that the commands work; small: hours on two cores; paper: its settings.")
+        str,
+        typer.Option(
+            help="smoke: checks that the commands work; small: hours on two cores; paper: the paper's settings."
+        ),
     ] = "smoke"
     seeds: Annotated[
-        int | None, typer.Option(help="Runs of each kind, seeds 0, 1, ...; the study's when left out.")
+        int | None, typer.Option(help="Number of seeds (0, 1, ...) per kind of run; default: the study's.")
     ] = None
     data_root: DataRoot = None
-    assignments: Annotated[list[str] | None, set_option("Any setting of all runs; the page says so.")] = None
+    assignments: Annotated[list[str] | None, set_option("Any setting of all runs; noted on the page.")] = None
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder; reproductions/PAPER-ROW-SCALE when left out."), RESULTS
+        str | None,
+        typer.Option(metavar="DIR", help="Folder to write; default: reproductions/PAPER-TABLE-SCALE."),
+        RESULTS,
     ] = None
-    list_studies: Annotated[bool, typer.Option("--list", help="List studies, their costs, and what is not known.")] = (
-        False
-    )
-    show: Annotated[bool, typer.Option("--show", help="Show the runs and their cost, and train nothing.")] = False
+    list_studies: Annotated[
+        bool, typer.Option("--list", help="List studies, their costs, and what is unknown about them.")
+    ] = False
+    show: Annotated[bool, typer.Option("--show", help="Only print the runs and their cost.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
@@ -156,7 +161,8 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
         _echo(f"{name}: {facts}; for {measured}", "  ")
     for title, why in plan.left_out.items():
         _echo(f"not run at this scale: {title}: {why}")
-    _echo(f"{cost.runs} runs, {cost.in_words()} on {cost.device}, estimated: {cost.basis}")
+    basis = "" if cost.seconds is None else f" on {cost.device}, estimated: {cost.basis}"
+    _echo(f"{cost.runs} runs, {cost.in_words()}{basis}")
     typer.echo(f"folder: {folder.path}")
 
 

@@ -162,7 +162,8 @@ def event_in_words(event: Mapping[str, Any]) -> str:
         case "started":
             return f"began anew, its log had reached step {event['reached']}" if "reached" in event else ""
         case "resumed":
-            changes = "; ".join(map(str, event.get("environment_changes", ())))
+            written = event.get("environment_changes")
+            changes = "; ".join(map(str, written if isinstance(written, list) else ()))
             told = f"{at}resumed, its log had reached step {event.get('reached', event['step'])}"
         case "ranks_changed":
             told, changes = f"{at}{event.get('before')} workers before, {event.get('now')} from here", ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ebclab.cluster.join import cluster_session, cluster_size
+from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.versions import Origin
 from ebclab.data.holdout import Split
@@ -98,14 +98,18 @@ def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> No
 
 
 def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
-    """Return what each trial reserves on the cluster that this process has joined."""
+    """Return what each trial reserves on the cluster that this process has joined.
+
+    Raises:
+        UserError: The cluster can never hold a trial.
+    """
     resources = plan.config.resources
     cpus, gpus = cluster_size()
     wants_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
     per_trial = (
         limits.gpus_per_trial if limits.gpus_per_trial is not None else float(wants_gpu * max(1, resources.workers))
     )
-    return share_out(
+    found = share_out(
         cpus=cpus,
         gpus=gpus,
         num_trials=max(plan.trials, plan.seeds * (plan.top + plan.baseline)),
@@ -115,6 +119,8 @@ def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
         gpus_per_trial=per_trial,
         concurrent=limits.concurrent,
     )
+    found.require_place([*nodes(), *nodes_to_come(1)])
+    return found
 
 
 @dataclass(frozen=True)

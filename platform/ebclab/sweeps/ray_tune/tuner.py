@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -146,8 +147,11 @@ class _Judge(_Unsaved, FIFOScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         error = trial.get_pickled_error()  # None when no process was left to raise one
-        lines = str(error).strip().splitlines() if error else []
-        self._phases.scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
+        if isinstance(error, RayActorError) and error.preempted:
+            self._phases.scheduler.on_death(_turn(trial).trial, "its machine was taken away", preempted=True)
+        else:
+            lines = str(error).strip().splitlines() if error else []
+            self._phases.scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
         self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
 

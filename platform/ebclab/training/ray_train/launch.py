@@ -22,9 +22,10 @@ from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
+from ebclab.background import repeating
 from ebclab.cluster.draining import on_drain
-from ebclab.cluster.join import cluster_session, cluster_size, nodes
-from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, require_cpus
+from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come
+from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, places, require_cpus
 from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.train_internals import DatasetsCallback
 from ebclab.cluster.versions import Origin
@@ -45,6 +46,7 @@ from ebclab.training.setup import requirements_of
 from energy_contrast.method import Requirements
 
 _RESIZE_SECONDS = 60.0  # how often an elastic run looks for CPUs or GPUs that came or went
+_LOOK_SECONDS = 15.0  # how often a run looks whether the nodes of the cluster hold its workers
 
 
 def launch(spec: RunSpec, display: Display) -> RunSummary:
@@ -80,7 +82,11 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(spec, placement, stream)
         try:
-            with spec.run.downloading(spec.run.metrics.path.name), on_drain(partial(_save_now, spec, display)):
+            with (
+                spec.run.downloading(spec.run.metrics.path.name),
+                on_drain(partial(_save_now, spec, display)),
+                repeating(Missing(placement, display).look, _LOOK_SECONDS, "the question how many nodes there are"),
+            ):
                 outcome: WorkerOutcome = watch(trainer.fit, follower, spec.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
             raise (head.lost() or _failure(spec, error)) from error
@@ -111,6 +117,28 @@ def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:
     spec.run.save_now.set()
 
 
+class Missing:
+    """Says once, each time that it begins, that the nodes that are there do not hold the workers of a run.
+
+    Ray waits for them without a word: for machines that a cluster has yet to start, or for one that is gone for good.
+
+    Args:
+        placement: The workers.
+        display: Where it is said.
+    """
+
+    def __init__(self, placement: Placement, display: Display) -> None:
+        self._placement, self._display, self._is_short = placement, display, False
+
+    def look(self) -> None:
+        """Ask the cluster which nodes it has now."""
+        fewest, before = self._placement.sizes[0], self._is_short
+        held = places(nodes(), self._placement.cpus, self._placement.gpus)
+        self._is_short = held < fewest
+        if self._is_short and not before:
+            self._display.note(f"the cluster's nodes hold {held:g} of {fewest} workers now: the run waits for machines")
+
+
 def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
     """Return the allowed numbers of workers."""
     config, groups = spec.config, requirements.batch_norm_groups
@@ -133,14 +161,15 @@ def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placemen
     resources = spec.config.resources
     cpus, gpus = cluster_size()
     with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
+    there, to_come = nodes(), nodes_to_come(sizes[-1])
     share = resources.cpus_per_worker
-    if not share and streamed:
-        share = cpu_reservation(cpus, sizes[-1], streamed=True)
-    elif not share:
-        share = even_share([node.get("CPU", 0) for node in nodes()], sizes[-1])
+    if not share:
+        reserve = cpu_reservation if streamed else even_share
+        share = max(reserve(each, sizes[-1], cpus=cpus, gpus=int(with_gpu)) for each in (there, to_come))
     placement = Placement(sizes, share, int(with_gpu))
     placement.require_room(cpus, gpus)
     require_cpus(cpus, sizes[0], share, streamed=streamed)
+    placement.require_places([*there, *to_come])
     return placement
 
 

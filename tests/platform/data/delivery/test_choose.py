@@ -46,27 +46,17 @@ def test_what_is_asked_for_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "workers", "streamed", "each"),
-    [
-        (2, 1, True, 1.0),
-        (2, 2, True, 0.5),
-        (2, 3, True, 0.3333),
-        (16, 4, True, 3.0),
-        (16, 4, False, 4.0),
-        (2, 2, False, 1.0),
-        (1.5, 1, True, 0.5),
-    ],
+    ("cpus", "workers", "each"),
+    [(2, 1, 1.0), (2, 2, 0.5), (2, 3, 0.3333), (16, 4, 3.0), (1.5, 1, 0.5)],
 )
-def test_a_worker_reserves_its_share_of_what_a_stream_leaves(
-    cpus: float, workers: int, streamed: bool, each: float
-) -> None:
-    assert cpu_reservation(cpus, workers, streamed=streamed) == each
-    require_cpus(cpus, workers, each, streamed=streamed)
+def test_a_worker_reserves_its_share_of_what_a_stream_leaves(cpus: float, workers: int, each: float) -> None:
+    assert cpu_reservation([{"CPU": cpus}], workers, cpus=cpus) == each
+    require_cpus(cpus, workers, each, streamed=True)
 
 
 def test_a_stream_on_one_cpu_is_refused() -> None:
     with pytest.raises(UserError, match=r"for Ray Data exceed the cluster's CPUs, got 1"):
-        cpu_reservation(1, 2, streamed=True)
+        cpu_reservation([{"CPU": 1}], 2, cpus=1)
 
 
 def test_a_reservation_that_starves_the_stream_is_refused_with_the_sum() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,12 @@ import pytest
 
 import ebclab
 from ebclab.cli import main
+from ebclab.cluster.placement import Placement
 from ebclab.errors import UserError
+from ebclab.runs.folder import RunFolder
 from ebclab.training import pretrain as pretrain_module
+from ebclab.training.display import SilentDisplay
+from ebclab.training.rank import RunSpec
 from energy_contrast.contrastive.simclr import Simclr
 
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1"]
@@ -129,3 +133,75 @@ def test_the_option_takes_a_number_or_a_range(text: str, tmp_path: Path, capsys:
 def test_a_range_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "simclr", "--workers=4:2", "--runs", str(tmp_path)]) == 2
     assert "resources.max_workers: must exceed workers" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that sets what the joined cluster has, and what it may grow to."""
+    from ebclab.training.ray_train import launch
+
+    def has(there: list[dict[str, float]], to_come: Sequence[dict[str, float]] = ()) -> None:
+        size = [max(sum(node.get(unit, 0) for node in nodes) for nodes in (there, to_come)) for unit in ("CPU", "GPU")]
+        monkeypatch.setattr(launch, "cluster_size", lambda: tuple(size))
+        monkeypatch.setattr(launch, "nodes", lambda: there)
+        monkeypatch.setattr(launch, "nodes_to_come", lambda most: list(to_come))
+
+    return has
+
+
+def _placed(tmp_path: Path, sizes: tuple[int, ...], *settings: str, streamed: bool = False) -> Placement:
+    from ebclab.training.ray_train.launch import _place
+
+    config = ebclab.compose("simclr", overrides=list(settings))
+    return _place(RunSpec(RunFolder(tmp_path), config, Simclr, None, ()), sizes, streamed=streamed)
+
+
+def test_a_streamed_run_asks_for_no_more_than_one_node_has(tmp_path: Path, cluster: Callable[..., None]) -> None:
+    """A worker was to have three CPUs of two nodes with two each, and Ray waited for ever."""
+    cluster([{"CPU": 2.0}, {"CPU": 2.0}])
+    assert _placed(tmp_path, (1,), streamed=True) == Placement((1,), 2.0, 0)
+    assert _placed(tmp_path, (2,), streamed=True) == Placement((2,), 1.0, 0)
+
+
+def test_a_head_with_cpus_takes_none_from_the_workers_beside_the_gpus(
+    tmp_path: Path, cluster: Callable[..., None]
+) -> None:
+    cluster([{"CPU": 16.0}, {"CPU": 32.0, "GPU": 8.0}])
+    for streamed in (False, True):
+        assert _placed(tmp_path, (8,), streamed=streamed) == Placement((8,), 4.0, 1)
+
+
+def test_workers_share_the_cpus_of_machines_that_have_yet_to_come(tmp_path: Path, cluster: Callable[..., None]) -> None:
+    cluster([{}], [{"CPU": 4.0, "GPU": 1.0}] * 4)
+    for streamed in (False, True):
+        assert _placed(tmp_path, (2,), streamed=streamed) == Placement((2,), 4.0, 1)
+
+
+def test_workers_that_no_node_holds_are_refused(tmp_path: Path, cluster: Callable[..., None]) -> None:
+    cluster([{"CPU": 2.0}, {"CPU": 2.0}])
+    with pytest.raises(UserError, match=r"resources.workers: a worker lies on one node, got 1 worker with 3 CPUs each"):
+        _placed(tmp_path, (1,), "resources.cpus_per_worker=3")
+
+
+def test_who_waits_for_machines_is_told_so_each_time_they_are_missing(cluster: Callable[..., None]) -> None:
+    from ebclab.training.ray_train.launch import Missing
+
+    notes = Notes()
+    missing = Missing(Placement((2, 4), 2.0, 1), notes)
+    for number in (1, 1, 2, 0, 0, 4):
+        cluster([{"CPU": 8.0}, *[{"CPU": 2.0, "GPU": 1.0}] * number])
+        missing.look()
+    assert notes.told == [
+        "the cluster's nodes hold 1 of 2 workers now: the run waits for machines",
+        "the cluster's nodes hold 0 of 2 workers now: the run waits for machines",
+    ]
+
+
+class Notes(SilentDisplay):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
