@@ -30,6 +30,7 @@ RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
 _AT_ONCE = 16  # requests
+_LOOK_SECONDS = 1.0  # Ctrl-C that comes just before an untimed wait does not end it: CPython's handler has run by then
 _NOT_PULLED = "tensorboard/"
 """Pushed but not pulled: only people read it."""
 
@@ -323,7 +324,8 @@ def at_once(work: Callable[[str], object], names: list[str]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
     for name in names:
         if name in errors:
             raise errors[name]

@@ -399,7 +399,8 @@ with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as sync
     syncer.push_soon()
     uploading.wait()
     print("blocked", flush=True)
-    never.wait()
+    while not never.wait(0.1):  # without a timeout, Ctrl-C that comes just before the wait does not end it
+        pass
 """)
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
