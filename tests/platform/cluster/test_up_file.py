@@ -74,6 +74,7 @@ def test_a_number_that_is_left_out_is_that_of_ray(ready: Path, capsys: pytest.Ca
     _change(ready, "    max_workers: *most_spot\n", "")
     filled = prepare_config(load_yaml_file(ready))
     most = filled["available_node_types"]["gpu-spot"]["max_workers"]
+    capsys.readouterr()  # Ray's notes on the file
     assert main(["cluster", "check", str(ready)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[1] == f"gpu-spot: g6.xlarge, 0 to {most}"

@@ -110,7 +110,8 @@ def test_the_papers_runs_cost_their_operations():
 def test_what_was_never_counted_has_no_estimate(given: str):
     """An encoder that no study has ended in a KeyError after the training; images of the user's cost nothing."""
     scales = {"paper": {"set": ["data.name=cifar10", "encoder.name=resnet18", "training.epochs=1"]}}
-    plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "paper", assignments=[given])
+    own = [given, "views.recipe=flatclr-cifar"]
+    plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "paper", assignments=own)
     table = table_of_plan(plan, {name: RunOutcome(problem="none") for name in plan.runs})
     assert (table.expected.seconds, table.expected.in_words()) == (None, "no estimate")
     assert cost_in_words(table) == f"{len(plan.runs)} runs, 0:00 of training; no estimate"
