@@ -1,4 +1,4 @@
-"""Run a comparison: its plan first, then one sweep after the other, then the page."""
+"""Run a comparison: write its plan, run its sweeps one after the other, write the page."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from ebclab.sweeps.sweep import sweep
 
 @dataclass(frozen=True)
 class ComparisonRun:
-    """A comparison that has been run as far as it goes.
+    """Result of running a comparison.
 
     Attributes:
         folder: Its folder.
-        findings: What it found.
-        versions: The plans that it has had.
-        failed: The sweeps that measured nothing, and why.
+        findings: Its results.
+        versions: All versions of its plan.
+        failed: The sweeps that failed, with the error messages.
     """
 
     folder: ComparisonFolder
@@ -54,23 +54,24 @@ def compare(
     limits: Limits | None = None,
     display: SweepDisplay | None = None,
 ) -> ComparisonRun:
-    """Run a comparison, or continue it, or let it grow.
+    """Run a comparison, resume it, or extend it.
 
-    The plan is written before anything is trained. A sweep in which no trial measures anything loses no other.
+    The plan is written before any training starts. If a sweep fails with a training error, the other sweeps are still
+    run.
 
     Args:
-        request: What is asked for.
-        comparisons: Folder that holds comparisons, or its address in an object store (s3://, gs://).
-        name: Name of the comparison; None makes one of methods and dataset.
-        limits: GPUs and number of trials at once.
-        display: Where progress is shown; None chooses by the terminal.
+        request: Settings of the comparison.
+        comparisons: Folder that contains comparisons, or its address in an object store (s3://, gs://).
+        name: Name of the comparison; if None, it is derived from methods and dataset.
+        limits: GPUs and number of concurrent trials.
+        display: Progress display; if None, it is chosen by the terminal.
 
     Returns:
-        What it found; the same is in its folder.
+        The results, which are also written to its folder.
 
     Raises:
-        UserError: The comparison cannot be made as asked, or was planned otherwise.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
+        UserError: The request is invalid, or conflicts with the existing plan.
+        InterruptedRunError: The user requested a stop; all progress is saved.
     """
     shown = display or choose_sweep_display()
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
@@ -101,7 +102,7 @@ def compare(
 
 
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
-    """Return whether a sweep has nothing left to do; one that starts from given weights says so itself."""
+    """Return whether a sweep is finished; False if it starts from given weights, for which ``sweep`` itself decides."""
     if planned.plan.config.init.weights is not None:
         return False
     there = folder.sweep(planned.name).of("reader").pull()
@@ -109,14 +110,14 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
 
 
 def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
-    """Write the page of what a comparison has measured so far; nothing is trained.
+    """Write the page of the results of a comparison so far, without training.
 
     Args:
         name: Name of the comparison.
-        comparisons: Folder that holds it, or its address in an object store, where nobody may work on it meanwhile.
+        comparisons: Folder that contains it, or its address in an object store.
 
     Raises:
-        UserError: There is no such comparison, or it has measured nothing yet.
+        UserError: There is no such comparison, it has no results yet, or another process works on it in the store.
     """
     folder = ComparisonFolder.at(remote_in(comparisons, require_folder_name(name)) or Path(comparisons) / name)
     folder.require_free()
@@ -131,10 +132,10 @@ def page_so_far(name: str, comparisons: str | Path = "comparisons") -> Compariso
 def plan_of_request(
     request: ComparisonRequest, *, comparisons: str | Path = "comparisons", name: str | None = None
 ) -> tuple[ComparisonPlan, ComparisonFolder, list[str]]:
-    """Return the plan of a request, its folder, and in what it goes beyond the plan that lies there; write nothing.
+    """Return the plan of a request, its folder, and what it adds to the existing plan there; the plan is not written.
 
     Raises:
-        UserError: The comparison cannot be made as asked, or was planned otherwise.
+        UserError: The request is invalid, or conflicts with the existing plan.
     """
     if name is not None:
         require_folder_name(name)
@@ -157,16 +158,16 @@ def _holds_something(path: Path) -> bool:
 
 
 def default_name(plan: ComparisonPlan) -> str:
-    """Return the name of a comparison to which the user gave none: methods and the first dataset."""
+    """Return the default name of a comparison: methods and the first dataset."""
     methods = map(as_file_name, plan.request.methods)
     return "-".join([*methods, short_name(plan.tasks[0].dataset)])[:LONGEST_NAME]
 
 
 @contextmanager
 def _one_ray(plan: ComparisonPlan, display: SweepDisplay) -> Iterator[None]:
-    """Join or start Ray once for all sweeps."""
+    """Join a Ray cluster or start Ray, once for all sweeps."""
     set_ray_switches()
-    from ebclab.cluster.join import cluster_session  # now: Ray reads its switches when it is imported
+    from ebclab.cluster.join import cluster_session  # imported late: Ray reads its switches on import
 
     address = plan.sweeps[0].plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
     with cluster_session(address, display):

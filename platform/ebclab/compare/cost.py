@@ -1,4 +1,4 @@
-"""What a comparison costs, and whether its sweeps can run at all: measured with a few steps before anything starts."""
+"""Cost of a comparison, and preflight checks of its sweeps, measured with a few training steps."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ebclab.training.setup import load_images
 
 @dataclass(frozen=True)
 class SweepCost:
-    """Upper bounds of the cost of one sweep: no trial diverges, and tuned settings cost what the default ones do.
+    """Upper bounds of the cost of one sweep, if no trial diverges and tuned settings cost as much as the default ones.
 
     Attributes:
         planned: The sweep.
         run_seconds: Training time of one run.
-        runs: Number of runs, those that confirm included.
+        runs: Number of runs, including confirmation runs.
     """
 
     planned: PlannedSweep
@@ -32,7 +32,7 @@ class SweepCost:
 
     @property
     def seconds(self) -> float:
-        """Training time of all runs, as if they ran one after the other."""
+        """Total training time of all runs."""
         if self.planned.arm == "practice":
             confirming = self.planned.plan.seeds * self.planned.plan.top * self.run_seconds
             return self.planned.plan.search_seconds + self.run_seconds + confirming
@@ -40,7 +40,7 @@ class SweepCost:
 
 
 class ImagesOf:
-    """The images of the sweeps of a comparison, each dataset read once."""
+    """The images of the sweeps of a comparison; each dataset is read once."""
 
     def __init__(self) -> None:
         self._known: dict[str, Split] = {}
@@ -49,7 +49,7 @@ class ImagesOf:
         """Return the images of a sweep.
 
         Raises:
-            DataError: They are missing or damaged.
+            DataError: They are missing or corrupt.
         """
         if planned.task.dataset not in self._known:
             self._known[planned.task.dataset] = load_images(planned.plan.config)
@@ -57,10 +57,11 @@ class ImagesOf:
 
 
 def require_runnable(plan: ComparisonPlan) -> list[str]:
-    """Refuse a comparison of which a sweep could not run; return what to warn of.
+    """Refuse a comparison with a sweep that could not run; return warnings.
 
     Raises:
-        ConfigError: With every problem found.
+        ConfigError: Some sweep cannot run; contains every problem found.
+        DataError: Images are missing or corrupt.
     """
     images, problems, warnings = ImagesOf(), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
@@ -90,10 +91,10 @@ def _warnings(planned: PlannedSweep, split: Split) -> list[str]:
 
 
 def _require_time_for_one_trial(found: list[SweepCost]) -> None:
-    """Refuse a budget of seconds in which a method could not train once.
+    """Refuse a time budget that is too short for one trial of a method.
 
     Raises:
-        ConfigError: With a line for each such method.
+        ConfigError: The budget is too short; contains a line for each such method.
     """
     short = [
         each for each in found if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
@@ -110,10 +111,10 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
 
 
 def costs(plan: ComparisonPlan) -> list[SweepCost]:
-    """Return what each sweep costs at most, from a few steps of each method at each batch size measured here.
+    """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size.
 
     Raises:
-        DataError: Images are missing or damaged.
+        DataError: Images are missing or corrupt.
     """
     images, known = ImagesOf(), dict[tuple[str, str, int], float]()
     found = []
@@ -128,14 +129,14 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
 
 
 def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> EpochsOf:
-    """Return epochs with which the runs of all methods take the seconds of the first method's, for each batch size.
+    """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
 
     Args:
-        plan: A plan in which all methods train the same epochs.
-        before: The plan that is continued, whose epochs stay; None for a new comparison.
+        plan: A plan in which all methods train for the same number of epochs.
+        before: The plan to continue, whose epochs are kept; None for a new comparison.
 
     Raises:
-        ConfigError: These seconds are less than one epoch of a method.
+        ConfigError: The time is less than one epoch of a method.
     """
     epochs = {_key(planned): planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
     if all(_key(planned) in epochs for planned in plan.sweeps):
@@ -161,7 +162,7 @@ def _key(planned: PlannedSweep) -> tuple[str, str, int]:
 
 
 def _different(plan: ComparisonPlan) -> Iterator[PlannedSweep]:
-    """Yield one sweep of each method, dataset and batch size."""
+    """Yield one sweep per method, dataset and batch size."""
     seen = set()
     for planned in plan.sweeps:
         if _key(planned) not in seen:

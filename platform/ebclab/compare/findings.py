@@ -1,4 +1,4 @@
-"""What a comparison found: differences that hold together, chances of improvement, and what tuning was worth."""
+"""Results of a comparison: differences with simultaneous intervals, probabilities of improvement, gains of tuning."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from ebclab.evaluation.comparison import (
 )
 
 Family = Literal["tuned", "default", "gain", "asked", "practice"]
-"""Differences whose intervals hold together: between tuned methods, between methods at their default settings, of tuned
-over default settings, those that were asked for, and between methods tuned by TPE and ASHA."""
+"""Groups of differences whose intervals have simultaneous coverage: between tuned methods, between methods at their
+default settings, of tuned over default settings, of the questions of the request, and between methods tuned by TPE and
+ASHA."""
 Verdict = Literal["ahead", "behind", "equal", "open", "no interval"]
 
 
@@ -37,7 +38,7 @@ class Side:
 
     Attributes:
         method: Name of the method.
-        task: What it was measured on.
+        task: Task it was measured on.
         settings: "tuned" or "default".
         arm: How the settings were searched.
     """
@@ -50,14 +51,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Gap:
-    """How much better one side is than the other.
+    """Difference between two sides.
 
     Attributes:
-        family: The differences whose intervals hold together with this one.
-        one: The one side.
-        other: The other side.
-        difference: Difference of the accuracies, with its interval; in [-1, 1].
-        seeds_ahead: At how many of the seeds in common the one side scored higher.
+        family: The family of differences whose intervals have simultaneous coverage.
+        one: The first side.
+        other: The second side.
+        difference: Accuracy of ``one`` minus that of ``other``, with its interval; in [-1, 1].
+        seeds_ahead: Number of seeds in common for which ``one`` scored higher.
         seeds: Number of seeds in common.
     """
 
@@ -69,11 +70,11 @@ class Gap:
     seeds: int
 
     def verdict(self, margin: float) -> Verdict:
-        """Return what the interval says.
+        """Return the conclusion from the interval.
 
         Args:
-            margin: Difference that matters, in [0, 1]. An interval that lies within it on both sides is "equal": no
-                difference larger than the margin, even where it does not contain 0.
+            margin: Smallest relevant difference, in [0, 1]. If the interval lies within [-margin, margin], the verdict
+                is "equal" (equivalence), even if it does not contain 0.
         """
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
@@ -85,13 +86,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class MethodAt:
-    """What one method reached on one task.
+    """Results of one method on one task.
 
     Attributes:
-        sweep: What was measured.
-        tuned: Accuracy of the tuned settings, with its own interval; None where there is none yet.
-        default: The same of the default settings.
-        curve: How well it does after n draws; None before the first draw is over.
+        sweep: Measurements of its sweep.
+        tuned: Accuracy of the tuned settings, with its individual interval; None if not measured yet.
+        default: Accuracy of the default settings, likewise.
+        curve: Best score after n draws; None before the first draw has finished.
     """
 
     sweep: MeasuredSweep
@@ -106,18 +107,18 @@ class MethodAt:
 
     @property
     def task(self) -> Task:
-        """What it was measured on."""
+        """Task it was measured on."""
         return self.sweep.planned.task
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """The chance that a run of one method scores higher than a run of another, over tasks.
+    """Probability that a run of one method scores higher than a run of another, over tasks.
 
     Attributes:
         one: The first method.
         other: The second method.
-        probability: The chance, in [0, 1].
+        probability: Probability of improvement, in [0, 1].
         low: Lower end of its 95 % interval.
         high: Upper end.
     """
@@ -131,7 +132,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Overall:
-    """A method over all tasks.
+    """Results of a method over all tasks.
 
     Attributes:
         method: Name of the method.
@@ -139,8 +140,8 @@ class Overall:
         low: Lower end of its 95 % interval.
         high: Upper end.
         search_seconds: Training time of its searches.
-        lost: Draws that diverged or failed.
-        draws: Draws.
+        lost: Number of draws that diverged or failed.
+        draws: Number of draws.
     """
 
     method: str
@@ -154,16 +155,16 @@ class Overall:
 
 @dataclass(frozen=True)
 class Pace:
-    """How soon a method gets somewhere on a task: medians over the seeds of its tuned settings.
+    """Time to a score of a method on a task: medians over the seeds of its tuned settings.
 
     Attributes:
         method: Name of the method.
-        task: What it was measured on.
-        goal: What is reached: the stated target, or a method whose final score it is.
+        task: Task it was measured on.
+        goal: "target", or the method whose final score is to be reached.
         score: Held-out score to reach, in [0, 1].
-        epochs: Epochs until then; None where half of the runs or more never got there.
-        seconds: Training time until then; None likewise.
-        share: ``epochs`` as a share of the epochs of a run; None likewise.
+        epochs: Epochs until the score is reached; None if the median run does not reach it.
+        seconds: Training time until the score is reached; None in the same case.
+        share: ``epochs`` as a fraction of the epochs of a run; None in the same case.
     """
 
     method: str
@@ -177,42 +178,42 @@ class Pace:
 
 @dataclass(frozen=True)
 class ComparisonFindings:
-    """What a comparison found; every number is computed from what was measured, when it is first asked for.
+    """Results of a comparison, computed lazily from the measurements.
 
     Attributes:
-        measured: What its sweeps measured.
+        measured: Measurements of its sweeps.
     """
 
     measured: Measured
 
     @property
     def request(self) -> ComparisonRequest:
-        """What was asked for."""
+        """The request of the comparison."""
         return self.measured.plan.request
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What the methods are compared on."""
+        """Tasks the methods are compared on."""
         return self.measured.plan.tasks
 
     @property
     def margin(self) -> float:
-        """Difference that matters, in [0, 1]."""
+        """Smallest relevant difference, in [0, 1]."""
         return self.request.margin / 100
 
     def runs(self, side: Side) -> SettingsRuns | None:
-        """Return the runs of a side; None where they are not there yet."""
+        """Return the runs of a side; None if there are none yet."""
         sweep = self.measured.sweep(side.method, side.task, side.arm)
         return None if sweep is None else sweep.tuned if side.settings == "tuned" else sweep.default
 
     def score(self, side: Side) -> Measurements | None:
-        """Return what is compared of a side; None where it is not there yet."""
+        """Return the test accuracies of a side; None if not measured yet."""
         runs = self.runs(side)
         return None if runs is None else runs.score(self.request.metric)
 
     @cached_property
     def methods_at(self) -> tuple[MethodAt, ...]:
-        """What each method reached on each task by random draws, in the order of tasks."""
+        """Results of each method on each task with random search, in the order of tasks."""
         found = []
         for task in self.tasks:
             for method in self.request.methods:
@@ -236,7 +237,7 @@ class ComparisonFindings:
 
     @cached_property
     def gaps(self) -> tuple[Gap, ...]:
-        """All differences; the intervals of a family hold together."""
+        """All differences; the intervals of a family have simultaneous coverage."""
         return tuple(gap for family, sides in self._asked_for().items() for gap in self._family(family, sides))
 
     def gaps_of(self, family: Family) -> tuple[Gap, ...]:
@@ -244,7 +245,7 @@ class ComparisonFindings:
         return tuple(gap for gap in self.gaps if gap.family == family)
 
     def _asked_for(self) -> dict[Family, list[tuple[Side, Side]]]:
-        """Return the two sides of each difference that the plan asks for, whether or not it is measured yet."""
+        """Return the two sides of each planned difference by family, whether or not it is measured yet."""
         pairs = [(one, other, task) for task in self.tasks for one, other in self.request.pairs]
         gains = [(method, task) for task in self.tasks for method in self.request.methods]
         wanted: dict[Family, list[tuple[Side, Side]]] = {
@@ -269,12 +270,12 @@ class ComparisonFindings:
         ]
 
     def _family(self, family: Family, wanted: Sequence[tuple[Side, Side]]) -> list[Gap]:
-        """Return the differences of a family that are measured; all that are planned share the chance to miss."""
+        """Return the measured differences of a family; the error probability is divided among all planned ones."""
         gaps = []
         for one, other in wanted:
             mine, theirs = self.score(one), self.score(other)
             if mine is None or theirs is None or self.runs(one) is self.runs(other):
-                continue  # where the search found nothing better, tuned and default settings are the same runs
+                continue  # if the search found nothing better, tuned and default settings are the same runs
             common = [seed for seed in mine.by_seed if seed in theirs.by_seed]
             ahead = sum(mine.by_seed[seed] > theirs.by_seed[seed] for seed in common)
             found = difference_with_chance(mine, theirs, CHANCE / len(wanted))
@@ -283,7 +284,7 @@ class ComparisonFindings:
 
     @cached_property
     def whole(self) -> tuple[str, ...]:
-        """The methods whose tuned settings are measured on every task: only these are compared over tasks."""
+        """Methods whose tuned settings are measured on every task; only these are compared over tasks."""
         return tuple(
             method
             for method in self.request.methods
@@ -291,13 +292,13 @@ class ComparisonFindings:
         )
 
     def scores_of(self, method: str) -> Runs:
-        """Return the accuracies of a method's tuned settings, an array for each task."""
+        """Return the accuracies of a method's tuned settings, one array per task."""
         found = [self.score(Side(method, task)) for task in self.tasks]
         return [np.asarray(list(measured.by_seed.values())) for measured in found if measured is not None]
 
     @cached_property
     def overall(self) -> tuple[Overall, ...]:
-        """Each method over all tasks, in the order of the request."""
+        """Results of each method over all tasks, in the order of the request."""
         found = []
         for method in self.whole:
             runs = self.scores_of(method)
@@ -319,7 +320,7 @@ class ComparisonFindings:
 
     @cached_property
     def improvements(self) -> tuple[Improvement, ...]:
-        """The chance of improvement of every method over every other, over all tasks."""
+        """Probability of improvement of every method over every other, over all tasks."""
         found = []
         for one in self.whole:
             for other in (name for name in self.whole if name != one):
@@ -330,7 +331,7 @@ class ComparisonFindings:
 
     @cached_property
     def paces(self) -> tuple[Pace, ...]:
-        """How soon each method reaches the stated target, and the final score of the methods it is compared with."""
+        """Time of each method to the target, and to the final score of the methods it is compared with."""
         found = []
         for each in self.methods_at:
             runs = each.sweep.tuned
@@ -348,7 +349,7 @@ class ComparisonFindings:
 
 
 def _pace(at: MethodAt, runs: SettingsRuns, goal: str, score: float) -> Pace:
-    """Return how soon runs reach a score; a run that never does, or was lost, counts as infinitely late."""
+    """Return the median time to a score; runs that never reach it, or were lost, count as infinite."""
     reached = [curve.reaches(score) for curve in runs.curves] + [None] * runs.lost
     epochs = median(found[0] if found else math.inf for found in reached)
     seconds = median(found[1] if found else math.inf for found in reached)

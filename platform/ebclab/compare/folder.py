@@ -24,12 +24,12 @@ SWEEPS = "sweeps"
 
 @dataclass(frozen=True)
 class PlanVersion:
-    """A plan that a comparison has had.
+    """A version of the plan of a comparison.
 
     Attributes:
         digest: Digest of the plan.
-        time: When it was written, UTC, as ISO 8601.
-        grown: In what it goes beyond the one before; empty for the first.
+        time: When it was written, UTC, in ISO 8601.
+        grown: Additions to the previous version; empty for the first.
     """
 
     digest: str
@@ -38,7 +38,7 @@ class PlanVersion:
 
 
 class ComparisonFolder(Workspace):
-    """Paths and files of one comparison. Each sweep syncs its own folder."""
+    """Paths and files of one comparison. Each sweep synchronizes its own folder."""
 
     busy = "works on this comparison"
     option = "--comparisons"
@@ -51,12 +51,12 @@ class ComparisonFolder(Workspace):
 
     @property
     def versions(self) -> Path:
-        """The plans that the comparison has had, oldest first."""
+        """All versions of the plan, oldest first."""
         return self.path / "plans.json"
 
     @property
     def result(self) -> Path:
-        """Every number of the page."""
+        """The numbers of the page, as JSON."""
         return self.path / "comparison.json"
 
     @property
@@ -71,14 +71,14 @@ class ComparisonFolder(Workspace):
 
     @property
     def sweeps(self) -> str:
-        """The folder that holds the sweeps, as ``--sweeps`` takes it."""
+        """The folder that contains the sweeps, as a value of ``--sweeps``."""
         return (self.remote / SWEEPS).address if self.remote else str(self.path / SWEEPS)
 
     def sweep(self, name: str) -> SweepFolder:
-        """Return a sweep of the comparison.
+        """Return the folder of a sweep of the comparison.
 
         Raises:
-            RunError: ``name`` is not the name of a folder.
+            RunError: ``name`` is not a valid folder name.
         """
         if not is_folder_name(name):
             raise RunError(f"{self.address}: not the name of a sweep, got {name!r}; restore the comparison's files")
@@ -87,7 +87,7 @@ class ComparisonFolder(Workspace):
         return SweepFolder.at(self.remote / SWEEPS / name)
 
     def read_versions(self) -> tuple[PlanVersion, ...]:
-        """Return the plans that the comparison has had, oldest first.
+        """Return all versions of the plan, oldest first.
 
         Raises:
             RunError: The file cannot be read.
@@ -101,7 +101,7 @@ class ComparisonFolder(Workspace):
             raise RunError(f"{where}: not the plans of a comparison, got {error}; restore the file") from error
 
     def add_version(self, plan: ComparisonPlan, grown: list[str]) -> None:
-        """Write down that the comparison has this plan from now on."""
+        """Append this plan to the versions of the comparison."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         versions = [*self.read_versions(), PlanVersion(plan.digest, now, tuple(grown))]
         plain: list[dict[str, Any]] = [asdict(version) | {"grown": list(version.grown)} for version in versions]

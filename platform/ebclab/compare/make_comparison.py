@@ -1,4 +1,4 @@
-"""Make the plan of a comparison from what somebody asks for; all mistakes are reported at once."""
+"""Make the plan of a comparison from a request; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.space import Space, load_space
 
 SAME_SECTIONS = ("data", "views", "encoder", "evaluation")
-"""Sections that are the same for all methods unless the request says otherwise."""
+"""Sections that must be the same for all methods unless the request allows them to differ."""
 EPOCHS, BATCH_SIZE = "training.epochs", "training.batch_size"
 SEEDS_APART = 1_000
-"""The seed of a repeat of the search is that of the one before and so many more."""
+"""Offset between the seeds of successive repeats of the search."""
 MOST_PRACTICE = 10
-"""A search for a budget of seconds has at most so many times the trials of the draws."""
+"""A search with a time budget has at most this many times the trials of the random search."""
 
 EpochsOf = Mapping[tuple[str, str, int], int]
-"""Epochs by method, dataset and batch size, for runs that get the same seconds."""
+"""Epochs by method, dataset and batch size, for runs of equal training time."""
 
 
 def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = None) -> ComparisonPlan:
     """Return the plan of a comparison.
 
     Args:
-        request: What is asked for.
-        epochs_of: Epochs of the runs of each method where they differ; None where all train the same.
+        request: Settings of the comparison.
+        epochs_of: Epochs of the runs of each method if they differ; None if they are the same for all.
 
     Raises:
-        ConfigError: With every problem found.
+        ConfigError: The request is invalid; contains every problem found.
     """
     lines = request.problems() + wrong_names(request)
     if lines:
         raise ConfigError(lines)
-    problems: dict[str, None] = {}  # ordered, each line once
+    problems: dict[str, None] = {}  # ordered set of lines
     sweeps = []
     for task in _tasks(request, problems):
         configs = _configs(request, task, epochs_of or {}, problems)
@@ -63,7 +63,7 @@ def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = Non
 
 
 def _shared_folders(sweeps: Iterable[PlannedSweep]) -> Iterator[str]:
-    """Yield a line for each two datasets whose sweeps would lie in one folder, which is called by their last parts."""
+    """Yield a line for each two datasets whose sweeps would share a folder, since their short names are equal."""
     first: dict[str, str] = {}
     for planned in sweeps:
         other, own = first.setdefault(planned.name, planned.task.dataset), planned.task.dataset
@@ -72,7 +72,7 @@ def _shared_folders(sweeps: Iterable[PlannedSweep]) -> Iterator[str]:
 
 
 def _tasks(request: ComparisonRequest, problems: dict[str, None]) -> Iterator[Task]:
-    """Yield the tasks; the dataset of the settings stands for none that was named."""
+    """Yield the tasks; if the request names no dataset, that of the settings is used."""
     datasets: Iterable[str] = request.datasets
     if not datasets:
         first = _configs(request, Task("", request.batch_sizes[0]), {}, problems).get(request.methods[0])
@@ -88,7 +88,7 @@ def _tasks(request: ComparisonRequest, problems: dict[str, None]) -> Iterator[Ta
 def _configs(
     request: ComparisonRequest, task: Task, epochs_of: EpochsOf, problems: dict[str, None]
 ) -> dict[str, ExperimentConfig]:
-    """Return the settings of the methods that have any; a problem that all methods share is added once."""
+    """Return the settings of the methods whose settings are valid; a problem common to all methods is added once."""
     configs, wrong = {}, dict[str, list[str]]()
     for method in request.methods:
         try:
@@ -106,7 +106,7 @@ def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | N
     """Return the settings of a method on a task.
 
     Raises:
-        ConfigError: With every problem found.
+        ConfigError: The settings are invalid; contains every problem found.
     """
     asked = {
         "data.name": task.dataset or None,
@@ -130,7 +130,7 @@ def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | N
 
 
 def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentConfig]) -> Iterator[str]:
-    """Yield a line for each setting of data, views, encoder or evaluation, or epochs, that differs and may not."""
+    """Yield a line for each setting of ``SAME_SECTIONS``, or epochs, that differs between methods but must not."""
     known = [f"{section}.{name}" for section in SAME_SECTIONS for name in settings_of(SECTIONS[section])] + [EPOCHS]
     for name in request.may_differ:
         if name not in known and name not in SAME_SECTIONS:
@@ -162,10 +162,10 @@ def different_settings(configs: Mapping[str, ExperimentConfig], sections: Iterab
 
 
 def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> SweepPlan:
-    """Return the plan of one sweep: the method's space without what the comparison fixes.
+    """Return the plan of one sweep: the method's search space without the settings that the comparison fixes.
 
     Raises:
-        ConfigError: With every problem found.
+        ConfigError: The sweep is invalid; contains every problem found.
     """
     own = request.space_for(config.method_name)
     space = load_space(None if own is None else fetched(own), config.method_name)
@@ -189,10 +189,10 @@ def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> Sw
 
 
 def _require_inside(space: Space, batch_size: int) -> None:
-    """Refuse a batch size beyond those that the method's space was made for.
+    """Refuse a batch size outside the range for which the method's search space was designed.
 
     Raises:
-        ConfigError: It lies outside the range.
+        ConfigError: It is outside the range.
     """
     parameter = space.by_name.get(BATCH_SIZE)
     if parameter is not None and parameter.is_numeric and not min(parameter.ends) <= batch_size <= max(parameter.ends):

@@ -1,4 +1,4 @@
-"""What the sweeps of a comparison measured, read from their logs: draws, tuned and default settings, seed by seed."""
+"""Measurements of the sweeps of a comparison, read from their logs: draws, tuned and default settings by seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.trial import LOST, State, Trial
 
 WORST = 0.0
-"""Accuracy that a run which diverged, collapsed or failed counts with."""
+"""Accuracy assigned to a run that diverged, collapsed or failed."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Draw:
     """A trial of the search.
 
     Attributes:
-        score: Its score on held-out images; ``WORST`` where it diverged or failed.
+        score: Its score on held-out images; ``WORST`` if it diverged or failed, or if there is no finite score.
         seconds: Its training time.
-        state: How it ended.
+        state: Its final state.
     """
 
     score: float
@@ -41,24 +41,24 @@ class Draw:
 
     @property
     def is_lost(self) -> bool:
-        """It diverged or failed."""
+        """Whether it diverged or failed."""
         return self.state in LOST
 
     @classmethod
     def of(cls, trial: Trial) -> Draw:
-        """Return a trial that is over."""
+        """Return the draw of a trial that has ended."""
         score = trial.last.objective if trial.last and not trial.is_lost else WORST
         return cls(score if math.isfinite(score) else WORST, trial.seconds, trial.state)
 
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """How a confirming run learnt.
+    """Learning curve of a confirmation run.
 
     Attributes:
-        epochs: Epochs done.
+        epochs: Numbers of completed epochs.
         seconds: Training time up to each of them.
-        scores: The score on held-out images after each of them.
+        scores: Score on held-out images after each of them.
     """
 
     epochs: tuple[int, ...]
@@ -76,7 +76,7 @@ class SeedCurve:
         )
 
     def reaches(self, target: float) -> tuple[int, float] | None:
-        """Return epochs and seconds until the score was at least ``target``; None when it never was."""
+        """Return epochs and seconds until the score was at least ``target``; None if it never was."""
         for epoch, seconds, score in zip(self.epochs, self.seconds, self.scores, strict=True):
             if score >= target:
                 return epoch, seconds
@@ -85,15 +85,15 @@ class SeedCurve:
 
 @dataclass(frozen=True)
 class SettingsRuns:
-    """The runs of some settings with several seeds.
+    """Runs of the same settings with several seeds.
 
     Attributes:
         source: Id of the search trial, or ``baseline``.
         settings: Searched settings by dotted key.
         held_out: The objective of each run.
-        tested: Accuracies on the test images by probe; empty where they have not been read.
-        curves: How the runs learnt that finished.
-        lost: Number of runs that did not finish: they diverged, were stopped for a collapse, or failed.
+        tested: Accuracies on the test images by probe; empty if they have not been measured.
+        curves: Learning curves of the runs that finished.
+        lost: Number of runs that did not finish: they diverged, were stopped due to collapse, or failed.
     """
 
     source: str
@@ -104,31 +104,32 @@ class SettingsRuns:
     lost: int
 
     def score(self, metric: Metric) -> Measurements | None:
-        """Return what is compared: accuracies on the test images; None where these have not been read."""
+        """Return the accuracies on the test images that are compared; None if they have not been measured."""
         return self.tested.get(metric)
 
     @property
     def seconds(self) -> float:
-        """Mean training time of a run that finished; nan where none did."""
+        """Mean training time of the runs that finished; NaN if none did."""
         ends = [curve.seconds[-1] for curve in self.curves if curve.seconds]
         return sum(ends) / len(ends) if ends else math.nan
 
 
 @dataclass(frozen=True)
 class MeasuredSweep:
-    """What one sweep of a comparison measured.
+    """Measurements of one sweep of a comparison.
 
     Attributes:
-        planned: Which sweep.
-        draws: The random draws, or the trials of the practice arm, without the default settings.
-        default_draw: The trial of the default settings in the search; None before it is over.
-        tuned: The runs of the settings that the search chose.
-        default: The runs of the default settings; those of ``tuned`` where the search found nothing better; None in
-            the practice arm.
-        importance: Share of each setting in the score's variance that single settings explain; empty with few draws.
+        planned: The planned sweep.
+        draws: The finished random draws, or trials of the practice arm, without the default settings.
+        default_draw: The trial of the default settings in the search; None before it has finished.
+        tuned: The runs of the settings chosen by the search; None if not all have finished.
+        default: The runs of the default settings; the same object as ``tuned`` if the search found nothing better; None
+            in the practice arm, or if not all have finished.
+        importance: Fraction of the score's variance explained by each setting alone, normalised to sum to 1; empty with
+            few draws, None before anything was measured.
         search_seconds: Training time of the search.
-        test_readings: How often runs of the sweep read the test images.
-        problem: Why there is nothing; empty where there is something.
+        test_readings: Number of times that runs of the sweep were evaluated on the test images.
+        problem: What is missing; empty if the sweep is complete.
     """
 
     planned: PlannedSweep
@@ -143,13 +144,13 @@ class MeasuredSweep:
 
     @property
     def found_better(self) -> bool:
-        """The search found settings that scored higher than the default ones."""
+        """Whether the search found settings with a higher score than the default ones."""
         return self.tuned is not None and self.tuned is not self.default
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What all sweeps of a comparison measured.
+    """Measurements of all sweeps of a comparison.
 
     Attributes:
         plan: The plan.
@@ -160,7 +161,7 @@ class Measured:
     sweeps: tuple[MeasuredSweep, ...]
 
     def sweep(self, method: str, task: Task, arm: Arm = "draws") -> MeasuredSweep | None:
-        """Return what a sweep measured; None where it has not begun."""
+        """Return the measurements of a sweep; None if it has not started."""
         for each in self.sweeps:
             if (each.planned.method, each.planned.task, each.planned.arm) == (method, task, arm):
                 return each
@@ -168,7 +169,7 @@ class Measured:
 
 
 def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
-    """Return what the sweeps in a comparison's folder have measured so far; Ray is not needed.
+    """Return the measurements so far of the sweeps in a comparison's folder; Ray is not needed.
 
     Raises:
         UserError: A log cannot be read.
@@ -219,7 +220,7 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
 
 
 def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog) -> SettingsRuns | None:
-    """Return the runs of some settings; None while one of them is not over."""
+    """Return the runs of given settings; None until all of them have ended."""
     wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
     if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
         return None
@@ -242,7 +243,7 @@ def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: Swe
 
 
 def _tested(log: SweepLog, source: str, seeds: Sequence[int], done: Sequence[int]) -> dict[str, Measurements]:
-    """Return the accuracies on the test images by probe; empty where they have not been read for all that finished."""
+    """Return the accuracies on the test images by probe; empty unless measured for exactly the finished runs."""
     for found in SettingsTest.all_in(log):
         if found.trial == source and sorted(found.seeds) == list(done):
             return {
@@ -257,7 +258,7 @@ def _tested(log: SweepLog, source: str, seeds: Sequence[int], done: Sequence[int
 
 
 def _with_lost(seeds: Sequence[int], values: Mapping[int, float], answers: Mapping[int, Answers]) -> Measurements:
-    """Return measurements of all seeds; a run that is missing was wrong about every image."""
+    """Return measurements of all seeds; a missing run counts as incorrect on every image."""
     wrong = _all_wrong(next(iter(answers.values()))) if answers else None
     return Measurements.of(
         seeds, [values.get(seed, WORST) for seed in seeds], [answers.get(seed, wrong) for seed in seeds]
@@ -265,16 +266,16 @@ def _with_lost(seeds: Sequence[int], values: Mapping[int, float], answers: Mappi
 
 
 def _all_wrong(like: Answers) -> Answers:
-    """Return the answers of a run that was wrong about every image."""
+    """Return the answers of a run that is incorrect on every image."""
     none = base64.b64encode(bytes((like.num_images + 7) // 8)).decode()
     return replace(like, right=(none,) * len(like.right))
 
 
 def require_measured(measured: Measured, where: str) -> None:
-    """Refuse a comparison in which nothing was measured.
+    """Refuse a comparison without results.
 
     Raises:
-        RunError: No sweep has chosen settings.
+        RunError: No sweep has runs of tuned settings.
     """
     if not any(sweep.tuned for sweep in measured.sweeps):
         why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in measured.sweeps) or "no sweep has begun"

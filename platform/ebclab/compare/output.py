@@ -1,4 +1,4 @@
-"""Write what a comparison found: comparison.json, comparison.md and the page."""
+"""Write the results of a comparison: comparison.json, comparison.md and the HTML page."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versi
 
     Args:
         folder: The folder of the comparison.
-        findings: What it found.
-        versions: The plans that it has had.
+        findings: Its results.
+        versions: All versions of its plan.
     """
     atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))
     atomic.write_text(folder.table, render_markdown(findings, versions))
@@ -36,7 +36,7 @@ def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versi
 
 
 def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, Any]:
-    """Return every number of the page as plain values; they do not depend on when or how often it is made."""
+    """Return all numbers of the page as plain values; the result is deterministic."""
     return {
         "format": _FORMAT,
         "plan": findings.measured.plan.digest,
@@ -74,7 +74,7 @@ def _method(findings: ComparisonFindings, each: MethodAt) -> dict[str, Any]:
 
 
 def _runs(findings: ComparisonFindings, runs: SettingsRuns | None) -> dict[str, Any]:
-    """Return runs as plain values, without the single answers."""
+    """Return runs as plain values, without per-image answers."""
     if runs is None:
         return {}
     return {
@@ -104,7 +104,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def facts(findings: ComparisonFindings) -> dict[str, str]:
-    """Return what was compared and how, in words."""
+    """Return the settings of the comparison as text, by label."""
     plan, request = findings.measured.plan, findings.request
     config = plan.sweeps[0].plan.config
     epochs = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
@@ -137,7 +137,7 @@ def _title(findings: ComparisonFindings) -> str:
 
 
 def _problems(findings: ComparisonFindings) -> list[str]:
-    """Return what is missing, one sentence each."""
+    """Return what is missing, one line each."""
     begun = {each.planned.name for each in findings.measured.sweeps}
     missing = [planned.name for planned in findings.measured.plan.sweeps if planned.name not in begun]
     lines = [f"{each.planned.name}: {each.problem}" for each in findings.measured.sweeps if each.problem]
@@ -145,12 +145,12 @@ def _problems(findings: ComparisonFindings) -> list[str]:
 
 
 def _growth(versions: Sequence[PlanVersion]) -> list[str]:
-    """Return a sentence for each time that the plan grew after numbers were there."""
+    """Return one line for each extension of the plan."""
     return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
 
 
 def render_markdown(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> str:
-    """Return answer and tables as Markdown."""
+    """Return the results as Markdown: conclusions, settings, tables and limitations."""
     lines = [f"# {_title(findings)}\n", *(f"{line}\n" for line in answer(findings))]
     lines += [f"- **{name}**: {text}" for name, text in facts(findings).items()]
     lines += [f"- **plan**: {findings.measured.plan.digest}", ""]
@@ -162,7 +162,7 @@ def render_markdown(findings: ComparisonFindings, versions: Sequence[PlanVersion
 
 
 def render_page(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> str:
-    """Return the page: one HTML file that needs no network."""
+    """Return the page as one self-contained HTML file."""
     drawn = plots(findings)
     context: Mapping[str, Any] = {
         "title": _title(findings),

@@ -1,4 +1,4 @@
-"""The plan of a comparison: everything that decides its numbers, written and hashed before the first of them."""
+"""The plan of a comparison: everything that determines its results, written and hashed before the first run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ebclab.sweeps.plan import SweepPlan, load_plan_file, plan_of
 from energy_contrast.method import Method
 
 Arm = Literal["draws", "practice"]
-"""How settings are searched: random draws without early stopping, or TPE and ASHA for a budget of seconds."""
+"""How settings are searched: random draws without early stopping, or TPE and ASHA with a time budget."""
 FORMAT = 1
 PLAN = "comparison.yaml"
 RULES = (
@@ -38,12 +38,12 @@ RULES = (
 
 
 class Task(NamedTuple):
-    """What methods are compared on: images, images a batch, and the repeat of the whole search.
+    """Setting in which methods are compared: dataset, batch size, and repeat of the complete search.
 
     Attributes:
         dataset: Name of the dataset.
-        batch_size: Images a batch.
-        repeat: Number of the repeat, from 0.
+        batch_size: Images per batch.
+        repeat: Index of the repeat, from 0.
     """
 
     dataset: str
@@ -57,9 +57,9 @@ class PlannedSweep:
 
     Attributes:
         method: Name of the method.
-        task: What it is compared on.
+        task: Task it is compared on.
         arm: How its settings are searched.
-        plan: Its plan.
+        plan: Plan of the sweep.
     """
 
     method: str
@@ -80,13 +80,13 @@ class PlannedSweep:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Everything that decides the numbers of a comparison.
+    """Everything that determines the results of a comparison.
 
     Attributes:
-        request: What was asked for.
+        request: The request.
         sweeps: The sweeps, in the order in which they are run.
-        written_digest: Digest with which the plan was written, perhaps by a version that knew fewer settings; empty for
-            a plan that has not been written.
+        written_digest: Digest with which the plan was written, possibly by a version with fewer settings; empty for a
+            plan that has not been written.
     """
 
     request: ComparisonRequest
@@ -95,7 +95,7 @@ class ComparisonPlan:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What the methods are compared on, in order."""
+        """Tasks the methods are compared on, in order."""
         return tuple(dict.fromkeys(planned.task for planned in self.sweeps))
 
     def sweep(self, method: str, task: Task, arm: Arm = "draws") -> PlannedSweep:
@@ -105,7 +105,7 @@ class ComparisonPlan:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the plan as plain values, as comparison.yaml holds them."""
+        """Return the plan as plain values, the content of comparison.yaml."""
         return {
             "format": FORMAT,
             "digest": self.digest,
@@ -116,7 +116,7 @@ class ComparisonPlan:
 
     @property
     def digest(self) -> str:
-        """SHA-256, first 16 digits, of all that decides the numbers, without where images lie and what runs them."""
+        """SHA-256, first 16 digits, of all that determines the results; data folders and resources are excluded."""
         if self.written_digest:
             return self.written_digest
         plain = replace(self, written_digest="none").to_mapping()
@@ -151,12 +151,12 @@ class _SavedComparison:
 
 
 def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> ComparisonPlan:
-    """Return the plan that ``write_comparison`` wrote.
+    """Return a plan written by ``write_comparison``.
 
     Args:
         path: The file.
         methods: Methods by name; None means the catalogue.
-        where: What messages call the folder; the path of the folder when empty.
+        where: Name of the folder in messages; if empty, its path.
 
     Raises:
         UserError: There is no plan, or it cannot be read.
@@ -181,20 +181,20 @@ def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = Non
 
 
 MAY_GROW = ("trials", "seeds", "repeats")
-"""Numbers that a comparison that is continued may raise."""
+"""Numbers that may be increased when a comparison is resumed."""
 _OF_RUNNING = ("config.data.root", "config.resources.", "trials", "seeds", "format")
 
 
 def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]:
-    """Return in what ``now`` goes beyond ``before``, one line each; empty when both are the same.
+    """Return what ``now`` adds to ``before``, one line each; empty if it adds nothing.
 
     Args:
         before: The plan in the folder.
         now: The plan of this launch.
-        where: What messages call the folder.
+        where: Name of the folder in messages.
 
     Raises:
-        UserError: The plan has shrunk or changed; with a line for each difference.
+        UserError: The plan has been reduced or changed; the message contains a line for each difference.
     """
     old, new = before.request, now.request
     grown = [

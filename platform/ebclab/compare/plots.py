@@ -20,11 +20,11 @@ from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, Plot, plot
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _COLUMNS = 3  # panels side by side
-_FEW = 10  # epochs or draws; with more, plotly puts ticks at whole numbers by itself
+_FEW = 10  # epochs or draws; with more, plotly's default ticks are integers
 
 
 def plots(findings: ComparisonFindings) -> list[Plot]:
-    """Return the plots for which there is something to draw, the most important first."""
+    """Return the plots that have data, the most important first."""
     made = [
         tuned_differences(findings),
         default_and_tuned(findings),
@@ -41,13 +41,13 @@ def plots(findings: ComparisonFindings) -> list[Plot]:
 
 
 def _style(findings: ComparisonFindings, method: str) -> tuple[str, str]:
-    """Return colour and mark of a method; with more methods than colours, a colour returns with another mark."""
+    """Return colour and marker of a method; with more methods than colours, colours are reused with other markers."""
     place = findings.request.methods.index(method)
     return COLOURS[place % len(COLOURS)], MARKS[(place + place // len(COLOURS)) % len(MARKS)]
 
 
 def _named(findings: ComparisonFindings, task: Task) -> str:
-    """Return what a task is called, as text without markup."""
+    """Return the name of a task as text without markup."""
     return as_text(task_words(findings, task))
 
 
@@ -63,7 +63,7 @@ def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str)
         horizontal_spacing=0.04,
         vertical_spacing=0.16 / rows,
     )
-    figure.update_annotations(font_size=12)  # titles stay apart on a narrow screen
+    figure.update_annotations(font_size=12)  # titles do not overlap on a narrow screen
     for row in range(1, rows + 1):
         figure.update_yaxes(title=y, tickformat=".1%", row=row, col=1)
         for column in range(1, columns + 1):
@@ -77,14 +77,14 @@ def _place(index: int, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 def _in_panels(made: Plot) -> Plot:
-    """Make room above panels for their titles and the legend."""
+    """Enlarge the top margin of panels for their titles and the legend."""
     made.figure["layout"]["margin"]["t"] = 70
     made.figure["layout"]["legend"] |= {"y": 1.0, "yref": "container", "yanchor": "top"}
     return made
 
 
 def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
-    """Return the median best score after n draws, with its band, over draws or over the seconds that they take."""
+    """Plot the median best score after n draws, with its band, over draws or over the seconds that they take."""
     found = [each for each in findings.methods_at if each.curve]
     if not found:
         return None
@@ -110,9 +110,9 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
 
 
 def _span(found: Sequence[MethodAt]) -> list[float]:
-    """Return from where to where panels go: medians and default scores, with room for the bands below them.
+    """Return the range of the y axes: medians and default scores, with a margin below for the bands.
 
-    A band often begins at 0, or at a draw that diverged; a panel that held it whole would press the lines together.
+    A band often begins at 0, or at a diverged draw; a range that included it completely would compress the lines.
     """
     values = [score for each in found if each.curve for score in each.curve.median]
     values += [each.sweep.default_draw.score for each in found if each.sweep.default_draw]
@@ -174,7 +174,7 @@ def _add_curve(
 
 
 def _bars(values: Sequence[MeanInterval], *, thickness: float) -> dict[str, Any]:
-    """Return bars from the means to the ends of their intervals; none where there is no interval."""
+    """Return error bars of the intervals, of length 0 if there is no interval."""
     return {
         "type": "data",
         "array": [0.0 if value.high is None else value.high - value.mean for value in values],
@@ -184,7 +184,7 @@ def _bars(values: Sequence[MeanInterval], *, thickness: float) -> dict[str, Any]
 
 
 def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
-    """Return the accuracies of default and of tuned settings, with their intervals."""
+    """Plot the accuracies of default and of tuned settings, with their intervals."""
     found = [each for each in findings.methods_at if each.tuned]
     if not found:
         return None
@@ -208,7 +208,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     values = [value for each in found for value in (each.default, each.tuned) if value]
     ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
     room = 0.04 * (max(ends) - min(ends)) or 0.01
-    shown_range = [max(0.0, min(ends) - room), min(1.0, max(ends) + room)]  # plotly's own begins at 0 for grouped marks
+    shown_range = [max(0.0, min(ends) - room), min(1.0, max(ends) + room)]  # by default, it begins at 0 if grouped
     figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=shown_range)
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
@@ -217,7 +217,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
 
 
 def tuned_differences(findings: ComparisonFindings) -> Plot | None:
-    """Return the differences between tuned methods seed by seed, with their intervals and the margin."""
+    """Plot the differences between tuned methods by seed, with their intervals and the margin."""
     gaps = [gap for gap in findings.gaps_of("tuned") if gap.difference.low is not None]
     if not gaps:
         return None
@@ -262,7 +262,7 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
 
 
 def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
-    """Return the accuracies over images a batch; None where there is one batch size."""
+    """Plot the accuracies over the batch size; None if there are fewer than two batch sizes."""
     found = [each for each in findings.methods_at if each.tuned]
     if len({each.task.batch_size for each in found}) < 2:
         return None
@@ -295,7 +295,7 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
 
 
 def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
-    """Return the held-out score of the tuned settings over epochs or seconds, the mean over seeds."""
+    """Plot the held-out score of the tuned settings over epochs or seconds, the mean over seeds."""
     found = [each for each in findings.methods_at if each.sweep.tuned and each.sweep.tuned.curves]
     if not found:
         return None
@@ -330,7 +330,7 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
 
 
 def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
-    """Return the chances of improvement as a matrix; None for two methods, whose chance the table has."""
+    """Plot the probabilities of improvement as a matrix; None for fewer than three methods."""
     if len(findings.whole) < 3:
         return None
     names = list(findings.whole)
@@ -344,7 +344,7 @@ def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
 def _matrix(
     shares: Mapping[tuple[str, str], float], *, rows: Sequence[str], columns: Sequence[str], between: str, digits: str
 ) -> go.Figure:
-    """Return shares in [0, 1] by row and column as a matrix of colours; a place without one is empty."""
+    """Return a heatmap of values in [0, 1] by row and column; cells without a value are empty."""
     values = [[shares.get((row, column)) for column in columns] for row in rows]
     text = [["" if value is None else format(value, digits) for value in row] for row in values]
     hover = f"%{{y}}{between}%{{x}}: %{{z:{digits}}}<extra></extra>"
@@ -359,7 +359,7 @@ def _matrix(
 
 
 def profile(findings: ComparisonFindings) -> Plot | None:
-    """Return the performance profile: the share of runs that score more than a level, over all tasks."""
+    """Plot the performance profile: the fraction of runs that score above a level, over all tasks."""
     if len(findings.whole) < 2:
         return None
     scores = np.concatenate([task for method in findings.whole for task in findings.scores_of(method)])
@@ -382,7 +382,7 @@ def profile(findings: ComparisonFindings) -> Plot | None:
 
 
 def what_matters(findings: ComparisonFindings) -> Plot | None:
-    """Return how much each setting matters for each method: the mean share of variance over tasks."""
+    """Plot the importance of each setting for each method: the mean fraction of variance over tasks."""
     shares: dict[tuple[str, str], list[float]] = {}
     for each in findings.methods_at:
         for name, share in (each.sweep.importance or {}).items():

@@ -1,4 +1,4 @@
-"""What somebody asks of a comparison: methods, images, budgets, and the questions stated beforehand."""
+"""Request of a comparison: methods, datasets, budgets, and the questions specified in advance."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from ebclab.methods_by_name import is_import_name
 from energy_contrast.catalog import METHODS
 
 Budget = Literal["epochs", "seconds"]
-"""What every run of a comparison gets alike."""
+"""What is equal for all runs of a comparison."""
 Metric = Literal["knn", "linear"]
 FEWEST_SEEDS = 2
 _PLACE = re.compile(r"([\w.:-]+)@(\d+)")
 
 
 class Question(NamedTuple):
-    """A difference that is asked for beforehand: one method at a batch size against another at another.
+    """A difference specified in advance, between two methods, each at its batch size.
 
     Attributes:
-        one: Method and images a batch.
-        other: The same of the other side.
+        one: Method and batch size of the first side.
+        other: Method and batch size of the second side.
     """
 
     one: tuple[str, int]
     other: tuple[str, int]
 
     def __str__(self) -> str:
-        """Return the question as ``--ask`` takes it."""
+        """Return the question in the syntax of ``--ask``."""
         return ",".join(f"{method}@{batch}" for method, batch in self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRequest:
-    """What a comparison is asked for; ``make_comparison`` makes the plan of it.
+    """Settings of a comparison; ``make_comparison`` makes a plan from them.
 
     Attributes:
         methods: Names of the methods, at least two.
-        batch_sizes: Images a batch.
-        datasets: Names of datasets; empty means that of the recipe.
-        data_root: Folder that holds datasets; None means the usual one.
-        recipe: Named settings of every run.
-        assignments: Settings of every run, ``KEY=VALUE``, or of one method's, ``METHOD:KEY=VALUE``.
-        spaces: Own search spaces, ``METHOD=FILE``; other methods have their shipped ones.
+        batch_sizes: Batch sizes to compare at.
+        datasets: Names of datasets; empty means that of the settings.
+        data_root: Folder that contains datasets; None means the default one.
+        recipe: Name of the recipe of every run.
+        assignments: Settings of every run, ``KEY=VALUE``, or of the runs of one method, ``METHOD:KEY=VALUE``.
+        spaces: Custom search spaces, ``METHOD=FILE``; other methods use their shipped ones.
         epochs: Epochs of every run; None means those of the settings.
-        trials: Random draws for each method at each batch size.
-        seeds: Seeds that the best draw and the default settings are run with.
+        trials: Number of random draws for each method at each batch size.
+        seeds: Number of seeds that the best draw and the default settings are run with.
         metric: The probe whose accuracy on the test images is compared.
-        margin: Difference that matters, in points.
+        margin: Smallest relevant difference, in percentage points.
         reference: The method that others are compared with; None means all pairs.
-        questions: Differences between batch sizes that are asked for, ``METHOD@BATCH,METHOD@BATCH``.
-        target: Held-out accuracy in per cent, for the time to reach it; None leaves that out.
-        budget: What every run gets alike: epochs, or the seconds that the first method's epochs take.
-        practice_seconds: Training time of a second search with TPE and ASHA for each method; 0 leaves it out.
-        repeats: How often the whole search is repeated, each time with other draws and seeds.
+        questions: Further differences, also between batch sizes, ``METHOD@BATCH,METHOD@BATCH``.
+        target: Held-out accuracy in per cent, for the time to reach it; None omits it.
+        budget: What is equal for all runs: epochs, or the seconds that the first method's epochs take.
+        practice_seconds: Training time of a second search with TPE and ASHA for each method; 0 omits it.
+        repeats: Number of times that the complete search is run, each time with other draws and seeds.
         may_differ: Settings of data, views and encoder that may differ between methods.
     """
 
@@ -81,7 +81,7 @@ class ComparisonRequest:
     may_differ: tuple[str, ...] = ()
 
     def problems(self) -> list[str]:
-        """Return what is wrong with it by itself, one line per problem."""
+        """Return the problems of the request that can be found without its settings, one line each."""
         lines = [
             f"METHOD: no such method, got {name}; {did_you_mean(name, METHODS)}"
             for name in self.methods
@@ -138,24 +138,24 @@ class ComparisonRequest:
 
     @property
     def asked(self) -> tuple[Question, ...]:
-        """The questions, each with its two sides."""
+        """The parsed questions."""
         sides = [[_PLACE.fullmatch(side.strip()) for side in text.split(",")] for text in self.questions]
         return tuple(Question(*((side[1], int(side[2])) for side in pair if side)) for pair in sides)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of methods whose differences are taken at each batch size."""
+        """The pairs of methods whose differences are computed for each task."""
         if self.reference is not None:
             return tuple((name, self.reference) for name in self.methods if name != self.reference)
         return tuple((one, other) for i, other in enumerate(self.methods) for one in self.methods[i + 1 :])
 
     def assignments_for(self, method: str) -> list[str]:
-        """Return the settings, ``KEY=VALUE``, that were written for all methods and, after them, for this one alone."""
+        """Return the settings, ``KEY=VALUE``, for all methods, followed by those for this method only."""
         common = [text for text in self.assignments if not _named_method(text)]
         return common + [text.removeprefix(f"{method}:") for text in self.assignments if _named_method(text) == method]
 
     def space_for(self, method: str) -> str | None:
-        """Return the file of the own search space of a method; None where it has the shipped one."""
+        """Return the file of a method's custom search space; None if it uses the shipped one."""
         given = dict(text.partition("=")[::2] for text in self.spaces)
         return given.get(method)
 
@@ -165,12 +165,12 @@ class ComparisonRequest:
 
 
 def _named_method(text: str) -> str:
-    """Return the method that a setting is written for, ``METHOD:KEY=VALUE``; empty when it is for all."""
+    """Return the method that a setting, ``METHOD:KEY=VALUE``, is for; empty if it is for all."""
     return text.partition("=")[0].rpartition(":")[0]
 
 
 def wrong_names(request: ComparisonRequest) -> list[str]:
-    """Return a line for each setting or space that is written for a method which is not compared."""
+    """Return a line for each malformed space, and each setting or space for a method that is not compared."""
     named = [(f"--set {text}", _named_method(text)) for text in request.assignments if _named_method(text)]
     named += [(f"--space {text}", text.partition("=")[0]) for text in request.spaces]
     lines = [

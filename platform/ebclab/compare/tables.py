@@ -1,4 +1,4 @@
-"""The tables of a comparison, as text: the page, the Markdown file and the terminal show the same."""
+"""Tables of a comparison as text, the same on the page, in the Markdown file and in the terminal."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class TextTable:
 
     Attributes:
         title: Heading.
-        columns: Heads of the columns.
-        rows: Cells, a text for each column.
-        note: How to read it; may be empty.
+        columns: Column headers.
+        rows: Cells, one string per column.
+        note: Explanation; may be empty.
     """
 
     title: str
@@ -50,7 +50,7 @@ def tables(findings: ComparisonFindings) -> list[TextTable]:
 
 
 def tuned_and_default(findings: ComparisonFindings) -> TextTable:
-    """Return what each method reached on each task, by default and tuned."""
+    """Return the accuracies of each method on each task with default and tuned settings."""
     metric = METRICS[findings.request.metric]
     gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
     rows = tuple(
@@ -106,7 +106,7 @@ def _seconds_a_run(at: MethodAt) -> str:
 
 
 def differences(findings: ComparisonFindings) -> TextTable:
-    """Return the differences between tuned methods, beside those at default settings."""
+    """Return the differences between tuned methods, and those at default settings."""
     before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
     rows = []
     for gap in findings.gaps_of("tuned"):
@@ -128,7 +128,7 @@ def differences(findings: ComparisonFindings) -> TextTable:
 
 
 def asked(findings: ComparisonFindings) -> TextTable:
-    """Return the differences that were asked for beforehand."""
+    """Return the differences specified in advance."""
     rows = tuple(
         (
             f"{gap.one.method}, {task_words(findings, gap.one.task)}",
@@ -143,7 +143,7 @@ def asked(findings: ComparisonFindings) -> TextTable:
 
 
 def practice(findings: ComparisonFindings) -> TextTable:
-    """Return the differences between methods that TPE and ASHA tuned for equal seconds."""
+    """Return the differences between methods tuned by TPE and ASHA with equal time budgets."""
     rows = []
     for gap in findings.gaps_of("practice"):
         sweeps = [findings.measured.sweep(side.method, side.task, "practice") for side in (gap.one, gap.other)]
@@ -162,7 +162,7 @@ def practice(findings: ComparisonFindings) -> TextTable:
 
 
 def over_all_tasks(findings: ComparisonFindings) -> TextTable:
-    """Return each method over all tasks, with its chance of improvement over each other one."""
+    """Return the results of each method over all tasks, with its probability of improvement over each other one."""
     chances = {(each.one, each.other): each for each in findings.improvements}
     rows = []
     for each in findings.overall:
@@ -205,7 +205,7 @@ def after_trials(findings: ComparisonFindings) -> TextTable:
 
 
 def paces(findings: ComparisonFindings) -> TextTable:
-    """Return how soon methods reach the target, and the final scores of those that they are compared with."""
+    """Return the times of methods to the target, and to the final scores of the methods they are compared with."""
     rows = tuple(
         (
             task_words(findings, pace.task),
@@ -227,7 +227,7 @@ def paces(findings: ComparisonFindings) -> TextTable:
 
 
 def what_was_tuned(findings: ComparisonFindings) -> TextTable:
-    """Return the settings that the search chose, beside the default ones, and how much each setting matters."""
+    """Return the settings chosen by the search, the default ones, and the importance of each setting."""
     rows = []
     for each in findings.methods_at:
         shares: Mapping[str, float] = each.sweep.importance or {}
@@ -271,5 +271,5 @@ def as_markdown(made: list[TextTable]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return text as it may stand in a cell of a Markdown table."""
+    """Return text escaped for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -1,9 +1,9 @@
-"""How well a method does after n random draws of its settings, with bands that hold for all n at once.
+"""Tuning curves: the best score after n random draws of a method's settings, with simultaneous confidence bands.
 
-A draw's score has an unknown distribution F, the same for every draw. The best of n draws has F^n, so its median is the
-quantile 0.5^(1/n) of F. A band that holds all of F with a stated probability (Learned-Miller and DeStefano, 2008) gives
-a band that holds the whole curve, whatever F is (Lourie, Cho and He, 2024, arXiv:2311.09480). It takes independent
-draws: no search that learns, no early stopping, and a number of draws that was fixed beforehand.
+Scores of draws are independent with an unknown distribution F. The best of n draws has the distribution F^n, so its
+median is the quantile 0.5^(1/n) of F. A simultaneous confidence band of F (Learned-Miller and DeStefano, 2008) gives a
+simultaneous band of the curve, for any F (Lourie, Cho and He, 2024, arXiv:2311.09480). It requires independent draws:
+no adaptive search, no early stopping, and a number of draws fixed in advance.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from opda.nonparametric import EmpiricalDistribution
 Scores = np.ndarray[Any, np.dtype[np.float64]]
 
 CONFIDENCE = 0.8
-"""Probability that a band holds its whole curve."""
-_SIMULATED = 0  # seed of the simulation by which the bands are widened until they hold together
+"""Probability that a band contains the complete curve."""
+_SIMULATED = 0  # seed of the simulation that calibrates the simultaneous bands
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class TuningCurve:
         trials: n.
         median: The estimate.
         low: Lower end of the band.
-        high: Upper end of the band; 1 where the draws say nothing about it.
-        expected: The mean of the best score among n draws, without bias (the U-statistic).
+        high: Upper end of the band; 1 where the draws give no upper bound.
+        expected: Unbiased estimate (U-statistic) of the mean of the best score among n draws.
     """
 
     trials: tuple[int, ...]
@@ -43,15 +43,15 @@ class TuningCurve:
 
     @property
     def known_until(self) -> int:
-        """The largest n for which the band has an upper end; 0 where it has none at all."""
+        """The largest n for which the band has an upper bound below 1; 0 if there is none."""
         return max((n for n, high in zip(self.trials, self.high, strict=True) if high < 1.0), default=0)
 
 
 @cache
 def _band(num_draws: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the band of F at and between the order statistics of so many draws: lowest and highest value of F.
+    """Return the lower and the upper end of the band of F between the order statistics of draws.
 
-    Entry k is for scores from the k-th smallest draw up to the next; entry 0 for those below all.
+    Entry k is for scores from the k-th smallest draw up to the next; entry 0 for those below all draws.
     """
     places = np.arange(1, num_draws + 1, dtype=np.float64)
     low, _, high = EmpiricalDistribution.confidence_bands(
@@ -70,13 +70,13 @@ def _band(num_draws: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def tuning_curve(scores: Sequence[float]) -> TuningCurve:
     """Return the tuning curve of independent draws whose scores lie in [0, 1].
 
-    Draws with equal scores, as those that diverged, make the band wider than it need be, never too narrow.
+    Ties, e.g. of diverged draws, make the band conservative.
 
     Args:
         scores: Score of each draw, higher is better.
 
     Raises:
-        ValueError: No score, or one outside [0, 1].
+        ValueError: There are no scores, or one is outside [0, 1].
     """
     if not scores or not all(0.0 <= score <= 1.0 for score in scores):
         raise ValueError(f"scores in [0, 1] are needed, got {list(scores)}")
@@ -96,12 +96,12 @@ def tuning_curve(scores: Sequence[float]) -> TuningCurve:
 
 
 def _quantile(ordered: Scores, cdf: Sequence[float], level: float) -> float:
-    """Return the smallest score in [0, 1] at which ``cdf`` reaches ``level``; 1 where no draw does.
+    """Return the smallest score in [0, 1] at which ``cdf`` reaches ``level``; 1 if no draw does.
 
     Args:
         ordered: Scores of the draws, smallest first.
         cdf: Values of F below all draws, and from each of them up to the next.
-        level: In (0, 1).
+        level: Probability, in (0, 1).
     """
     if cdf[0] >= level:
         return 0.0

@@ -1,4 +1,4 @@
-"""The sentences of a comparison: the answer, what intervals say, what was not the same, and what it does not show."""
+"""Texts of a comparison: conclusions, explanation of intervals, settings that differ, and limitations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ VERDICTS: dict[Verdict, str] = {
     "open": "within noise",
     "no interval": "no interval",
 }
-_MOST = 4  # statements of one kind in the answer
+_MOST = 4  # maximum number of statements of one kind in the conclusions
 
 
 def task_words(findings: ComparisonFindings, task: Task) -> str:
-    """Return what a task is called, without what all tasks share."""
+    """Return the name of a task, without parts that all tasks share; the batch size is always included."""
     plan = findings.measured.plan
     parts = [f"{task.batch_size} images a batch"]
     datasets = {each.dataset: last_part(each.dataset) for each in plan.tasks}
@@ -37,7 +37,7 @@ def task_words(findings: ComparisonFindings, task: Task) -> str:
 
 
 def margin_words(request: ComparisonRequest) -> str:
-    """Return the difference that matters."""
+    """Return the margin of a comparison, in points."""
     return f"{request.margin:g} point{'s' * (request.margin != 1)}"
 
 
@@ -54,7 +54,7 @@ def gap_words(found: Difference) -> str:
 
 
 def accuracy(found: MeanInterval | None) -> str:
-    """Return an accuracy with its interval, in per cent; a dash where there is none."""
+    """Return an accuracy with its interval, in per cent; a dash if there is none."""
     if found is None:
         return "-"
     if found.low is None or found.high is None:
@@ -63,7 +63,7 @@ def accuracy(found: MeanInterval | None) -> str:
 
 
 def answer(findings: ComparisonFindings) -> list[str]:
-    """Return what came out, in a few sentences, the most important first."""
+    """Return the conclusions in a few sentences, the most important first."""
     margin = margin_words(findings.request)
     tuned = findings.gaps_of("tuned")
     if not tuned:
@@ -106,13 +106,13 @@ def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> Iterator[str]:
 
 
 def _size(found: Difference) -> tuple[float, float, float]:
-    """Return the size of a difference that lies on one side of 0 and the ends of its interval, in points, positive."""
+    """Return the absolute values of a difference and of its interval's ends, in points; the interval excludes 0."""
     low, high = sorted(100 * abs(end) for end in (found.low or 0.0, found.high or 0.0))
     return 100 * abs(found.mean), low, high
 
 
 def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
-    """Yield what tuning changed: leads at default settings that tuning took away, and gains beyond noise."""
+    """Yield the effects of tuning: leads at default settings that vanish when tuned, and gains beyond noise."""
     margin = findings.margin
     tuned = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("tuned")}
     gone = []
@@ -133,13 +133,13 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
 
 
 def _some(named: Sequence[str]) -> str:
-    """Return a list for a sentence; of a long one the first few."""
+    """Return a list as text, truncated to the first ``_MOST`` items."""
     rest = f"; {len(named) - _MOST} more" if len(named) > _MOST else ""
     return "; ".join(named[:_MOST]) + rest
 
 
 def what_intervals_say(findings: ComparisonFindings) -> str:
-    """Return how the intervals of differences are to be read."""
+    """Return an explanation of the intervals of differences."""
     families: tuple[Family, ...] = ("tuned", "default", "gain")
     numbers = {family: len(findings.gaps_of(family)) for family in families}
     return (
@@ -154,7 +154,7 @@ def what_intervals_say(findings: ComparisonFindings) -> str:
 
 
 def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
-    """Return the limits of the comparison, one sentence each."""
+    """Return the limitations of the comparison, one text each."""
     plan = findings.measured.plan
     config = plan.sweeps[0].plan.config
     known = [each.curve.known_until for each in findings.methods_at if each.curve]
@@ -186,7 +186,7 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
 
 
 def _is_any_lost(findings: ComparisonFindings) -> bool:
-    """Return whether a draw, or a run that confirms, diverged, collapsed or failed."""
+    """Return whether any draw or confirmation run diverged, collapsed or failed."""
     sweeps = findings.measured.sweeps
     confirmed = [runs for each in sweeps for runs in (each.tuned, each.default) if runs]
     return any(draw.is_lost for each in sweeps for draw in each.draws) or any(runs.lost for runs in confirmed)
@@ -201,7 +201,7 @@ def _epochs(plan: ComparisonPlan) -> str:
 
 
 def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:
-    """Return each setting outside ``method`` that differs between methods by default, with its values in words."""
+    """Return the settings outside ``method`` that differ between methods by default, with their values as text."""
     found: dict[str, str] = {}
     for task in plan.tasks:
         configs = {

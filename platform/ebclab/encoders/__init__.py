@@ -1,4 +1,4 @@
-"""Encoders by their settings, ours and timm's, and the names and shapes of their weights."""
+"""Construction of encoders, built-in and from timm, and checks of their weights."""
 
 from ebclab.encoders.build import has_batch_norm, new_encoder, seeded_encoder
 from ebclab.encoders.weights import differences, digest_of

@@ -1,4 +1,4 @@
-"""From the ``encoder`` section of the settings to a network."""
+"""Construction of a network from the ``encoder`` section of the settings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
     """Return the untrained encoder that ``config`` describes, initialised from torch's global generator.
 
     Args:
-        config: Which network.
+        config: Settings of the network.
         in_channels: Channels of the images.
-        image_size: Side of the images, pixels; 0 where it is not known yet. Some networks of timm have weights for it.
+        image_size: Side of the images in pixels; 0 if not known yet. Weights of some timm networks depend on it.
 
     Raises:
-        ConfigError: There is no such network, or none for such images.
+        ConfigError: There is no such network, or it does not accept such images.
     """
     try:
         if config.timm_name:
@@ -46,7 +46,7 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
 
 
 def _require_quarters(encoder: nn.Module, in_channels: int, image_size: int) -> None:
-    """Raise ValueError where the last stage leaves a single pixel of an image."""
+    """Raise ValueError if the last stage reduces an image to a single pixel."""
     with torch.no_grad():
         encoder.eval()(torch.zeros(1, in_channels, image_size, image_size))
     encoder.train()
@@ -54,19 +54,19 @@ def _require_quarters(encoder: nn.Module, in_channels: int, image_size: int) -> 
 
 @contextmanager
 def seeded_encoder(config: EncoderConfig, seed: int, in_channels: int, image_size: int = 0) -> Iterator[nn.Module]:
-    """Yield the untrained encoder of a run with ``seed``: the first numbers that the run draws are its weights.
+    """Yield the untrained encoder of a run with ``seed``, whose weights are the first random numbers of the run.
 
-    What the body draws from torch's global generator continues the run's numbers. Afterwards that generator is as it
-    was before.
+    Within the block, torch's global generator continues the run's random sequence. On exit, its previous state is
+    restored.
 
     Args:
-        config: Which network.
+        config: Settings of the network.
         seed: The run's seed.
         in_channels: Channels of the images.
-        image_size: Side of the images, pixels; 0 where it is not known yet.
+        image_size: Side of the images in pixels; 0 if not known yet.
 
     Raises:
-        ConfigError: As ``new_encoder``.
+        ConfigError: As in ``new_encoder``.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -74,10 +74,10 @@ def seeded_encoder(config: EncoderConfig, seed: int, in_channels: int, image_siz
 
 
 def has_batch_norm(config: EncoderConfig) -> bool:
-    """Return whether the network that ``config`` describes has batch norm; of timm's, only the network itself says.
+    """Return whether the network that ``config`` describes has batch norm; a timm network is built to check.
 
     Raises:
-        ConfigError: timm is missing, or has no such network.
+        ConfigError: timm is not installed, or cannot build the network.
     """
     if config.batch_norm == "none" or not config.timm_name:
         return config.batch_norm == "global"

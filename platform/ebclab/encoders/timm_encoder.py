@@ -1,8 +1,8 @@
-"""Networks of timm as encoders that keep the promise of runs: any number of ranks gives the numbers of one.
+"""Networks of timm as encoders whose results do not depend on the number of ranks.
 
-A network keeps timm's names of weights. What changes: batch norms become ours over the global batch, dropout and
-stochastic depth are off (their draws would differ from rank to rank, and are in no checkpoint), and weights that its
-features do not depend on are frozen (ranks would wait for their gradients).
+The names of timm's weights are kept. Modifications: batch norms are replaced by ours over the global batch, dropout
+and stochastic depth are disabled (their random numbers would differ between ranks and are not part of checkpoints), and
+weights that the features do not depend on are frozen (ranks would wait for their gradients).
 
 Shapes: C channels, S x S pixels, D embedding size.
 """
@@ -27,11 +27,11 @@ _BUILD_ERRORS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError
 
 
 class GlobalBatchNormAct2d(GlobalBatchNorm2d):
-    """Batch norm over the global batch with the activation that timm keeps in the same module.
+    """Batch norm over the global batch with activation, as in timm's ``BatchNormAct2d``.
 
     Args:
-        num_features: Channels.
-        drop: What timm applies before the activation.
+        num_features: Number of channels.
+        drop: Module that timm applies before the activation.
         act: The activation.
     """
 
@@ -45,7 +45,7 @@ class GlobalBatchNormAct2d(GlobalBatchNorm2d):
         return activated
 
 
-@torch.inference_mode(False)  # a caller may have gradients off, and they say what features depend on
+@torch.inference_mode(False)  # the caller may have disabled gradients, needed by _freeze_unused
 @torch.enable_grad()
 def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: str = "global") -> nn.Module:
     """Return timm's network ``name`` without its classifier, initialised from torch's global generator.
@@ -53,15 +53,15 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
     Args:
         name: timm's name, without a prefix.
         in_channels: C.
-        image_size: S; 0 means what timm built the network for.
+        image_size: S; 0 means timm's default input size of the network.
         batch_norm: ``global``, or ``none`` to refuse a network that has batch norm.
 
     Returns:
         The network; its ``embedding_size`` is D.
 
     Raises:
-        ValueError: timm or the network is missing, does not take such images, gives no vector an image, or has
-            layers whose result depends on how many ranks share a batch.
+        ValueError: timm or the network is missing, or the network does not accept such images, does not return one
+            vector per image, draws random numbers in training, or has batch norm that is refused or irreplaceable.
     """
     size = image_size or _usual_size(name)
     try:
@@ -89,7 +89,7 @@ def timm_has_batch_norm(name: str) -> bool:
     """Return whether timm's network ``name`` has batch norm.
 
     Raises:
-        ValueError: timm is missing, or cannot build the network.
+        ValueError: timm is not installed, or cannot build the network.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -100,25 +100,25 @@ def timm_has_batch_norm(name: str) -> bool:
 
 
 def pretrained(name: str) -> dict[str, Tensor]:
-    """Return the weights that timm has for ``name``, without the classifier, fetched from the network or its cache.
+    """Return timm's pretrained weights for ``name``, without the classifier, downloaded or from the cache.
 
     Args:
-        name: timm's name, with a tag or without.
+        name: timm's name, with or without a tag.
 
     Raises:
-        ValueError: They cannot be fetched.
+        ValueError: They cannot be downloaded.
     """
     return dict(_pretrained_network(name).state_dict())
 
 
 class PretrainedEncoder(NamedTuple):
-    """A network of timm with timm's weights, as timm made it.
+    """An unmodified timm network with pretrained weights.
 
     Attributes:
         encoder: Maps normalised images to embeddings; in eval mode.
-        image_size: Side of its images, pixels.
-        mean: Channel means that are subtracted.
-        std: Channel standard deviations that are divided by.
+        image_size: Side of its images in pixels.
+        mean: Channel means for normalisation.
+        std: Channel standard deviations for normalisation.
     """
 
     encoder: nn.Module
@@ -128,13 +128,13 @@ class PretrainedEncoder(NamedTuple):
 
 
 def pretrained_encoder(name: str) -> PretrainedEncoder:
-    """Return timm's network ``name`` with timm's weights, and how its images are normalised.
+    """Return timm's network ``name`` with pretrained weights, and the normalisation of its images.
 
     Args:
-        name: timm's name, with a tag or without.
+        name: timm's name, with or without a tag.
 
     Raises:
-        ValueError: The weights cannot be fetched, or the network gives no vector an image.
+        ValueError: The weights cannot be downloaded, or the network does not return one vector per image.
     """
     network = _pretrained_network(name).eval()
     facts = network.pretrained_cfg
@@ -148,18 +148,18 @@ def pretrained_encoder(name: str) -> PretrainedEncoder:
 
 
 def _pretrained_network(name: str) -> nn.Module:
-    """Return timm's network with timm's weights, without its classifier.
+    """Return timm's network with pretrained weights, without its classifier.
 
     Raises:
-        ValueError: They cannot be fetched.
+        ValueError: They cannot be downloaded.
     """
-    architecture, timm = name.partition(".")[0], _timm()  # the hub's library sets its own level when it is imported
+    architecture, timm = name.partition(".")[0], _timm()  # importing timm first: the hub's library sets its level then
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
-    hub.setLevel(logging.CRITICAL)  # it tells every one of its retries; the error below says what came of them
+    hub.setLevel(logging.CRITICAL)  # it logs every retry; the error below reports the outcome
     try:
         network: nn.Module = timm.create_model(name, pretrained=True, num_classes=0)
-    except Exception as error:  # whatever stands between here and the hub: no network, no space, no such file
+    except Exception as error:  # any failure of the download: no network, no disk space, no such file
         raise ValueError(
             f"the weights cannot be fetched, got {type(error).__name__}: {_first_line(error)}; connect this machine "
             f"to the network once, or export an encoder of {TIMM}{architecture} elsewhere and name its folder"
@@ -170,16 +170,16 @@ def _pretrained_network(name: str) -> nn.Module:
 
 
 def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_size: int) -> dict[str, Tensor]:
-    """Return weights of ``pretrained`` as timm makes them fit other images: first layer and positions resampled.
+    """Return weights of ``pretrained`` adapted by timm to other images: first layer and positions resampled.
 
     Args:
         name: timm's name, without a tag.
-        weights: For timm's usual images.
+        weights: Weights for timm's default input size and channels.
         in_channels: C.
         image_size: S.
 
     Raises:
-        ValueError: timm cannot.
+        ValueError: timm cannot adapt them.
     """
     try:
         network = create(name, in_channels, image_size, pretrained=True, overlay={"state_dict": dict(weights)})
@@ -191,7 +191,7 @@ def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_si
 def create(
     name: str, in_channels: int, image_size: int, *, pretrained: bool = False, overlay: dict[str, Any] | None = None
 ) -> nn.Module:
-    """Return timm's network without its classifier, as timm makes it; ``arguments_for`` says how."""
+    """Return timm's network without its classifier, built with ``arguments_for``."""
     arguments = arguments_for(name, in_channels, image_size)
     if overlay:
         arguments["pretrained_cfg_overlay"] = overlay
@@ -200,7 +200,7 @@ def create(
 
 
 def arguments_for(name: str, in_channels: int, image_size: int) -> dict[str, Any]:
-    """Return what ``timm.create_model`` is called with beside the name; the size only where weights depend on it."""
+    """Return the keyword arguments of ``timm.create_model``; the size is included only if weights depend on it."""
     arguments: dict[str, Any] = {"in_chans": in_channels, "num_classes": 0}
     if image_size and takes_one_size(name):
         arguments["img_size"] = image_size
@@ -208,19 +208,19 @@ def arguments_for(name: str, in_channels: int, image_size: int) -> dict[str, Any
 
 
 def takes_one_size(name: str) -> bool:
-    """Return whether the network is built for images of one size."""
+    """Return whether the network has a fixed input size."""
     return bool(_facts(name).fixed_input_size)
 
 
 def first_and_last_layer(name: str) -> tuple[Any, Any]:
-    """Return what timm calls the layer that sees the pixels and the one behind the features; each may be several."""
+    """Return timm's names of the first layer and of the classifier; each may be a tuple of names."""
     return _facts(name).first_conv, _facts(name).classifier
 
 
 def _timm() -> Any:
     if find_spec("timm") is None:
         raise ValueError(NO_TIMM)
-    import timm  # here, because it takes seconds
+    import timm  # imported here: takes seconds
 
     return timm
 
@@ -241,20 +241,24 @@ def _switch_off_draws(network: nn.Module) -> None:
             module.p = 0.0
         elif isinstance(module, DropPath | DropBlock2d):
             module.drop_prob = 0.0
-        if isinstance(vars(module).get("drop_rate"), float):  # where timm calls the function instead of a module
+        if isinstance(vars(module).get("drop_rate"), float):  # for networks that call the function instead of a module
             module.drop_rate = 0.0  # type: ignore[assignment]
 
 
 @torch.no_grad()
 def _draws(network: nn.Module, images: Tensor) -> bool:
-    """Return whether a pass in training moves torch's generator; the network's own statistics stay as they are."""
+    """Return whether a forward pass in training mode draws from torch's generator; the network is not modified."""
     before = torch.get_rng_state()
     copy.deepcopy(network)(images)
     return not torch.equal(before, torch.get_rng_state())
 
 
 def _share_batch_norms(name: str, network: nn.Module, batch_norm: str) -> None:
-    """Replace every batch norm by ours, with its weights and statistics, or refuse what cannot be replaced."""
+    """Replace every batch norm by ours, with its weights and statistics.
+
+    Raises:
+        ValueError: A layer cannot be replaced, or ``batch_norm`` is ``none`` and there is one.
+    """
     replaced: dict[nn.Module, GlobalBatchNorm] = {}
     for parent in list(network.modules()):
         for key, child in list(parent.named_children()):

@@ -1,4 +1,4 @@
-"""Whether weights fit a network, and which weights they are."""
+"""Compatibility check and digest of weights."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "encoder.json"
-"""Files of an exported encoder that are needed to use it."""
+"""Files of an exported encoder that are required to use it."""
 
 
 def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, types: bool = False) -> list[str]:
-    """Return a line for each tensor whose name or shape is not the expected one, empty when ``weights`` fit.
+    """Return a line for each tensor whose name or shape is not the expected one; empty if ``weights`` match.
 
     Args:
         expected: ``state_dict`` of the network.
-        weights: What shall be loaded into it.
-        types: Types must agree too; otherwise numbers are converted when they are loaded.
+        weights: Weights to load into it.
+        types: Whether dtypes must match, too; otherwise tensors are converted on loading.
     """
     names = dict.fromkeys([*expected, *weights])
     return [line for name in names if (line := _difference(name, expected, weights, types))]
@@ -37,10 +37,10 @@ def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str,
 
 
 def digest_of(weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights: of names, types, shapes and bytes, whatever file they came from.
+    """Return the SHA-256 of weights: of names, dtypes, shapes and bytes, independent of the file format.
 
     Args:
-        weights: ``state_dict`` of an encoder; the order of the names does not matter.
+        weights: ``state_dict`` of an encoder, in any order.
     """
     found = hashlib.sha256()
     for name in sorted(weights):

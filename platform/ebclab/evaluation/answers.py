@@ -1,4 +1,4 @@
-"""Which images of a set a run was right about: one bit an image, so that runs can be compared image by image."""
+"""Per-image correctness of a run's predictions, one bit per image, for paired comparisons of runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ebclab.evaluation.seeds_and_images import Table
 
 @dataclass(frozen=True)
 class Answers:
-    """Right and wrong answers of one run.
+    """Per-image correctness of one run.
 
     Attributes:
-        images: Short hash of the keys of the images, in their order: the same hash means the same images.
+        images: Short hash of the keys of the images, in order; equal hashes mean the same images.
         num_images: Number of images.
-        right: Packed bits in base64, 1 for right; one text for each time that the probe was trained.
+        right: Packed bits in base64, 1 if correct; one string for each time that the probe was trained.
     """
 
     images: str
@@ -30,10 +30,10 @@ class Answers:
     right: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse bits that are not those of so many images.
+        """Validate the fields.
 
         Raises:
-            ValueError: What is wrong.
+            ValueError: There are no images or no bits, or the bits are no base64 or not of this number of images.
         """
         if self.num_images < 1 or not self.right:
             raise ValueError(f"answers about {self.num_images} images, {len(self.right)} times")
@@ -47,27 +47,27 @@ class Answers:
 
     @classmethod
     def of(cls, right: Tensor, keys: Tensor) -> Answers:
-        """Return the answers of a run.
+        """Return the answers of a run as packed bits.
 
         Args:
-            right: (P, n) bool: whether the probe was right, each of the P times that it was trained.
+            right: (P, n) bool: whether the prediction is correct, for each of the P times that the probe was trained.
             keys: (n,) keys of the images.
         """
         packed = np.packbits(right.cpu().numpy(), axis=1)
         return cls(images_key(keys), len(keys), tuple(base64.b64encode(row.tobytes()).decode() for row in packed))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the answers as plain values."""
+        """Return the answers as a dictionary of plain values."""
         return asdict(self) | {"right": list(self.right)}
 
 
 def images_key(keys: Tensor) -> str:
-    """Return a short hash of the keys (n,) of images, in their order."""
+    """Return a short hash of the keys (n,) of images; it depends on their order."""
     return hashlib.sha256(keys.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
 def table_of(answers: Sequence[Answers]) -> Table:
-    """Return a row for each run and a column for each image: how often, in [0, 1], the run's probe was right."""
+    """Return the table of runs (rows) by images (columns): the fraction of probe trainings that were correct."""
     return np.stack([_shares(each) for each in answers])
 
 

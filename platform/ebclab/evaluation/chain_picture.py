@@ -1,4 +1,4 @@
-"""A picture of chains: one row for each, with its image and energy at the start, in the middle and at the end."""
+"""Image grid of chains: one row per chain, with its image and energy at each recorded step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 from energy_contrast.method import PixelRange
 from energy_contrast.sampling_method import ChainTrace
 
-_SIDE = 96  # shown pixels of an image's side, at least
+_SIDE = 96  # minimum side of a drawn image, in pixels
 _GAP = 12
-_TEXT = 18  # pixels of a line of text
+_TEXT = 18  # height of a line of text, in pixels
 
 
 def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
-    """Return a grid of chains: rows are chains, columns are moments.
+    """Return a grid of images: rows are chains, columns are recorded steps.
 
     Args:
         trace: The chains.
-        pixel_range: Black and white, by channel; what lies beyond is shown as black or white.
+        pixel_range: Values of black and white, by channel; values outside are clamped.
     """
     moments, count, _, height, width = trace.positions.shape
     zoom = max(1, round(_SIDE / max(height, width)))
@@ -38,12 +38,12 @@ def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
 
 
 def _levels(positions: Tensor, pixel_range: PixelRange) -> Tensor:
-    """Return pixels as bytes, black 0 and white 255."""
+    """Return pixels as uint8, black 0 and white 255."""
     low, high = (positions.new_tensor(level).view(-1, 1, 1) for level in pixel_range)
     return ((positions - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8).cpu()
 
 
 def enlarged(levels: Tensor, zoom: int) -> Image.Image:
-    """Return one image (C, H, W) uint8, enlarged without smoothing; channels beyond three are left out."""
+    """Return one image (C, H, W) uint8, enlarged without smoothing; channels beyond the third are dropped."""
     channels = levels[:3] if len(levels) >= 3 else levels[:1].expand(3, -1, -1)
     return Image.fromarray(channels.permute(1, 2, 0).repeat_interleave(zoom, 0).repeat_interleave(zoom, 1).numpy())

@@ -1,9 +1,9 @@
-"""How sure the means of several confirmed settings are, and the differences between them.
+"""Confidence intervals of the means of several confirmed settings, and of the differences between them.
 
-The best of C settings was chosen by the very means that are then shown. So the intervals of all C means, and those of
-all C (C - 1) / 2 differences, are wide enough to hold together (Bonferroni): in 95 of 100 sweeps or more every one of
-them contains its true value, hence also that of whichever settings won. Simulated sweeps of which the truth is known
-(``benchmarks/coverage.py``) say how often: in 94.5 to 100 of 100, most with few seeds or a few hundred images.
+The best of C settings is chosen by the same means that are reported. The intervals of all C means, and those of all
+C (C - 1) / 2 differences, therefore have simultaneous coverage (Bonferroni): in at least 95 of 100 sweeps all of them
+contain their true values, including that of the winning settings. Measured on simulated sweeps of known truth
+(``benchmarks/coverage.py``), the coverage is 94.5 to 100 of 100, highest with few seeds or a few hundred images.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval, quantile
 
 CHANCE = 0.05
-"""Probability that an interval of a family misses."""
+"""Probability that at least one interval of a family does not contain its true value."""
 
 ENOUGH_SEEDS = 5
-"""With fewer, the page says what so few seeds cannot tell."""
+"""With fewer seeds, the page states the limits of the conclusion."""
 
 
 class Measurements(NamedTuple):
-    """What the runs of some settings measured.
+    """Measured values of the runs of one setting.
 
     Attributes:
         by_seed: One value per seed.
-        answers: Which images each run was right about, by seed; empty where that is not known of all runs, or not about
-            the same images.
+        answers: Per-image correctness of each run, by seed; empty if it is not known for all runs, or if the images
+            differ.
     """
 
     by_seed: dict[int, float]
@@ -37,21 +37,21 @@ class Measurements(NamedTuple):
 
     @classmethod
     def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers | None]) -> Measurements:
-        """Return the measurements of runs: a seed, a value and perhaps answers of each."""
+        """Return the measurements of runs: a seed, a value and optional answers for each."""
         known = {seed: each for seed, each in zip(seeds, answers, strict=False) if each is not None}
         is_whole = len(known) == len(seeds) and len({each.images for each in known.values()}) == 1
         return cls(dict(zip(seeds, values, strict=True)), known if is_whole else {})
 
 
 class MeanInterval(NamedTuple):
-    """A mean over seeds and how sure it is.
+    """A mean over seeds with its confidence interval.
 
     Attributes:
         mean: The mean.
         std: Standard deviation over seeds (n - 1 in the divisor); None for one seed.
         low: Lower end of the 95 % interval of the mean; None for one seed, and for equal values without answers.
-        high: Upper end of the interval; None likewise.
-        images: Number of images whose sampling the interval accounts for; None where it is over seeds only.
+        high: Upper end of the interval; None in the same cases.
+        images: Number of images whose sampling the interval accounts for; None if it covers seeds only.
     """
 
     mean: float
@@ -64,13 +64,13 @@ class MeanInterval(NamedTuple):
 def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: bool) -> MeanInterval:
     """Return mean, standard deviation and 95 % interval of the mean.
 
-    With answers the interval is that of `seeds_and_images`, for other seeds and other images; without, it is Student's,
-    for other seeds only.
+    With answers, the interval is that of `seeds_and_images` and accounts for other seeds and other images; without,
+    it is Student's t interval and accounts for other seeds only.
 
     Args:
-        measured: What the runs measured.
-        num_compared: C: intervals of so many means hold together.
-        is_rate: The values are shares: the interval is cut at 0 and 1.
+        measured: Measured values of the runs.
+        num_compared: C, the number of means whose intervals have simultaneous coverage.
+        is_rate: The values are fractions: the interval is clipped to [0, 1].
     """
     values = list(measured.by_seed.values())
     mean = fmean(values)
@@ -80,7 +80,7 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
     if measured.answers:
         table = table_of(list(measured.answers.values()))
         return MeanInterval(mean, std, *mean_interval(table, chance), table.shape[1])
-    if _tie(values):  # no seed says how far another one might lie
+    if _tie(values):  # no variance to estimate an interval from
         return MeanInterval(mean, std, None, None, None)
     low, high = _students(values, chance)
     return MeanInterval(mean, std, max(low, 0.0) if is_rate else low, min(high, 1.0) if is_rate else high, None)
@@ -88,14 +88,14 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better some settings are than others.
+    """Difference between the means of two settings.
 
     Attributes:
-        mean: Difference of the means over the seeds in common; over all seeds where there is none.
-        low: Lower end of its 95 % interval; None where there is none.
-        high: Upper end of the interval; None likewise.
-        images: Number of images whose sampling the interval accounts for; None where it is over seeds only.
-        open: Why there is no interval; empty where there is one.
+        mean: Difference of the means over the seeds in common; over all seeds if there are none in common.
+        low: Lower end of its 95 % interval; None if there is no interval.
+        high: Upper end of the interval; None if there is no interval.
+        images: Number of images whose sampling the interval accounts for; None if it covers seeds only.
+        open: Why there is no interval; empty if there is one.
     """
 
     mean: float
@@ -106,35 +106,36 @@ class Difference:
 
     @property
     def is_noise(self) -> bool | None:
-        """The interval contains 0; None when there is no interval."""
+        """Whether the interval contains 0; None if there is no interval."""
         return None if self.low is None or self.high is None else self.low <= 0 <= self.high
 
     @property
     def verdict(self) -> str:
-        """Return within noise, beyond noise, or why neither can be said."""
+        """Either "within noise" or "beyond noise"; if there is no interval, the reason."""
         return self.open or ("within noise" if self.is_noise else "beyond noise")
 
 
 def difference(one: Measurements, other: Measurements, num_compared: int) -> Difference:
     """Return how much higher the mean of ``one`` is than that of ``other``, with its 95 % interval.
 
-    Runs with the same seed are compared with each other, and so are answers about the same image.
+    The comparison is paired by seed and, with answers, by image.
 
     Args:
-        one: What the runs of some settings measured.
-        other: The same of the other settings.
-        num_compared: C: the intervals of all differences between so many settings hold together.
+        one: Measured values of one setting.
+        other: Measured values of the other setting.
+        num_compared: C, the number of settings; the intervals of all their differences have simultaneous coverage.
     """
     return difference_with_chance(one, other, CHANCE / max(1, num_compared * (num_compared - 1) // 2))
 
 
 def difference_with_chance(one: Measurements, other: Measurements, chance: float) -> Difference:
-    """Return how much higher the mean of ``one`` is than that of ``other``, with an interval of a stated chance.
+    """Return how much higher the mean of ``one`` is than that of ``other``, with an interval of a given error rate.
 
     Args:
-        one: What the runs of some settings measured.
-        other: The same of the other settings.
-        chance: Probability that the interval misses: ``CHANCE`` over the number of differences that hold together.
+        one: Measured values of one setting.
+        other: Measured values of the other setting.
+        chance: Probability that the interval does not contain the true value: ``CHANCE`` divided by the number of
+            differences with simultaneous coverage.
     """
     seeds = [seed for seed in one.by_seed if seed in other.by_seed]
     if not seeds:
@@ -149,29 +150,29 @@ def difference_with_chance(one: Measurements, other: Measurements, chance: float
         first, second = (table_of([part.answers[seed] for seed in seeds]) for part in (one, other))
         return Difference(mean, *difference_interval(first, second, chance), first.shape[1])
     gaps = [one.by_seed[seed] - other.by_seed[seed] for seed in seeds]
-    if _tie(gaps, scale=max(map(abs, one.by_seed.values()))):  # a tie between seeds is no certainty
+    if _tie(gaps, scale=max(map(abs, one.by_seed.values()))):  # equal gaps are no proof of zero variance
         return Difference(mean, None, None, open="the same at every seed: no interval")
     return Difference(mean, *_students(gaps, chance))
 
 
 def _tie(values: Sequence[float], scale: float = 0.0) -> bool:
-    """Return whether values are equal but for rounding: theirs, or that of numbers as large as ``scale``."""
+    """Return whether values are equal up to rounding errors of their own magnitude or of ``scale``."""
     return max(values) - min(values) <= 1e-9 * max(scale, *map(abs, values))
 
 
 def _students(values: Sequence[float], chance: float) -> tuple[float, float]:
-    """Return Student's interval of the mean, which misses with probability ``chance``."""
+    """Return Student's t interval of the mean with confidence level 1 - ``chance``."""
     half = quantile(chance, len(values) - 1) * stdev(values) / len(values) ** 0.5
     return fmean(values) - half, fmean(values) + half
 
 
 def in_words(num_compared: int, num_seeds: int, images: int | None) -> str:
-    """Return what the intervals of a page say, for a person.
+    """Return an explanation of the intervals of a page, as text for readers.
 
     Args:
         num_compared: Number of settings that were compared.
-        num_seeds: Seeds of the winner.
-        images: Number of images that the intervals account for; None where they are over seeds only.
+        num_seeds: Number of seeds of the winner.
+        images: Number of images that the intervals account for; None if they cover seeds only.
     """
     over = (
         f"how far the score would move with other seeds and with other images in place of these {images:,}"
@@ -192,7 +193,7 @@ def in_words(num_compared: int, num_seeds: int, images: int | None) -> str:
 
 
 def few_seeds(num_seeds: int) -> str:
-    """Return what so few seeds cannot tell; empty with enough of them."""
+    """Return a caveat about the number of seeds; empty if there are at least ``ENOUGH_SEEDS``."""
     if num_seeds >= ENOUGH_SEEDS:
         return ""
     if num_seeds < 2:

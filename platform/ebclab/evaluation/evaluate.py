@@ -1,4 +1,4 @@
-"""Scores an encoder by all probes on labelled training and test images."""
+"""Evaluation of an encoder by probes on labelled training and test images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FeatureSplit:
         test_x: (m, D) float32.
         test_y: (m,) int64 in [0, num_classes).
         test_keys: (m,) keys of the test images.
-        num_classes: How many classes there are.
+        num_classes: Number of classes.
     """
 
     train_x: Tensor
@@ -56,20 +56,21 @@ def evaluate_encoder(
     """Return the score of each probe in ``only``, on features computed once with the encoder frozen.
 
     Args:
-        encoder: Maps preprocessed images to embeddings; lies on ``device``.
-        train: The whole training set, the held-out part included: selection is over.
+        encoder: Maps preprocessed images to embeddings; must be on ``device``.
+        train: The complete training set, including the held-out part, since model selection is finished.
         test: The test set.
-        preprocessing: What the encoder expects done to stored images.
+        preprocessing: Preprocessing of stored images that the encoder expects.
         config: Neighbours, temperature, linear protocol, batch size.
-        device: Where features and probes are computed.
+        device: Device on which features and probes are computed.
         only: Names of probes, keys of `PROBES`.
         seed: First of ``config.linear_seeds`` consecutive seeds for a linear protocol with randomness.
-        on_progress: Called with work done, work in all and what it is.
+        on_progress: Called with units done, units in all and a description.
 
     Raises:
         ConfigError: Unknown probe or linear protocol.
-        DataError: A label is missing, a set is empty, or images and encoder do not fit.
-        DivergedError: The encoder gives NaN or infinity.
+        DataError: A label is missing or invalid, a set is empty or too small for a probe, or the number of channels is
+            wrong.
+        DivergedError: The encoder returns NaN or infinity.
     """
     probes = _chosen_probes(only, config)
     num_classes = _count_classes(train, test)
@@ -99,9 +100,9 @@ def raw_pixel_scores(
     seed: int = 0,
     on_progress: OnProgress = silent,
 ) -> dict[str, Score]:
-    """Return the same probes' scores on flattened pixels in [0, 1]: what an encoder must beat to be of use.
+    """Return the scores of the same probes on flattened pixels in [0, 1]: the baseline for an encoder.
 
-    Args, errors: as in `evaluate_encoder`.
+    Arguments and exceptions are those of `evaluate_encoder`.
     """
     probes = _chosen_probes(only, config)
     num_classes = _count_classes(train, test)
@@ -111,7 +112,7 @@ def raw_pixel_scores(
 
 
 def _split(features: list[Tensor], train: ImageSet, test: ImageSet, num_classes: int) -> FeatureSplit:
-    """Return the features of training and test images with their labels, which go to the features' device."""
+    """Return the features of training and test images with their labels, moved to the features' device."""
     labels = [part.labels.to(features[0].device) for part in (train, test)]
     return FeatureSplit(features[0], labels[0], features[1], labels[1], test.keys, num_classes)
 
@@ -142,7 +143,7 @@ def _score_predictions(name: str, predictions: Tensor, split: FeatureSplit, deta
 
 
 def _score(name: str, right: Tensor, split: FeatureSplit, detail: str, seeds: tuple[int, ...] = ()) -> Score:
-    """Return the score of a probe whose answers are right where ``right``, (S, m), is."""
+    """Return the score of a probe, given the per-image correctness ``right``, (S, m) bool."""
     score = make_score(name, share_right(right), num_images=len(split.test_y), detail=detail, seeds=seeds)
     return replace(score, answers=Answers.of(right, split.test_keys))
 
@@ -169,11 +170,11 @@ def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progres
 Probe = Callable[[FeatureSplit, EvaluationConfig, int, OnProgress], Score]
 
 PROBES: dict[str, Probe] = {"knn": _knn, "linear": _linear, "ebclr-knn": _ebclr_knn}
-"""Every probe by the name that ``--only`` takes."""
+"""All probes by name, as passed to ``--only``."""
 
 
 def _chosen_probes(only: Sequence[str], config: EvaluationConfig) -> dict[str, Probe]:
-    """Return the probes named in ``only``; all names are checked before any work begins."""
+    """Return the probes named in ``only``; all names are validated before any computation."""
     probes = {name: look_up("only", "probe", name, PROBES) for name in only}
     if "linear" in probes:
         look_up("evaluation.linear_protocol", "protocol", config.linear_protocol, PROTOCOLS)
@@ -181,7 +182,7 @@ def _chosen_probes(only: Sequence[str], config: EvaluationConfig) -> dict[str, P
 
 
 def _count_classes(*sets: ImageSet) -> int:
-    """Return how many classes the sets have together; every image must have a label."""
+    """Return the number of classes of the sets together; every image must have a label."""
     for images in sets:
         require_labels(images)
     return max(max(int(images.labels.max()) + 1, len(images.class_names)) for images in sets)

@@ -1,4 +1,4 @@
-"""Embeddings of images, computed once by a frozen encoder."""
+"""Embeddings of images, computed by a frozen encoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Encoder = nn.Module | Callable[[Tensor], Tensor]
 """Maps preprocessed images (B, C, H, W) to embeddings (B, D): a module, or a bound method such as ``method.embed``."""
 
 MOST_CLASSES = 1 << 20
-"""Classes that kNN and probes count votes and weights for; a larger label is an identity and no number of a class."""
+"""Upper bound of class labels; a larger label is an identifier and not a class index."""
 
 
 def compute_features(
@@ -32,24 +32,24 @@ def compute_features(
 ) -> Tensor:
     """Return the embeddings of ``images``, in their order, computed in eval mode and without gradients.
 
-    Batch norm uses its running statistics and leaves them as they are; afterwards every submodule is back in the
-    mode it was in. A plain function that closes over a module must put that module in eval mode itself.
+    Batch norm uses its running statistics without updating them; afterwards the training mode of every submodule is
+    restored. A plain function that closes over a module must put that module in eval mode itself.
 
     Args:
-        encoder: A module on ``device``, or a function; a bound method stands for the module it belongs to.
+        encoder: A module on ``device``, or a function; for a bound method, its module is put in eval mode.
         images: (n, C, H, W) uint8, on any device.
-        preprocessing: What the encoder expects done to stored images.
-        batch_size: Images per forward pass; it changes memory and speed only.
-        device: Where the encoder lies.
+        preprocessing: Preprocessing of stored images that the encoder expects.
+        batch_size: Images per forward pass; affects memory and speed only.
+        device: Device of the encoder.
         on_progress: Called after each batch with images done, images in all and ``what``.
-        what: Name of this work for ``on_progress``.
+        what: Description of the task, for ``on_progress`` and error messages.
 
     Returns:
         (n, D) float32 on the CPU.
 
     Raises:
-        DataError: There are no images, or their channels are not the ones that the preprocessing expects.
-        DivergedError: The encoder gives NaN or infinity.
+        DataError: There are no images, or their number of channels is not the one that the preprocessing expects.
+        DivergedError: The encoder returns NaN or infinity.
     """
     check_images(images, preprocessing)
     parts = []
@@ -71,7 +71,7 @@ def compute_features(
 
 @contextmanager
 def frozen(encoder: Encoder) -> Iterator[None]:
-    """Hold the module behind ``encoder`` in eval mode; on leaving, give each submodule its own mode back."""
+    """Put the module of ``encoder`` in eval mode within the block; on exit, restore the mode of each submodule."""
     module = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
     if not isinstance(module, nn.Module):
         yield
@@ -89,7 +89,7 @@ def require_labels(images: ImageSet) -> None:
     """Refuse an image set that no probe can use.
 
     Raises:
-        DataError: There are no images, some have no label, or one is no number of a class.
+        DataError: There are no images, they may have several labels each, a label is missing, or a label is too large.
     """
     if len(images) == 0:
         raise DataError(f"{images.name}: at least one image is needed to measure an encoder, got 0")
@@ -109,7 +109,7 @@ def require_labels(images: ImageSet) -> None:
 
 
 def several_labels(images: ImageSet) -> str:
-    """Return the sentence with which images that may have several labels are refused where one is needed."""
+    """Return the error message for multi-label images where a single label is required."""
     return (
         f"{images.name}: its images may have several labels each, which only the transfer group of a card measures; "
         "give it to `ebclab evaluate` as a further --dataset"
@@ -117,10 +117,10 @@ def several_labels(images: ImageSet) -> str:
 
 
 def check_images(images: Tensor, preprocessing: Preprocessing) -> None:
-    """Refuse images (n, C, H, W) that an encoder with this preprocessing cannot see.
+    """Refuse images (n, C, H, W) that an encoder with this preprocessing cannot process.
 
     Raises:
-        DataError: There are none, or they have other channels.
+        DataError: There are no images, or the number of channels is wrong.
     """
     if len(images) == 0:
         raise DataError("images: at least one is needed to measure an encoder, got 0")

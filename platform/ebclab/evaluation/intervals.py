@@ -1,4 +1,4 @@
-"""Accuracies with their uncertainty: an interval over test images, a spread over seeds of the probe."""
+"""Accuracies with their uncertainty: confidence interval over test images, standard deviation over probe seeds."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ebclab.evaluation.answers import Answers
 
 @dataclass(frozen=True)
 class Score:
-    """An accuracy with its interval, its spread and the protocol that measured it.
+    """An accuracy with its confidence interval, its standard deviation and the protocol of its measurement.
 
     Attributes:
-        name: Probe that measured it ("knn", "linear").
-        value: Accuracy in [0, 1]; the mean over the probe's seeds where there are several.
+        name: Probe that measured it, e.g. "knn", "linear".
+        value: Accuracy in [0, 1]; the mean over the probe's seeds if there are several.
         low: Lower end of the 95 % Wilson interval over test images.
-        high: Upper end of it. The interval says how far another test set of this size might lie, with the encoder as
-            it is; it says nothing about pretraining again.
-        num_images: Test images.
+        high: Upper end of it. The interval accounts for the sampling of test images with the encoder fixed, not for
+            the variance of pretraining.
+        num_images: Number of test images.
         detail: The protocol in words.
-        seeds: Seeds of the probe, empty when the probe has no randomness.
-        per_seed: Accuracy for each of ``seeds``, in their order.
-        std: Standard deviation over seeds of the probe (n - 1 in the divisor); none when there are fewer than two.
-        answers: Which images were answered right; none in what was read back from a file.
+        seeds: Seeds of the probe; empty if the probe has no randomness.
+        per_seed: Accuracy for each of ``seeds``, in order.
+        std: Standard deviation over seeds of the probe (n - 1 in the divisor); None if there are fewer than two.
+        answers: Per-image correctness; None if the score was read from a file.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Score:
 def make_score(
     name: str, accuracies: list[float], *, num_images: int, detail: str, seeds: tuple[int, ...] = ()
 ) -> Score:
-    """Return the `Score` of ``accuracies``: one a seed, or a single one and no ``seeds``."""
+    """Return the `Score` of ``accuracies``: one per seed, or a single one without ``seeds``."""
     value, std = mean_and_std(accuracies)
     low, high = wilson_interval(value, num_images)
     return Score(name, value, low, high, num_images, detail, seeds, tuple(accuracies) if seeds else (), std)
 
 
 def mean_and_std(values: list[float]) -> tuple[float, float | None]:
-    """Return the mean and the standard deviation (n - 1 in the divisor; none for a single value)."""
+    """Return the mean and the standard deviation (n - 1 in the divisor; None for a single value)."""
     return fmean(values), stdev(values) if len(values) > 1 else None
 
 
@@ -56,9 +56,9 @@ def wilson_interval(accuracy: float, num_images: int, confidence: float = 0.95) 
     """Return Wilson's (1927) score interval: all p with |accuracy - p| <= z sqrt(p (1 - p) / num_images).
 
     Args:
-        accuracy: Share of right answers, in [0, 1].
-        num_images: Images it was measured on, at least 1.
-        confidence: Chance, in (0, 1), that such an interval holds the true share.
+        accuracy: Fraction of correct predictions, in [0, 1].
+        num_images: Number of images that it was measured on, at least 1.
+        confidence: Confidence level, in (0, 1).
     """
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     shrink = 1 + z * z / num_images

@@ -1,11 +1,11 @@
-"""k-nearest-neighbour accuracy of features: no training; the number of neighbours and their votes are the only choices.
+"""k-nearest-neighbour classification of features, without training.
 
 Two rules. ``cosine``: Wu, Xiong, Yu & Lin (2018), "Unsupervised Feature Learning via Non-Parametric Instance
 Discrimination", section 3.4; its 200 neighbours and temperature 0.07 are settings here, with defaults for smaller sets
-(docs/methods.md). ``inverse distance``: the one in the code that was released with EBCLR.
+(docs/methods.md). ``inverse distance``: the rule in the code released with EBCLR.
 
-Ties, in both: of training images equally near (to the last bit of the score), the one with the lower row is the
-neighbour; of classes with equal votes, the lower label wins.
+Ties, in both: of training images with exactly equal scores, the one with the lower row index is the neighbour; of
+classes with equal votes, the lower label wins.
 
 Shapes: n training rows (the bank), q test rows, k neighbours, K classes, D features.
 """
@@ -34,19 +34,19 @@ def knn_predictions(
     num_classes: int,
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return the class (q,) that wins when each neighbour votes exp(cosine similarity / temperature) for its own.
+    """Return the predicted class (q,) when each neighbour votes for its own with exp(cosine similarity / temperature).
 
     Args:
-        bank: (n, D) training features, any scale; on the device that computes.
+        bank: (n, D) training features, any scale; they determine the device of the computation.
         bank_labels: (n,) int64 in [0, num_classes).
         queries: (q, D) test features.
-        neighbours: How many of the most similar training rows vote.
-        temperature: Divides the similarity; small values let the nearest neighbour decide.
+        neighbours: Number of most similar training rows that vote.
+        temperature: Divides the similarity; small values give more weight to the nearest neighbours.
         num_classes: K.
         on_progress: Called with queries done, queries in all.
 
     Raises:
-        DataError: More neighbours are asked for than there are training rows.
+        DataError: ``neighbours`` exceeds the number of training rows.
     """
     if neighbours > len(bank):
         raise DataError(
@@ -55,7 +55,7 @@ def knn_predictions(
     bank, queries = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
     predictions = []
     for rows, similarity, _ in _nearest(bank, queries, None, neighbours, on_progress):
-        gap = similarity - similarity.amax(dim=1, keepdim=True)  # the same factor for all votes of a query: no overflow
+        gap = similarity - similarity.amax(dim=1, keepdim=True)  # a common factor of a query's votes; avoids overflow
         predictions.append(_winners(bank_labels[rows], (gap.double() / temperature).exp(), num_classes))
     return torch.cat(predictions)
 
@@ -69,29 +69,29 @@ def ebclr_knn_predictions(
     neighbours: int = 20,
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return the class (q,) that wins when each Euclidean neighbour on raw features votes 1 / distance.
+    """Return the predicted class (q,) when each Euclidean neighbour of unnormalised features votes with 1 / distance.
 
-    A training row at distance zero outvotes all that are not. Neighbours are found in the features' own precision;
-    the distances that vote are float64.
+    If training rows are at distance zero, only they vote. Neighbours are found in the features' own precision; the
+    distances used for votes are float64.
 
     Args:
-        bank: (n, D) training features, not normalised; on the device that computes.
+        bank: (n, D) training features, not normalised; they determine the device of the computation.
         bank_labels: (n,) int64 in [0, num_classes).
         queries: (q, D) test features.
         num_classes: K.
-        neighbours: How many of the nearest training rows vote; 20 in the released code.
+        neighbours: Number of nearest training rows that vote; 20 in the released code.
         on_progress: Called with queries done, queries in all.
 
     Raises:
-        DataError: More neighbours are asked for than there are training rows.
+        DataError: ``neighbours`` exceeds the number of training rows.
     """
-    if neighbours > len(bank):  # no setting changes that
+    if neighbours > len(bank):  # not configurable
         raise DataError(
             f"ebclr-knn: needs {neighbours:,} training images, got {len(bank):,}; use more, or the probe knn"
         )
-    centre = bank.mean(dim=0)  # distances do not change, rounding errors shrink
+    centre = bank.mean(dim=0)  # same distances, smaller rounding errors
     bank, queries = bank - centre, queries - centre
-    half_squares = bank.square().sum(dim=1) / 2  # |q - b|^2 = |q|^2 - 2 (q.b - |b|^2 / 2): the bracket ranks
+    half_squares = bank.square().sum(dim=1) / 2  # |q - b|^2 = |q|^2 - 2 (q.b - |b|^2 / 2); rank by the bracket
     predictions = []
     for rows, _, block in _nearest(bank, queries, half_squares, neighbours, on_progress):
         distance = (block[:, None].double() - bank[rows].double()).norm(dim=2)  # (rows, k)
@@ -104,7 +104,7 @@ def ebclr_knn_predictions(
 def _nearest(
     bank: Tensor, queries: Tensor, offset: Tensor | None, neighbours: int, on_progress: OnProgress
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield (rows (r, k), scores (r, k), queries (r, D)) block by block, nearest by the score q.b - offset_b."""
+    """Yield (rows (r, k), scores (r, k), queries (r, D)) by blocks of queries, nearest by the score q.b - offset_b."""
     done = 0
     for block in torch.split(queries, max(1, _SCORES_AT_ONCE // len(bank))):
         scores = block @ bank.T if offset is None else torch.addmm(-offset, block, bank.T)  # (r, n)
@@ -117,7 +117,7 @@ def _nearest(
 def _top_rows(scores: Tensor, k: int) -> Tensor:
     """Return the columns (r, k) of the k largest scores (r, n); of equal scores, the lower columns.
 
-    `torch.topk` promises nothing about ties, so queries whose k-th and (k+1)-th scores are equal are chosen again.
+    `torch.topk` does not specify the order of ties, so queries whose k-th and (k+1)-th scores are equal are recomputed.
     """
     best, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)
     if best.shape[1] == k:
@@ -134,6 +134,6 @@ def _top_rows(scores: Tensor, k: int) -> Tensor:
 
 
 def _winners(labels: Tensor, votes: Tensor, num_classes: int) -> Tensor:
-    """Return the label (r,) with most votes; labels and float64 votes are (r, k)."""
+    """Return the label (r,) with the largest sum of votes; labels and float64 votes are (r, k)."""
     totals = votes.new_zeros(len(votes), num_classes).scatter_add_(1, labels, votes)
     return totals.argmax(dim=1)  # the first of equal maxima

@@ -1,6 +1,6 @@
-"""Linear probes on frozen features: how well does one linear layer separate the classes?
+"""Linear probes on frozen features.
 
-Shapes: n training rows, D features, K classes, S seeds, B rows of a batch.
+Shapes: n training rows, m test rows, D features, K classes, S seeds, B rows of a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def linear_answers(
     l2: float,
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return which test rows are right, (S, m) bool; S is 1 where the protocol has no randomness (lbfgs).
+    """Return whether each test row is classified correctly, (S, m) bool; S is 1 for lbfgs, which has no randomness.
 
     Args:
         protocol: A key of `PROTOCOLS`.
@@ -40,14 +40,15 @@ def linear_answers(
         test_x: (m, D) float32.
         test_y: (m,) int64.
         num_classes: K.
-        seeds: Each draws its own initial weights and its own order of rows. A seed's result does not depend on the
-            other seeds, up to rounding: all are trained side by side.
-        l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 beside the mean cross-entropy.
-        on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver, and once after).
+        seeds: Each determines its own initial weights and its own order of rows. All seeds are trained in one batched
+            computation; up to rounding, the result of a seed does not depend on the others.
+        l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 added to the mean cross-entropy; 0.5 * l2 * ||w_1 - w_0||^2 for two
+            classes.
+        on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver and at the end).
 
     Raises:
         ConfigError: There is no such protocol.
-        DataError: The training labels hold fewer than two classes.
+        DataError: The training labels have fewer than two classes.
     """
     chosen = look_up("evaluation.linear_protocol", "protocol", protocol, PROTOCOLS)
     if (train_y == train_y[0]).all():
@@ -72,9 +73,9 @@ def _solved_predictions(
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both (n, D), (m, D) with the training columns' means subtracted and standard deviations divided by.
+    """Return both (n, D), (m, D) standardised by the means and standard deviations of the training columns.
 
-    A column that is constant in training is left at its scale.
+    A column that is constant in training is centred but not scaled.
     """
     mean, std = moments(train)
     scale, shift = (1 / std).to(train.dtype), mean.to(train.dtype)
@@ -89,8 +90,8 @@ def train_layers(
     seeds: Sequence[int],
     on_progress: OnProgress,
 ) -> tuple[Tensor, Tensor]:
-    """Return weights (S, D, K) and biases (S, 1, K) of one linear layer a seed, trained side by side."""
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU: the same draws on any device
+    """Return weights (S, D, K) and biases (S, 1, K) of one linear layer per seed, trained in a single batch."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU: the same on any device
     layer = _initial_layer(protocol, generators, x, num_classes)
     batch_size = min(protocol.batch_size, len(x))
     peak = protocol.learning_rate * (batch_size / 256 if protocol.scale_rate else 1.0)
@@ -109,7 +110,7 @@ def train_layers(
 
 
 def _step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
-    """Move every seed's layer by the gradient of its own mean cross-entropy; x (S, B, D), y (S, B)."""
+    """Do one optimizer step of each seed's layer on its own mean cross-entropy; x (S, B, D), y (S, B)."""
     weights, biases = layer
     logits = torch.baddbmm(biases, x, weights)  # (S, B, K)
     loss = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum") / y.shape[1]
@@ -119,7 +120,7 @@ def _step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: T
 
 
 def rate_at(protocol: EpochProtocol, epoch: float) -> float:
-    """Return the learning rate as a share of its peak after ``epoch`` epochs, whole or not."""
+    """Return the learning rate as a fraction of its peak after ``epoch`` epochs, which may be fractional."""
     share = epoch / protocol.epochs
     if protocol.schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * share))

@@ -1,6 +1,7 @@
-"""A linear classifier on frozen features as an object: fitted to convergence, its penalty chosen on held-out images.
+"""A linear classifier on frozen features, fitted to convergence, with its penalty chosen on held-out images.
 
-``L = -mean_i log softmax(W^T s_i + b)_{y_i} + 0.5 l2 |W|^2`` with standardised features s; biases are free.
+``L = -mean_i log softmax(W^T s_i + b)_{y_i} + 0.5 l2 |W|^2`` with standardised features s; biases have no penalty. For
+two classes the penalty is ``0.5 l2 |w_1 - w_0|^2``.
 
 Shapes: n training rows, m other rows, D features, K classes.
 """
@@ -28,7 +29,7 @@ PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 @dataclass(frozen=True)
 class LinearHead:
-    """Weights of a linear classifier on features as they come from the encoder.
+    """Weights of a linear classifier on unstandardised features of an encoder.
 
     Attributes:
         weights: (D, K) float64.
@@ -41,16 +42,16 @@ class LinearHead:
     l2: float
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return (m, K) logits of (m, D) features, in the features' type and on their device."""
+        """Return (m, K) logits of (m, D) features, in the features' dtype and on their device."""
         return features @ self.weights.to(features) + self.biases.to(features)
 
 
 class ChosenPenalty(NamedTuple):
-    """The penalty that was best on held-out images.
+    """The penalty that was best on images that were not fitted on.
 
     Attributes:
         l2: The penalty; of equally good ones the strongest.
-        accuracies: Share of held-out images that each of ``PENALTIES`` had right.
+        accuracies: Accuracy (mean AP for multi-label images) of each of ``PENALTIES`` on these images.
     """
 
     l2: float
@@ -58,11 +59,11 @@ class ChosenPenalty(NamedTuple):
 
 
 class LinearClassifier(NamedTuple):
-    """A linear classifier, and how its penalty was found.
+    """A linear classifier with the results of its penalty search.
 
     Attributes:
-        head: Fitted with the chosen penalty.
-        chosen: The penalty and what each of those tried had right.
+        head: The classifier fitted with the chosen penalty.
+        chosen: The penalty and the accuracy of each penalty tried.
     """
 
     head: LinearHead
@@ -70,13 +71,13 @@ class LinearClassifier(NamedTuple):
 
 
 class HeadFitting:
-    """Features and labels that classifiers are fitted on, standardised once for all penalties.
+    """Training features and labels of classifiers, standardised once for all penalties.
 
     Args:
         protocol: Tolerance and largest number of steps.
         x: (n, D) features.
         y: (n,) int64 in [0, num_classes).
-        num_classes: K; every class needs an image, since nothing is known of the others.
+        num_classes: K; every class needs an image.
 
     Raises:
         DataError: A class has no image.
@@ -101,7 +102,7 @@ class HeadFitting:
 
         Args:
             l2: Penalty.
-            start: Where the search begins, in place of 0: it changes what the search costs, not where it ends.
+            start: Initial value of the solver, instead of 0; affects the number of steps, not the solution.
             on_step: Called after each step of the solver.
         """
         unscaled = None
@@ -112,7 +113,7 @@ class HeadFitting:
         return LinearHead(scaled, found.biases - self._mean @ scaled, l2)
 
     def path(self, on_step: Callable[[], None] = lambda: None) -> Iterator[LinearHead]:
-        """Yield the classifier of each of ``PENALTIES``; each search begins where that of the stronger one ended."""
+        """Yield the classifier of each of ``PENALTIES``, each initialised with that of the next stronger penalty."""
         head: LinearHead | None = None
         for l2 in PENALTIES:
             head = self.head(l2, head, on_step)
@@ -137,7 +138,7 @@ def best_classifier(
     num_classes: int,
     on_progress: OnProgress = silent,
 ) -> LinearClassifier:
-    """Return the classifier, of those with each of ``PENALTIES``, that is right about most held-out images.
+    """Return the classifier of highest held-out accuracy among those fitted with each of ``PENALTIES``.
 
     Args:
         protocol: Tolerance and largest number of steps.
@@ -167,10 +168,10 @@ def best_classifier(
 
 
 def moments(train: Tensor) -> tuple[Tensor, Tensor]:
-    """Return means and standard deviations (D,) float64 of columns (n, D); 1 is the deviation of a constant column."""
+    """Return means and standard deviations (D,) float64 of columns (n, D); the deviation of a constant column is 1."""
     mean = train.mean(dim=0, dtype=torch.float64)
     std = train.double().std(dim=0, correction=0)
-    return mean, torch.where(std > 1e-7 * mean.abs(), std, 1.0)  # below float32's rounding of the mean: constant
+    return mean, torch.where(std > 1e-7 * mean.abs(), std, 1.0)  # below float32 rounding of the mean: constant
 
 
 def solved(
@@ -180,13 +181,13 @@ def solved(
     start: tuple[Tensor, Tensor] | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> Minimum:
-    """Return the minimum of L on standardised features; not to converge is a logged warning.
+    """Return the minimum of L on standardised features; a warning is logged if the solver does not converge.
 
     Args:
         protocol: Tolerance and largest number of steps.
         regression: The features and their classes.
         l2: Penalty.
-        start: Weights (D, K) and biases (K,) to begin at, in place of 0.
+        start: Initial weights (D, K) and biases (K,), instead of 0.
         on_step: Called after each step.
     """
     tolerance = protocol.tolerance_for(l2)

@@ -1,4 +1,4 @@
-"""Scores during training, on held-out training images and never on the test set."""
+"""Evaluation during training, on held-out training images and never on the test set."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ebclab.evaluation.monitors.numbers import MONITOR_OF
 from ebclab.evaluation.objectives import ANSWERED, NEED_LABELS
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity
 
-_MOST_PAIRS = 2_048  # images of which two views are compared: uniformity looks at all pairs
+_MOST_PAIRS = 2_048  # maximum number of images for two views: uniformity is computed over all pairs
 
 
 @dataclass(frozen=True)
 class HoldoutScores:
-    """What an encoder scored on held-out images.
+    """Scores of an encoder on held-out images.
 
     Attributes:
-        by_name: The objective, the kNN accuracy where there are labels, and the numbers of monitors.
-        answers: Which images the objective's probe was right about; None where it has no answers.
-        seconds: What each monitor took beyond that, by its name.
+        by_name: The objective, the kNN accuracy if there are labels, and the metrics of monitors.
+        answers: Per-image correctness of the objective's probe; None if the objective is not computed from answers.
+        seconds: Additional time of each monitor in seconds, by name.
     """
 
     by_name: dict[str, float]
@@ -55,26 +55,27 @@ def holdout_scores(
 ) -> HoldoutScores:
     """Return the scores of an encoder on held-out images.
 
-    ``holdout_knn`` and ``holdout_linear`` are accuracies in [0, 1] of held-out images against (a part of) the images
-    trained on. With a limited bank they are lower than with the whole training set, but they can be compared: all
-    epochs and trials have the same bank. ``effective_rank`` is that of the held-out embeddings, as in
-    RankMe (arXiv:2210.02885). ``alignment_uniformity`` is minus the sum of both (arXiv:2005.10242) for two
-    fixed views of at most 2,048 held-out images, so that more is better. The numbers of monitors, and the objectives
-    made of them, are those of ``monitors/numbers.py``.
+    ``holdout_knn`` and ``holdout_linear`` are accuracies in [0, 1] on held-out images of probes fitted on (a subset of)
+    the training images. With a limited bank they are lower than with all training images, but comparable: all
+    epochs and trials use the same bank. ``effective_rank`` is that of the held-out embeddings, as in
+    RankMe (arXiv:2210.02885). ``alignment_uniformity`` is the negative sum of both (arXiv:2005.10242) for two
+    fixed views of at most 2,048 held-out images, so that higher is better. The metrics of monitors, and the objectives
+    derived from them, are defined in ``monitors/numbers.py``.
 
     Args:
-        encoder: Maps preprocessed images to embeddings; lies on ``device``.
+        encoder: Maps preprocessed images to embeddings; must be on ``device``.
         train: The images trained on, without the held-out ones.
         holdout: The held-out part of the training set.
-        preprocessing: What the encoder expects done to stored images.
+        preprocessing: Preprocessing of stored images that the encoder expects.
         config: Objective, neighbours, temperature, bank, batch size.
-        views: How views are drawn, for ``alignment_uniformity``.
-        device: Where features and neighbours are computed.
-        monitors: Names of monitors to measure, too; that of the objective always is.
+        views: Augmentation for ``alignment_uniformity``.
+        device: Device on which features and neighbours are computed.
+        monitors: Names of further monitors to measure; that of the objective is always measured.
 
     Raises:
-        DataError: A label is missing, a set is empty, there are fewer images than neighbours, or channels do not fit.
-        DivergedError: The encoder gives NaN or infinity.
+        DataError: A label is missing, a set is empty or too small for a monitor, there are fewer images than
+            neighbours, or the number of channels is wrong.
+        DivergedError: The encoder returns NaN or infinity.
     """
     bank = limit(train, config.knn_bank_limit)
     monitored = Monitored(encoder, bank, holdout, preprocessing, config, device)
@@ -108,12 +109,12 @@ def holdout_scores(
 
 
 def _monitor_of(objective: str) -> tuple[str, ...]:
-    """Return the monitor that an objective is a number of; ``holdout_linear`` has answers beside, so it needs none."""
+    """Return the monitor that measures an objective; none for ``holdout_linear``, which is computed with answers."""
     return (MONITOR_OF[objective],) if objective in MONITOR_OF and objective not in ANSWERED else ()
 
 
 def _knn(monitored: Monitored) -> Tensor:
-    """Return which held-out images are in the right class, (1, m) bool."""
+    """Return which held-out images are classified correctly, (1, m) bool."""
     config, known, held = monitored.config, monitored.known, monitored.held
     predictions = knn_predictions(
         known,
@@ -129,7 +130,7 @@ def _knn(monitored: Monitored) -> Tensor:
 def _agreement(
     encoder: Encoder, images: ImageSet, preprocessing: Preprocessing, views: ViewsConfig, device: torch.device | str
 ) -> float:
-    """Return -(alignment + uniformity) of the embeddings of two views, the same views at every call."""
+    """Return -(alignment + uniformity) of the embeddings of two views; the views are the same at every call."""
     pixels, keys = images.images.to(device), images.keys.to(device)
     with frozen(encoder), torch.no_grad():
         pair = make_views(pixels, keys, views, preprocessing, seed=0, epoch=0)  # (2, m, C, H, W)

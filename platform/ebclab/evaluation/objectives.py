@@ -1,4 +1,4 @@
-"""The objectives by which checkpoints and sweeps are chosen, in words. Higher is better for all."""
+"""The objectives by which checkpoints and settings of sweeps are selected. Higher is better for all."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ OBJECTIVES = {
     "alignment_uniformity": "-(alignment + uniformity)",
     **_OF_MONITORS,
 }
-"""The values of ``evaluation.objective`` and how a person calls them."""
+"""The values of ``evaluation.objective`` and their names for display."""
 
 ANSWERED = ("holdout_knn", "holdout_linear")
-"""Accuracies of which it is known, image by image, what was right: what paired comparisons of runs need."""
+"""Objectives that are accuracies with per-image correctness, as needed for paired comparisons of runs."""
 
 NEED_LABELS = ("holdout_knn", *(name for name, monitor in MONITOR_OF.items() if MONITORS[monitor].needs_labels))
-"""Those that images without labels cannot have."""
+"""Objectives that need labels."""
 
 SHARES = ("holdout_knn", *(name for name in MONITOR_OF if name in NUMBERS and NUMBERS[name].is_share))
-"""Those that lie in [0, 1] and are read in per cent."""
+"""Objectives that lie in [0, 1] and are shown in per cent."""
 
 
 def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
-    """Return why monitors cannot look at images of which some have no label; empty when they can, or are none.
+    """Return why monitors cannot measure images without labels; empty if they can, or if there are no monitors.
 
     Args:
         config: Objective and monitors.
-        unlabelled: How many have none.
+        unlabelled: Number of images without a label.
     """
     if not unlabelled or not config.monitor:
         return ""
@@ -50,12 +50,12 @@ def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
 
 
 def shown_score(objective: str, value: float) -> str:
-    """Return a value of an objective as text: shares in per cent."""
+    """Return a value of an objective as text; values of ``SHARES`` in per cent."""
     return f"{value:.1%}" if objective in SHARES else f"{value:.3f}"
 
 
 def shown_interval(objective: str, low: float, high: float) -> str:
-    """Return an interval as text, with as many digits as its two ends need to differ."""
+    """Return an interval as text, with additional digits (at most four) if its two ends would read the same."""
     is_rate, scale = objective in SHARES, 100 if objective in SHARES else 1
     first = 1 if is_rate else 3
     for digits in range(first, first + 5):

@@ -1,4 +1,4 @@
-"""A linear classifier on a frozen encoder as one differentiable function of pixels, and the pixels that it takes."""
+"""A linear classifier on a frozen encoder as one differentiable function of pixels, and its input pixels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ebclab.evaluation.linear_head import LinearHead
 class PixelClassifier(nn.Module):
     """Logits of pixels in [0, 1]: preprocessing, a copy of the encoder in eval mode, the classifier in float64.
 
-    Whatever attacks it finds a copy: the encoder itself keeps its weights, its running statistics and its modes.
+    Attacks operate on the copy; the original encoder's weights, running statistics and training modes are unchanged.
 
     Args:
         encoder: Maps preprocessed images to embeddings.
-        preprocessing: What it expects done to images.
+        preprocessing: Preprocessing that it expects.
         head: The classifier of embeddings.
     """
 
@@ -36,13 +36,13 @@ class PixelClassifier(nn.Module):
 
 
 def attackable_pixels(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Return pixels (n, C, H, W) float32 in [0, 1], as stored, or at the encoder's size where they are larger.
+    """Return pixels (n, C, H, W) float32 in [0, 1], resized to the encoder's image size if they are larger.
 
-    An attack on larger images would change what the resize throws away.
+    An attack on larger images would change details that the resize discards.
 
     Args:
         images: (n, C, H, W) uint8.
-        preprocessing: What the encoder expects done to them.
+        preprocessing: Preprocessing that the encoder expects.
     """
     read_size, side = preprocessing.read_size, preprocessing.image_size
     if read_size and images.shape[-2:] != (read_size, read_size):

@@ -1,4 +1,4 @@
-"""The callback through which long work reports its progress."""
+"""Progress callback of long-running functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ebclab.formatting import clock as in_clock
 
 OnProgress = Callable[[int, int, str], None]
-"""``on_progress(done, total, what)``: ``done`` of ``total`` units (images, epochs) of ``what`` are finished."""
+"""``on_progress(done, total, what)``: ``done`` of ``total`` units (e.g. images) of the task ``what`` are finished."""
 
 _LINE_SECONDS = 10.0
 
@@ -18,21 +18,21 @@ def silent(done: int, total: int, what: str) -> None:
 
 
 class ProgressRates:
-    """How fast works under way are, from when each was first seen."""
+    """Throughput of tasks in progress, measured since the first report of each."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[int, float]] = {}
         self._done: dict[str, int] = {}
 
     def seen(self, done: int, what: str, now: float) -> float:
-        """Return the units of ``what`` that a second brings, 0 where that is not known yet.
+        """Record progress and return the throughput of ``what`` in units per second, 0 if not known yet.
 
         Args:
-            done: Units that are finished.
-            what: The work.
-            now: Seconds of a clock that never goes back.
+            done: Number of finished units.
+            what: The task.
+            now: Time in seconds of a monotonic clock.
         """
-        if done < self._done.get(what, 0):  # the same work for another encoder
+        if done < self._done.get(what, 0):  # the same task for another encoder
             del self._first[what]
         self._done[what] = done
         first, start = self._first.setdefault(what, (done, now))
@@ -40,11 +40,11 @@ class ProgressRates:
 
 
 def in_lines(write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> OnProgress:
-    """Return a callback that writes a line every ten seconds, for logs and pipes.
+    """Return a callback that writes at most one line every ten seconds, for logs and pipes.
 
     Args:
-        write: Gets the lines.
-        clock: Seconds.
+        write: Called with each line.
+        clock: Monotonic clock, in seconds.
     """
     written, rates = clock(), ProgressRates()
 
@@ -61,5 +61,5 @@ def in_lines(write: Callable[[str], None], clock: Callable[[], float] = time.mon
 
 
 def in_rate(rate: float) -> str:
-    """Return units a second as a person reads them."""
+    """Return a throughput in units per second as text."""
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"

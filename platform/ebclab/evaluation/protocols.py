@@ -1,7 +1,7 @@
-"""The linear probes by name: how each is trained on frozen features, its source, and how ours differs from it.
+"""Protocols of linear probes by name: training on frozen features, source, and deviations from it.
 
-All of them see features of images without augmentation, computed once with the encoder in eval mode, and report the
-last epoch. Choosing the best epoch by test accuracy, as some released code does, would be peeking.
+All of them use features of images without augmentation, computed once with the encoder in eval mode, and report the
+last epoch. Choosing the best epoch by test accuracy, as some released code does, would be selection on the test set.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class SolvedProtocol:
 
     Attributes:
         name: Key in `PROTOCOLS`.
-        doc: One line for people.
-        source: Where the protocol comes from.
-        departs: What differs from the source, and why; empty when nothing does.
+        doc: One-line description.
+        source: Source of the protocol.
+        departs: Deviations from the source, with reasons; empty if there are none.
         tolerance: The solver, Newton's method, stops when no component of the gradient of the penalised mean loss
-            exceeds this share of ``evaluation.linear_l2``, or of 1e-3 where that is less, or when float64 cannot lower
-            the loss any more. The penalty alone bends the loss by l2 in every direction of the weights, so they lie
-            within ``|gradient| / l2`` of the solution; the biases have no penalty, hence the 1e-3.
-        max_iterations: Steps of the solver after which it stops anyway, with a logged warning.
+            exceeds ``tolerance * min(evaluation.linear_l2, 1e-3)``, or when float64 cannot lower the loss any further.
+            The penalty makes the loss l2-strongly convex in the weights, so they are within ``|gradient| / l2`` of the
+            solution; the biases have no penalty, hence the 1e-3.
+        max_iterations: Largest number of steps of the solver; a warning is logged if it has not converged by then.
     """
 
     name: str
@@ -40,7 +40,7 @@ class SolvedProtocol:
     max_iterations: int
 
     def tolerance_for(self, l2: float) -> float:
-        """Return the largest component of the gradient at which the solver stops."""
+        """Return the largest gradient component at which the solver has converged."""
         return self.tolerance * min(l2, 1e-3)
 
 
@@ -50,16 +50,16 @@ class EpochProtocol:
 
     Attributes:
         name: Key in `PROTOCOLS`.
-        doc: One line for people.
-        source: Where the protocol comes from.
-        departs: What differs from the source, and why; empty when nothing does.
-        optimizer: sgd has momentum 0.9 (not Nesterov's); adam has betas 0.9, 0.999. Neither decays weights.
-        learning_rate: Peak rate, as it stands or for 256 images (see ``scale_rate``).
-        scale_rate: Multiply the rate by batch size / 256.
-        batch_size: Images a step; a smaller training set makes it smaller, the last batch may be incomplete.
+        doc: One-line description.
+        source: Source of the protocol.
+        departs: Deviations from the source, with reasons; empty if there are none.
+        optimizer: sgd has momentum 0.9 (not Nesterov); adam has betas 0.9, 0.999. Neither uses weight decay.
+        learning_rate: Peak learning rate; per 256 images of the batch if ``scale_rate`` is set.
+        scale_rate: Whether to multiply the rate by batch size / 256.
+        batch_size: Images per step, at most the size of the training set; the last batch may be incomplete.
         epochs: Passes over the training features.
-        schedule: cosine falls to 0 step by step; steps divides by 10 after 60 % and again after 80 % of the epochs.
-        order: once: one random order for all epochs; every-epoch: a new one each.
+        schedule: cosine decays to 0, updated every step; steps divides by 10 after 60 % and after 80 % of the epochs.
+        order: once: one random order for all epochs; every-epoch: a new random order in each epoch.
         init: uniform: both weights and biases in +/- 1/sqrt(D); normal: weights N(0, 0.01^2), biases 0.
     """
 
@@ -87,7 +87,7 @@ LBFGS = SolvedProtocol(
     tolerance=1e-3,
     max_iterations=200,
 )
-"""The linear protocol that is solved to convergence: the minimum that L-BFGS, its usual solver, goes to as well."""
+"""The linear protocol that is solved to convergence, by Newton's method; L-BFGS converges to the same minimum."""
 
 _ALL: tuple[Protocol, ...] = (
     LBFGS,
@@ -148,20 +148,20 @@ _ALL: tuple[Protocol, ...] = (
 )
 
 PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _ALL}
-"""Every linear protocol by the name that ``evaluation.linear_protocol`` takes."""
+"""All linear protocols by name, the values of ``evaluation.linear_protocol``."""
 
 
 def look_up(where: str, kind: str, name: str, table: Mapping[str, _Value]) -> _Value:
     """Return ``table[name]``.
 
     Args:
-        where: The setting or argument that holds ``name``, for the message.
-        kind: What is looked for ("protocol"), for the message.
-        name: What the user wrote.
-        table: All right names and what they stand for.
+        where: The setting or argument that contains ``name``, for the message.
+        kind: Kind of object, e.g. "protocol", for the message.
+        name: Name given by the user.
+        table: All valid names and their values.
 
     Raises:
-        ConfigError: There is no such name; the message holds the nearest one and the list.
+        ConfigError: There is no such name; the message contains suggestions.
     """
     if name not in table:
         raise ConfigError([f"{where}: no such {kind}, got {name!r}; {did_you_mean(name, table)}"])

@@ -1,32 +1,34 @@
-"""Intervals of accuracies that several runs, one a seed, reached on the same images.
+"""Confidence intervals of accuracies of several runs, one per seed, on the same images.
 
-R seeds, n images. x_{r,i} is 1 where run r is right about image i and 0 elsewhere; for a difference of two settings,
-what one has minus what the other has, seed by seed and image by image. Seeds and images both stand for larger
-populations (crossed random effects):
+R seeds, n images. x_{r,i} is 1 if run r is correct on image i and 0 otherwise; for a difference of two settings, it is
+the difference of their values for the same seed and image. Seeds and images are both samples of larger populations
+(crossed random effects):
 
     x_{r,i} = mu + a_r + b_i + e_{r,i}
     Var(mean) = sigma_a^2 / R + sigma_b^2 / n + sigma_e^2 / (R n)
 
 The mean squares of the two-way table estimate the parts:
 
-    S = MS_seeds / (R n)                      estimates sigma_a^2 / R + sigma_e^2 / (R n): Student's over seeds
+    S = MS_seeds / (R n)                      estimates sigma_a^2 / R + sigma_e^2 / (R n): as Student's t over seeds
     I = max(0, MS_images - MS_rest) / (R n)   estimates sigma_b^2 / n
-    F = MS_images / (R n)                     the variance of the mean if these very runs met other images
+    F = MS_images / (R n)                     the variance of the mean over other images, with these runs fixed
 
-and the half width h of the interval is
+and the half-width h of the interval is
 
     h^2 = max(t_{R-1}^2 S + t_{n-1}^2 I, t_{n-1}^2 F)
 
-The sum, with a quantile for each part, is Banerjee's (1960, Sankhya 22): for parts that are independent and normal it
-covers at least as often as it says, whatever their shares, because the chance of covering is concave in h^2 and each
-part covers alone. Satterthwaite's degrees of freedom, usual for such tables (Obuchowski and Rockette, 1995; Hillis,
-2007), give shorter intervals, which cover less than they say with two or three seeds. Where all seeds agree, h is the
-half width of the interval over images (of a difference: McNemar's); with ever more images it is Student's over seeds.
+The sum, with a separate quantile for each component, is Banerjee's (1960, Sankhya 22): for independent normal
+components its coverage is at least nominal for any ratio of the variances, because the coverage is concave in h^2 and
+each component alone has nominal coverage. Satterthwaite's degrees of freedom, usual for such tables (Obuchowski and
+Rockette, 1995; Hillis, 2007), give shorter intervals, whose coverage is below nominal with two or three seeds. If all
+seeds agree, h is the half-width of the interval over images (of a difference: McNemar's); as the number of images
+grows, it approaches Student's t interval over seeds.
 
-Some images are added that every run answers alike, so that runs which agree by chance are not certain: of a mean two
-right and two wrong (Agresti and Coull, 1998); of a difference half an image that only the one has right and half an
-image that only the other has right (Agresti and Min, 2005), both times the share of a single run's variance over images
-that the mean over seeds keeps (1 where all seeds are right about the same images).
+Pseudo-observations, the same for every run, are added so that runs which agree by chance do not give an interval of
+zero width: for a mean, two correct and two incorrect images (Agresti and Coull, 1998); for a difference, half an image
+that only the one classifies correctly and half an image that only the other does (Agresti and Min, 2005), both times
+the fraction of a single run's variance over images that remains in the mean over seeds (1 if all seeds are correct on
+the same images).
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ from typing import Any
 import numpy as np
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
-"""x_{r,i}, (R, n): a row for each seed, a column for each image."""
+"""x_{r,i}, (R, n): one row per seed, one column per image."""
 
 
 @dataclass(frozen=True)
 class VarianceParts:
-    """What the variance of the mean of a table is made of. Docstring of the module: the equations.
+    """Variance components of the mean of a table; the module docstring has the equations.
 
     Attributes:
         seeds: S.
@@ -57,7 +59,7 @@ class VarianceParts:
 
     @classmethod
     def of(cls, table: Table) -> VarianceParts:
-        """Return the parts of a table of at least two seeds and two images."""
+        """Return the variance components of a table of at least two seeds and two images."""
         num_seeds, num_images = table.shape
         by_seed, by_image, mean = table.mean(axis=1), table.mean(axis=0), table.mean()
         seeds = num_images * float(((by_seed - mean) ** 2).sum())
@@ -74,7 +76,7 @@ class VarianceParts:
         Args:
             num_seeds: R, at least 2.
             num_images: n, at least 2.
-            chance: Probability, in (0, 1), that the interval misses; both ends together.
+            chance: Two-sided error probability of the interval, in (0, 1).
         """
         by_seeds, by_images = quantile(chance, num_seeds - 1), quantile(chance, num_images - 1)
         both = by_seeds**2 * self.seeds + by_images**2 * self.images
@@ -82,11 +84,11 @@ class VarianceParts:
 
 
 def mean_interval(right: Table, chance: float) -> tuple[float, float]:
-    """Return the interval of an accuracy, cut at 0 and 1.
+    """Return the interval of an accuracy, clipped to [0, 1].
 
     Args:
-        right: Table of 1 for right and 0 for wrong, or of shares between; at least two seeds and one image.
-        chance: Probability that the interval misses.
+        right: Table of 1 for correct and 0 for incorrect, or of fractions; at least two seeds and one image.
+        chance: Error probability of the interval.
     """
     low, high = _interval(right, (1.0, 1.0, 0.0, 0.0), chance)
     return max(0.0, low), min(1.0, high)
@@ -96,9 +98,9 @@ def difference_interval(one: Table, other: Table, chance: float) -> tuple[float,
     """Return the interval of how much higher the accuracy of ``one`` is.
 
     Args:
-        one: Table of 1 for right and 0 for wrong; at least two seeds and one image.
-        other: The same of the other settings, for the same seeds and images.
-        chance: Probability that the interval misses.
+        one: Table of 1 for correct and 0 for incorrect, or of fractions; at least two seeds and one image.
+        other: Table of the other settings, for the same seeds and images.
+        chance: Error probability of the interval.
     """
     table = one - other
     in_a_run = float((table**2).sum()) / len(table)  # images on which the two differ
@@ -108,21 +110,22 @@ def difference_interval(one: Table, other: Table, chance: float) -> tuple[float,
 
 
 def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
-    """Return the interval, over images alone, of how much higher one accuracy is than another, cut at -1 and 1.
+    """Return the interval, over images only, of the difference of two accuracies, clipped to [-1, 1].
 
-    Student's, with the half images of the docstring of the module: who agree on all images need not on others.
+    Student's t interval with the pseudo-observations of the module docstring, so that it has a positive width even if
+    the two agree on all images.
 
     Args:
-        gaps: (n,) what one has minus what the other has, image by image; at least one.
-        chance: Probability that the interval misses.
+        gaps: (n,) difference of the two for each image; at least one.
+        chance: Error probability of the interval.
     """
-    whole = np.append(gaps, (0.5**0.5, -(0.5**0.5)))  # squares of half an image
+    whole = np.append(gaps, (0.5**0.5, -(0.5**0.5)))  # their squares sum to one image
     half = quantile(chance, len(whole) - 1) * float(whole.std(ddof=1)) / len(whole) ** 0.5
     return max(-1.0, float(whole.mean()) - half), min(1.0, float(whole.mean()) + half)
 
 
 def _interval(table: Table, added: tuple[float, ...], chance: float) -> tuple[float, float]:
-    """Return the interval of the mean of a table to which images are added that every run answers alike."""
+    """Return the interval of the mean of a table extended by the values ``added``, as images, in every row."""
     whole = np.hstack([table, np.broadcast_to(added, (len(table), len(added)))])
     half = VarianceParts.of(whole).half_width(whole.shape[0], whole.shape[1], chance)
     return float(whole.mean()) - half, float(whole.mean()) + half
@@ -131,6 +134,6 @@ def _interval(table: Table, added: tuple[float, ...], chance: float) -> tuple[fl
 @cache
 def quantile(chance: float, freedom: int) -> float:
     """Return the number that |t| with ``freedom`` degrees of freedom exceeds with probability ``chance``."""
-    from scipy import special  # scipy.stats takes half a second to import; this a tenth, here for who tests something
+    from scipy import special  # imported here: a tenth of a second (scipy.stats: half a second)
 
     return float(-special.stdtrit(freedom, chance / 2))

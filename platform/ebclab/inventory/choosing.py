@@ -1,4 +1,4 @@
-"""Which runs and sweeps a list shows, and in which order."""
+"""Filtering and sorting of lists of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ ORDERS: dict[str, Callable[[Entry], Any]] = {
     "knn": lambda entry: _negated(entry.score("holdout_knn")),
     "size": lambda entry: -entry.num_bytes,
 }
-"""What a list may be sorted by, and the value of an entry that goes up: newest, best and largest come first."""
+"""Sort keys of lists by name, in ascending order: newest, best and largest come first."""
 
 
 def chosen(
     entries: Sequence[Entry], *, method: str | None, dataset: str | None, state: str | None, sort: str
 ) -> list[Entry]:
-    """Return the entries that the user asked for, in the order asked for; what is not known comes last.
+    """Return the selected entries, sorted; entries with an unknown sort value come last.
 
     Args:
         entries: Runs and sweeps.
-        method: Only those of this method; None means all.
-        dataset: Only those of this dataset; None means all.
-        state: Only those in this state; None means all.
+        method: Select entries of this method; None means all.
+        dataset: Select entries of this dataset; None means all.
+        state: Select entries in this state; None means all.
         sort: A key of ``ORDERS``.
 
     Raises:
-        UserError: A name that nothing has, with the nearest one that something has; all mistakes at once.
+        UserError: There is no such order or state, or no entry has the method or dataset. The message contains all
+            problems, with suggestions.
     """
     problems = []
     if sort not in ORDERS:

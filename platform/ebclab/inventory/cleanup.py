@@ -1,4 +1,4 @@
-"""Find and delete files of runs and sweeps that nothing needs: spent checkpoints, and what Ray left behind."""
+"""Find and delete files of runs and sweeps that are no longer needed: obsolete checkpoints and leftovers of Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
 
-_SPENT = ("last-*", "best-*")  # not kept-*: the user asked for those
+_SPENT = ("last-*", "best-*")  # not kept-*: requested by the user
 _LEFT = (".last-*", ".best-*", ".kept-*")
 _GENERATION = re.compile("[1-9][0-9]{0,8}")
 _log = logging.getLogger("ebclab.sweeps")
@@ -33,7 +33,7 @@ class Waste:
     Attributes:
         path: The folder.
         owner: The run or sweep that it belongs to and whose lock protects it.
-        why: What the folder holds, for people.
+        why: What the folder contains, as text for the user.
     """
 
     path: Path
@@ -42,21 +42,21 @@ class Waste:
 
 
 def find_waste(runs: Path, sweeps: Path) -> list[Waste]:
-    """Return what can be deleted from the runs in one folder and the sweeps in another.
+    """Return the folders that can be deleted from the runs in one folder and the sweeps in another.
 
-    Nothing is returned of a run or sweep that a process works in, and no checkpoint of: runs outside sweeps, confirming
-    runs, the best search trials, and trials that a resumed sweep would continue. Links are not followed: whatever they
-    lead to stays.
+    Runs and sweeps in use by a process are skipped. Complete checkpoints are never returned for: runs outside sweeps,
+    confirmation runs, the best search trials, and trials that a resumed sweep would continue. Symbolic links are not
+    followed; their targets are never deleted.
     """
     owners = [*run_paths(runs), *sweep_paths(sweeps)]
     return [waste for owner in owners if not is_running(owner) for waste in _waste_of(owner)]
 
 
 def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
-    """Delete what ``find_waste`` returned, unless it is needed by now.
+    """Delete the folders that ``find_waste`` returned, except those that are needed in the meantime.
 
     Returns:
-        Bytes that were freed, and the runs and sweeps that were left alone because a process works in them by now.
+        Number of freed bytes, and the runs and sweeps that were skipped because a process uses them in the meantime.
 
     Raises:
         RunError: A folder cannot be deleted.
@@ -79,7 +79,7 @@ def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
 
 
 def _waste_of(owner: Path) -> list[Waste]:
-    """Return what can be deleted from a run or sweep in which no process works."""
+    """Return the folders that can be deleted from a run or sweep that no process uses."""
     wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_own_folder(owner / ".ray", owner) else []
     wasted += _left_of_checkpoints(owner)
     if not SweepFolder(owner).plan.is_file():
@@ -101,7 +101,7 @@ def _waste_of(owner: Path) -> list[Waste]:
 
 
 def _left_of_checkpoints(owner: Path) -> list[Waste]:
-    """Return the hidden folders that killed saves and removals left in a run, or in the trials of a sweep."""
+    """Return hidden folders left by killed saves and removals in a run, or in the trials of a sweep."""
     runs = [RunFolder(owner), *map(RunFolder, sorted((owner / TRIALS).glob("*")))]
     return [
         Waste(path, owner, "what killed saves left of checkpoints")
@@ -113,9 +113,9 @@ def _left_of_checkpoints(owner: Path) -> list[Waste]:
 
 
 def _spent_runs(folder: SweepFolder) -> list[RunFolder]:
-    """Return the runs of search trials whose weights nothing needs any more.
+    """Return the runs of search trials whose weights are no longer needed.
 
-    They are chosen among the folders that there are: no path is made of a name in the log.
+    They are selected from existing folders: no path is constructed from a name in the log.
     """
     plan = read_plan(folder.plan)
     if plan.rules.scheduler == "pbt" and not folder.result.is_file():
@@ -133,7 +133,7 @@ def _spent_runs(folder: SweepFolder) -> list[RunFolder]:
 
 
 def _trial_of(name: str, trials: Mapping[str, Trial]) -> tuple[Trial | None, int]:
-    """Return the trial that a run folder belongs to, and the generation that the folder is of."""
+    """Return the trial that a run folder belongs to, None if there is none, and the generation of the folder."""
     if name in trials:
         return trials[name], 0
     trial_id, _, generation = name.rpartition("-g")
@@ -143,6 +143,6 @@ def _trial_of(name: str, trials: Mapping[str, Trial]) -> tuple[Trial | None, int
 
 
 def _is_own_folder(path: Path, owner: Path) -> bool:
-    """Return whether ``path`` is a folder that lies where it seems to, with no link on the way from ``owner`` on."""
+    """Return whether ``path`` is a folder without symbolic links in its path from ``owner`` on."""
     around = owner.parent
     return path.is_dir() and path.resolve() == around.resolve() / path.relative_to(around)

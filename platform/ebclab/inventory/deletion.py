@@ -1,4 +1,4 @@
-"""Delete whole runs and sweeps by their names, and nothing else."""
+"""Delete complete runs and sweeps by name, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS: dict[str, tuple[type[RunFolder] | type[SweepFolder], str]] = {
     "run": (RunFolder, "config.yaml"),
     "sweep": (SweepFolder, "sweep.yaml"),
 }
-"""Class and settings of each kind of folder; a folder without such settings is none of ours and stays."""
+"""Class and settings file of each kind of folder; a folder without this file is not ours and is never deleted."""
 
 _RESULT = "result.json"
 
@@ -38,10 +38,10 @@ class Deletable:
     """A run or a sweep that may be deleted.
 
     Attributes:
-        folder: Where it is.
+        folder: Its folder.
         kind: "run" or "sweep".
-        finished: It has a result.
-        num_bytes: Size of all files.
+        finished: Whether it has a result.
+        num_bytes: Total size of its files in bytes.
     """
 
     folder: RunFolder | SweepFolder
@@ -50,20 +50,21 @@ class Deletable:
     num_bytes: int
 
     def in_words(self) -> str:
-        """Return kind, place and state, for people."""
+        """Return state, kind and address as text."""
         return f"{'finished' if self.finished else 'unfinished'} {self.kind} {self.folder.address}"
 
 
 def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[Deletable]:
-    """Return the runs and sweeps of these names, each once.
+    """Return the runs and sweeps with these names, without duplicates.
 
     Args:
         names: Names of folders.
-        runs: Folder of runs, or its address; None where the user named none.
-        sweeps: The same of sweeps. Where the user named one of the two, only that one is looked into.
+        runs: Folder of runs, or its address; None if not given by the user.
+        sweeps: Folder of sweeps, or its address; None if not given. If only one of the two is given, only that one is
+            searched; if none is, the default folders are.
 
     Raises:
-        UserError: A name is no name of a folder, nothing or two things have it, or a process works there.
+        UserError: A name is no valid folder name, is not found or is ambiguous, or a process uses the run or sweep.
     """
     places = {"run": runs, "sweep": sweeps} if runs or sweeps else {"run": "runs", "sweep": "sweeps"}
     chosen = {kind: place for kind, place in places.items() if place}
@@ -82,10 +83,10 @@ def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[D
 
 
 def deletable(place: str, name: str, kind: str) -> Deletable | None:
-    """Return the run or sweep ``name`` in a folder or at an address; None when there is none.
+    """Return the run or sweep ``name`` in a folder or at an address; None if there is none.
 
     Raises:
-        UserError: It is a symbolic link, or the store does not answer.
+        UserError: It is a symbolic link, or the store is not reachable.
     """
     folder_type, settings = _KINDS[kind]
     folder = folder_type.at(remote_in(place, name) or Path(place) / name)
@@ -111,10 +112,10 @@ def _not_found(name: str, places: dict[str, str]) -> str:
 
 
 def require_unused(folder: RunFolder | SweepFolder) -> None:
-    """Refuse a run or sweep in which a process works, or in a trial of which one does.
+    """Refuse a run or sweep that a process uses, or a sweep with a trial that a process uses.
 
     Raises:
-        RunError: A process works there.
+        RunError: A process uses it.
     """
     if folder.remote is not None:
         require_all_free(folder.remote, Store(folder.remote).names(), folder.busy)
@@ -125,13 +126,14 @@ def require_unused(folder: RunFolder | SweepFolder) -> None:
 
 
 def delete(target: Deletable) -> None:
-    """Delete a run or sweep; links in it are deleted, and what they lead to stays.
+    """Delete a run or sweep; symbolic links in it are deleted, but not their targets.
 
-    On a disk it loses its name in one step, so that a kill leaves all of it or none under that name. In a store
-    result and checkpoints go first and the settings last, so that a deletion that was interrupted can be repeated.
+    On a disk the folder is first renamed atomically, so that after a kill all of it or nothing has the original name.
+    In a store, the result is deleted first, then manifests of checkpoints, and the settings last, so that an
+    interrupted deletion can be repeated.
 
     Raises:
-        RunError: A process works there, or something cannot be deleted.
+        RunError: A process uses it, or a file cannot be deleted.
     """
     folder = target.folder
     require_unused(folder)
@@ -142,12 +144,12 @@ def delete(target: Deletable) -> None:
             for name in sorted(set(store.names()) - {LEASE}, key=lambda name: _turn(name, settings)):
                 store.delete(name)
             lease.remove()
-            shutil.rmtree(folder.path, ignore_errors=True)  # this machine's copy
+            shutil.rmtree(folder.path, ignore_errors=True)  # the local copy
             return
         stack.enter_context(locked(folder.path, busy=folder.busy, option=folder.option))
         aside = folder.path.with_name(f".{folder.path.name}.deleted")
         try:
-            if aside.exists():  # of a deletion that was killed
+            if aside.exists():  # left by a killed deletion
                 shutil.rmtree(aside)
             folder.path.rename(aside)
             shutil.rmtree(aside)
@@ -158,7 +160,7 @@ def delete(target: Deletable) -> None:
 
 
 def _turn(name: str, settings: str) -> int:
-    """Return when a file of a store goes: the result first, then what makes checkpoints whole, the settings last."""
+    """Return the rank of a file in the order of deletion: result, manifests of checkpoints, other files, settings."""
     return 0 if name == _RESULT else 1 if name.endswith(MANIFEST) else 3 if name == settings else 2
 
 
@@ -166,10 +168,10 @@ Obstacle = Literal["other settings", "finished"]
 
 
 def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
-    """Return why a launch with ``config`` would not train a run that exists; None when it would go on with it.
+    """Return why a launch with ``config`` would not continue an existing run; None if it would.
 
     Args:
-        run: The run; of one in a store, the pulled copy.
+        run: The run; for a run in a store, its local copy.
         config: Settings of the launch.
     """
     if run.result_path.exists():
@@ -178,5 +180,5 @@ def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
         before = run.read_config()
         now, _ = with_digest(config, before.init)
     except UserError:
-        return "other settings"  # no launch can go on with settings that cannot be read
+        return "other settings"  # a run whose settings cannot be read cannot be resumed
     return "other settings" if contradictions(before, now) else None

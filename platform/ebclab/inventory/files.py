@@ -1,4 +1,4 @@
-"""The files of a folder: how large they are together, and when each was written."""
+"""Total size and modification times of the files of a folder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Files(NamedTuple):
     """The files of a run or a sweep.
 
     Attributes:
-        num_bytes: Size of all of them; a file with several names counts once.
-        changed: When each was written, in seconds since 1970, by its name within the folder.
+        num_bytes: Total size in bytes; hard links to the same file count once.
+        changed: Modification time of each file, in seconds since 1970, by path within the folder.
     """
 
     num_bytes: int
@@ -23,7 +23,7 @@ class Files(NamedTuple):
 
 
 def files_in(folder: Path) -> Files:
-    """Return the files of a folder on a disk; links are not followed."""
+    """Return the files of a folder on a disk; symbolic links are not followed."""
     sizes, changed, start = dict[tuple[int, int], int](), dict[str, float](), len(os.fspath(folder)) + 1
     for path, stat in _files([folder]):
         sizes[stat.st_dev, stat.st_ino] = stat.st_size
@@ -32,13 +32,13 @@ def files_in(folder: Path) -> Files:
 
 
 def room(paths: Iterable[Path]) -> int:
-    """Return the bytes of all files in ``paths``; a file with several names counts once."""
+    """Return the total size of all files in ``paths`` in bytes; hard links to the same file count once."""
     sizes = {(stat.st_dev, stat.st_ino): stat.st_size for _, stat in _files(paths)}
     return sum(sizes.values())
 
 
 def room_freed(paths: Iterable[Path]) -> int:
-    """Return the bytes that deleting ``paths`` frees: a file that has another name elsewhere stays."""
+    """Return the bytes that deleting ``paths`` frees; a file with a hard link elsewhere does not count."""
     stats = [stat for _, stat in _files(paths)]
     names = Counter((stat.st_dev, stat.st_ino) for stat in stats)
     sizes = {(s.st_dev, s.st_ino): s.st_size for s in stats if names[s.st_dev, s.st_ino] >= s.st_nlink}
@@ -46,7 +46,7 @@ def room_freed(paths: Iterable[Path]) -> int:
 
 
 def folders_with(folder: Path, file: str) -> list[Path]:
-    """Return the folders in ``folder`` that hold ``file``, without hidden ones, which are about to be deleted."""
+    """Return the folders in ``folder`` that contain ``file``; hidden ones, which are being deleted, are skipped."""
     try:
         names = [name for name in os.listdir(folder) if not name.startswith(".")]
     except OSError:
@@ -55,7 +55,7 @@ def folders_with(folder: Path, file: str) -> list[Path]:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield path and numbers of every file and link in ``paths``; what is gone since it was listed is left out."""
+    """Yield path and stat result of every file and link in ``paths``; files deleted meanwhile are skipped."""
     folders = [os.fspath(path) for path in paths]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:

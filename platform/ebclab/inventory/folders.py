@@ -1,4 +1,4 @@
-"""Collections of runs or sweeps, on a disk or in an object store, as the list of runs reads them."""
+"""Collections of runs or sweeps, on a disk or in an object store, for listing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ebclab.storage.remote import RemoteFolder, remote_at
 T = TypeVar("T")
 
 _LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
-"""Files of runs and sweeps that the list reads."""
+"""Files of runs and sweeps that listing reads."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class RunCollection:
     """A folder of runs or of sweeps.
 
     Attributes:
-        path: The folder, or this machine's copy of it.
+        path: The folder, or its local copy.
         remote: The folder in the store; None on a disk.
-        there: Files in the store, by the run or sweep that they belong to; None on a disk.
+        there: Files in the store, by name of the run or sweep; None on a disk.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class RunCollection:
 
     @property
     def address(self) -> str:
-        """Path or address of the folder, as the user writes it."""
+        """Path or address of the folder, for messages."""
         return self.remote.address if self.remote else str(self.path)
 
     def address_of(self, name: str) -> str:
@@ -52,7 +52,7 @@ class RunCollection:
         return files_in(self.path / name) if self.there is None else self.there.get(name, Files(0, {}))
 
     def each(self, paths: list[Path], work: Callable[[Path], T]) -> list[T]:
-        """Return what ``work`` makes of each path; where it may ask a store, several at a time."""
+        """Return the results of ``work`` for all paths; in a store, computed concurrently and in any order."""
         if self.remote is None:
             return [work(path) for path in paths]
         made = list[T]()
@@ -60,28 +60,32 @@ class RunCollection:
         return made
 
     def newest_manifest(self, name: str, files: Files) -> dict[str, Any] | None:
-        """Return the manifest of the newest whole checkpoint among the files of a run; None when there is none."""
+        """Return the manifest of the newest complete ``last`` checkpoint of a run with these files; None if none.
+
+        Raises:
+            RunError: The manifest cannot be read.
+        """
         for folder in whole_checkpoints(files.changed, "last"):
             if self.remote is None:
                 return read_json_object(self.path / name / CHECKPOINTS / folder / MANIFEST)
             try:
                 manifest = json_value(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
             except FileNotFoundError:
-                continue  # replaced since it was listed
+                continue  # replaced since listing
             except ValueError as error:
                 raise RunError(f"{self.address}/{name}: {folder} is damaged, got {error}") from error
             return manifest if isinstance(manifest, dict) else {}
         return None
 
     def is_running(self, name: str, files: Files) -> bool:
-        """Return whether a process works in a run or sweep that has these files."""
+        """Return whether a process uses a run or sweep that has these files."""
         if self.remote is not None:
             return LEASE in files.changed and bool(held_by(self.remote / name, files.changed[LEASE]))
         return LOCK in files.changed and is_running(self.path / name)
 
 
 def _by_folder(there: Mapping[str, Stored]) -> dict[str, Files]:
-    """Return the files of each folder directly within a place in a store."""
+    """Return the files of each direct subfolder of a folder in a store, by name of the subfolder."""
     sizes, changed = Counter[str](), dict[str, dict[str, float]]()
     for file, info in there.items():
         folder, _, name = file.partition("/")
@@ -91,15 +95,15 @@ def _by_folder(there: Mapping[str, Stored]) -> dict[str, Files]:
 
 
 def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
-    """Return the collection that the user named, or the default one; from a store, the files of the list are copied.
+    """Return the collection given by the user, or the default one; files that listing reads are copied from a store.
 
     Args:
-        place: What the user wrote: a folder or an address; None when nothing.
+        place: Folder or address given by the user; None if not given.
         usual: The default folder.
-        option: The option of the command line, for messages.
+        option: The command-line option, for messages.
 
     Raises:
-        UserError: The named folder does not exist, or the store cannot be read.
+        UserError: The given folder does not exist, or the store cannot be read.
     """
     remote = remote_at(place) if place else None
     if remote is None:
@@ -108,17 +112,17 @@ def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
     store = Store(remote)
     there = store.names()
     wanted = [name for name in there if name.count("/") == 1 and name.endswith(tuple(f"/{file}" for file in _LISTED))]
-    for path in (path for file in _LISTED for path in remote.cache.glob(f"*/{file}")):  # of an earlier list
+    for path in (path for file in _LISTED for path in remote.cache.glob(f"*/{file}")):  # of an earlier listing
         path.unlink()
     at_once(lambda name: bring(store, name, remote.cache / name), wanted)
     return RunCollection(remote.cache, remote, _by_folder(there))
 
 
 def collection_given(place: str | None, usual: str, option: str) -> Path:
-    """Return the folder on this disk that the user named, or the default one.
+    """Return the folder on a disk given by the user, or the default one.
 
     Raises:
-        UserError: The named folder does not exist, or is in a store.
+        UserError: The given folder does not exist, or is in a store.
     """
     if place is None:
         return Path(usual)

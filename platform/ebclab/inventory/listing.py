@@ -1,4 +1,4 @@
-"""List runs and sweeps: how far they came, how good they are, how much disk they use."""
+"""List runs and sweeps: state, progress, scores, size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ebclab.inventory.progress import Content, content_of_run
 State = Literal["running", "finished", "unfinished", "unreadable"]
 _DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
 _DATED = ("metrics.jsonl", "trials.jsonl", "result.json", "config.yaml", "sweep.yaml")
-"""Files whose newest one tells when something last happened."""
+"""Files whose newest modification time is that of the run or sweep."""
 _Read = Callable[[Path, Files, RunCollection], Content]
 
 
@@ -33,9 +33,9 @@ class Entry:
         kind: "run" or "sweep".
         address: Path or address of its folder.
         state: running, finished, unfinished or unreadable.
-        content: What its files say; None when they cannot be read.
-        num_bytes: Size of all files.
-        changed: When something last happened, in seconds since 1970.
+        content: Content of its files; None if they cannot be read.
+        num_bytes: Total size of its files in bytes.
+        changed: Time of the last change, in seconds since 1970.
     """
 
     name: str
@@ -48,16 +48,16 @@ class Entry:
 
     @property
     def value(self) -> float | None:
-        """Held-out objective; None when it was not measured or is not a number."""
+        """Held-out objective; None if it was not measured or is not finite."""
         return None if self.content is None else self.score(self.content.objective)
 
     def score(self, name: str) -> float | None:
-        """Return a held-out score; None when it was not measured or is not a number."""
+        """Return a held-out score; None if it was not measured or is not finite."""
         value = None if self.content is None else self.content.scores.get(name)
         return value if value is not None and math.isfinite(value) else None
 
     def in_words(self, now: float) -> dict[str, str]:
-        """Return the cells of a table by their headings, at a time in seconds since 1970."""
+        """Return the cells of a table row by column, with the age at time ``now`` in seconds since 1970."""
         content, value = self.content, self.value
         row = {"name": self.name, "method": "", "data": "", "done": "", "score": "", "state": self.state}
         if content is not None:
@@ -68,7 +68,7 @@ class Entry:
         return row | {"size": size(self.num_bytes), "age": age(now - self.changed)}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return everything as plain values; what is not known is None."""
+        """Return the entry as plain values; the content is omitted if it cannot be read, unknown scores are None."""
         facts = {
             "name": self.name,
             "kind": self.kind,
@@ -96,10 +96,10 @@ def sweep_paths(folder: Path) -> list[Path]:
 
 
 def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:
-    """Return the runs in one folder and the sweeps in another, newest first; damaged ones are listed as unreadable."""
+    """Return the runs in one folder and the sweeps in another, newest first; corrupt ones are listed as unreadable."""
     entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, "run", content_of_run))
     if there := sweep_paths(sweeps.path):
-        from ebclab.inventory.sweep_progress import content_of_sweep  # takes seconds, which a list of runs need not
+        from ebclab.inventory.sweep_progress import content_of_sweep  # imported here: takes seconds
 
         entries += sweeps.each(
             there, lambda path: _entry(sweeps, path, "sweep", lambda path, *_: content_of_sweep(path))

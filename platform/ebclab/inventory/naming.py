@@ -1,4 +1,4 @@
-"""Runs by their names in a folder of runs, or by where they lie."""
+"""Resolve names, folders and addresses of runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from ebclab.storage.remote import remote_at, remote_in
 
 
 def places_of(names: list[str], runs: str) -> list[str | Path]:
-    """Return where runs lie, each once; a name within ``runs`` wins over a folder of the same name.
+    """Return paths or addresses of runs, without duplicates.
+
+    A name in ``runs`` takes precedence over a folder of the same name. Addresses are returned unchecked.
 
     Args:
         names: Names of runs in ``runs``, folders or addresses.
         runs: A folder of runs, or its address.
 
     Raises:
-        RunError: There is no such run, with the nearest name; all mistakes at once.
+        RunError: A run does not exist. The message contains all problems, with suggestions.
     """
     found = {name: _place(name, runs) for name in names}
     known = [] if remote_at(runs) else [path.name for path in run_paths(Path(runs))]

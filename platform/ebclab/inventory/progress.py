@@ -1,4 +1,4 @@
-"""How far a run came and how good it is, from as few of its files as tell it."""
+"""Progress and scores of a run, from as few of its files as possible."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objectiv
 
 
 class Content(NamedTuple):
-    """What the files of a run or a sweep say.
+    """Settings, progress and scores of a run or sweep.
 
     Attributes:
         method: Name of the method.
         data: Name of the dataset.
-        done: Epochs that a run has trained, or search trials of a sweep that are over.
-        of: How many it is to have.
-        objective: Name of the score that it is judged by.
-        scores: Held-out scores by name: of a run the newest; of a sweep the winner's mean, or the best trial's value
-            while it has no winner. Empty when nothing was measured.
-        is_finished: It has a result.
-        note: What else is to be said of how far it came.
+        done: Number of completed epochs of a run, or of ended search trials of a sweep.
+        of: Planned number of epochs or search trials.
+        objective: Name of the score used as objective.
+        scores: Held-out scores by name: the newest of a run; the winner's mean of a sweep, or the best trial's value
+            if there is no winner yet. Empty if nothing was measured.
+        is_finished: Whether it has a result.
+        note: Additional remark on the progress.
     """
 
     method: str
@@ -41,24 +41,25 @@ class Content(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """How far a run came: epochs done, and its newest held-out scores by name."""
+    """Progress of a run: completed epochs, and its newest held-out scores by name."""
 
     epochs_done: int
     scores: Mapping[str, float]
 
 
 def content_of_run(path: Path, files: Files, collection: RunCollection) -> Content:
-    """Return what the files of a run say.
+    """Return settings, progress and scores of a run, read from its files.
 
     Args:
-        path: The folder of the run, or this machine's copy of it.
-        files: The files that it has.
+        path: The folder of the run, or its local copy.
+        files: Its files.
         collection: The folder of runs.
 
     Raises:
-        UserError: A file is damaged.
+        UserError: A file is corrupt.
+        KeyError: A setting or a field of a manifest is missing.
     """
-    method, data, epochs, objective = settings_at(path / "config.yaml", _SETTINGS)  # unchecked: it may be older
+    method, data, epochs, objective = settings_at(path / "config.yaml", _SETTINGS)  # not validated: may be older
     if is_finished := _RESULT in files.changed:
         summary = RunSummary.read(path / _RESULT, str(path / _RESULT))
         progress = _Progress(summary.epochs, summary.scores)
@@ -75,7 +76,7 @@ def content_of_run(path: Path, files: Files, collection: RunCollection) -> Conte
 
 
 def _extended(path: Path) -> list[int]:
-    """Return the totals of epochs that a run was to have before; none in the settings of an older version."""
+    """Return the planned epochs of a run before each extension; empty if it has none or is of an older version."""
     try:
         (ends,) = settings_at(path, ("training.extended",))
     except KeyError:

@@ -1,4 +1,4 @@
-"""How far a sweep came and how good its best settings are."""
+"""Progress of a sweep and score of its best settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from ebclab.sweeps.results import SweepResult
 
 
 def content_of_sweep(path: Path) -> Content:
-    """Return what the files of a sweep say.
+    """Return settings, progress and score of a sweep, read from its files.
 
     Args:
-        path: The folder of the sweep, or this machine's copy of it.
+        path: The folder of the sweep, or its local copy.
 
     Raises:
-        UserError: A file is damaged.
+        UserError: A file is corrupt.
+        KeyError: A setting is missing.
     """
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)

@@ -1,7 +1,7 @@
-"""Reads a few settings out of a file that ``to_yaml`` has written, a hundred times as fast as YAML is read.
+"""Fast reader of a few settings in a file written by ``to_yaml``, a hundred times faster than a YAML parser.
 
-Only text in the form of ``to_yaml`` is read so: a section a block, a key a line, values that stand on their line. Any
-other text is YAML as people write it, and is read as YAML. Both ways give the same values.
+It parses only text in the form that ``to_yaml`` writes: one block per section, one line per key, each value on the line
+of its key. Any other text is parsed as YAML. Both give the same values.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NO_TEXT = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
-    """Return the values of settings in the file of a run, unchecked.
+    """Return the values of settings in the file of a run, without validation.
 
     Args:
         path: The file.
-        keys: Settings as section.key; where the form of ``to_yaml`` counts, their values are text, whole numbers, or
-            lists of whole numbers.
+        keys: Settings as section.key. The fast reader supports strings, integers and lists of integers; for other
+            values the file is parsed as YAML.
 
     Raises:
-        ConfigError: The file cannot be read or is no YAML.
+        ConfigError: The file cannot be read or is not YAML.
         KeyError: It has no such section or key.
-        TypeError: A section is none.
+        TypeError: A section is not a mapping.
     """
     try:
         sections = _sections(read_regular(path, LARGEST_YAML).decode("ascii"))
@@ -56,7 +56,7 @@ def _parts(key: str) -> tuple[str, str]:
 
 
 def _sections(text: str) -> Mapping[str, Mapping[str, str]] | None:
-    """Return the values by section and key, as they are written; None when the text has another form."""
+    """Return the values by section and key, as text; None if the file does not have the form of ``to_yaml``."""
     if _FORM.fullmatch(text) is None:
         return None
     seen, sections, section = set[str](), dict[str, dict[str, str]](), ""
@@ -77,7 +77,7 @@ def _sections(text: str) -> Mapping[str, Mapping[str, str]] | None:
 
 
 def _value(written: str) -> str | int | list[int] | None:
-    """Return a text, a whole number or a list of those; None for what YAML may take for something else."""
+    """Return a string, an integer or a list of integers; None for text that YAML may parse differently."""
     if _WHOLE.fullmatch(written):
         return int(written)
     if _WHOLES.fullmatch(written):

@@ -1,1 +1,1 @@
-"""How weights move: optimizers, parameter groups, learning-rate schedules."""
+"""Optimizers, parameter groups, learning-rate schedules, and a solver of softmax regression."""

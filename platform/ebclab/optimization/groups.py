@@ -1,4 +1,4 @@
-"""Which parameters feel weight decay."""
+"""Parameter groups with and without weight decay."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: every batch and instance norm of torch
+NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: all batch and instance norms of torch
 
 
 def parameter_groups(module: nn.Module, weight_decay: float, decay_norm_and_bias: bool) -> list[dict[str, Any]]:
     """Split the trainable parameters of ``module`` into a group with weight decay and one without.
 
-    Without decay go all parameters of normalisation layers, every parameter called ``bias``, and every
-    parameter with at most one axis: norms of other libraries, scales and learned temperatures. Frozen
-    parameters are left out; a parameter that two layers share is listed once, and is free of decay when
-    either of them asks for it. The order within a group is that of ``module.named_parameters()``.
+    Exempt from decay are all parameters of normalisation layers, every parameter named ``bias``, and every
+    parameter with at most one axis, e.g. norms of other libraries, scales and learned temperatures. Frozen
+    parameters are omitted; a parameter shared by two layers is listed once, and is exempt if it is exempt in
+    either of them. The order within a group is that of ``module.named_parameters()``.
 
     Args:
         module: Any network.
-        weight_decay: Decay of the first group.
-        decay_norm_and_bias: Put everything into the group with decay.
+        weight_decay: Weight decay of the first group.
+        decay_norm_and_bias: Whether to put all parameters into the group with decay.
 
     Returns:
-        One or two groups, each ``{"params": [...], "weight_decay": ..., "exempt": <bool>}``; empty groups are left out.
+        One or two groups, each ``{"params": [...], "weight_decay": ..., "exempt": <bool>}``; empty groups are omitted.
 
     Raises:
-        ValueError: Nothing in ``module`` is trainable.
+        ValueError: ``module`` has no trainable parameter.
     """
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:

@@ -1,4 +1,4 @@
-"""From settings to a torch optimizer."""
+"""Construction of torch optimizers from settings."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
 
 
 def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: bool = False) -> torch.optim.Optimizer:
-    """Return the optimizer that ``config`` names, over the trainable parameters of ``module``.
+    """Return the optimizer selected by ``config``, over the trainable parameters of ``module``.
 
-    Its learning rate is ``config.learning_rate``, unscaled and without schedule: the loop sets the rate
-    before every step. ``adam`` adds the decay to the gradient, ``adamw`` shrinks the weights directly.
+    Its learning rate is ``config.learning_rate``, unscaled and without schedule: the training loop sets the rate
+    before every step. ``adam`` adds the decay to the gradient (L2 penalty), ``adamw`` uses decoupled weight decay.
 
     Args:
         config: The run's ``optimizer`` section.
-        module: Usually a whole Method: encoder, heads and what else learns by gradient.
-        captured: Its steps are recorded on the module's device: the learning rate is a tensor there, and one operation
-            moves all weights. ``lars`` has no such form.
+        module: Usually a complete Method: encoder, heads and all other trainable modules.
+        captured: Whether its steps are captured, e.g. in a CUDA graph: the learning rate is a tensor on the module's
+            device, and the optimizer is fused. Ignored by ``lars``.
 
     Raises:
-        ValueError: Nothing in ``module`` is trainable.
+        ValueError: ``module`` has no trainable parameter.
     """
     groups = parameter_groups(module, config.weight_decay, config.decay_norm_and_bias)
     rate: float | Tensor = config.learning_rate
@@ -45,24 +45,24 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: boo
 
 
 def state_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
-    """Return the names of what an optimizer of ``build_optimizer`` keeps for each parameter after its first step."""
-    if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
+    """Return the names of an optimizer's state for each parameter after its first step."""
+    if isinstance(optimizer, torch.optim.Adam):  # includes AdamW
         return "step", "exp_avg", "exp_avg_sq"
     return ("momentum_buffer",) if any(group["momentum"] for group in optimizer.param_groups) else ()
 
 
 def _lars(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.Optimizer:
-    """LARS (You, Gitman & Ginsburg, 2017, algorithm 1), by timm.
+    """Return LARS (You, Gitman & Ginsburg, 2017, algorithm 1), timm's implementation.
 
-    For a weight w with gradient g, and the norms taken over the whole tensor:
+    For a weight w with gradient g, with norms over the complete tensor:
     ``v <- momentum * v + trust * (g + decay * w)`` and ``w <- w - rate * v``, with
-    ``trust = 0.001 * |w| / (|g| + decay * |w| + 1e-8)``, or 1 where |w| or |g| is 0.
+    ``trust = 0.001 * |w| / (|g| + decay * |w| + 1e-8)``, or 1 if |w| or |g| is 0.
 
-    The rate multiplies v and not, as in the paper, the gradient within v: the same at a constant rate.
-    Parameters exempt from decay get ``trust = 1``, which is SGD with momentum. The others are adapted
-    whatever the decay is: timm alone would stop adapting them at a decay of 0, hence ``always_adapt``.
+    The rate multiplies v, whereas in the paper it multiplies the gradient within v; for a constant rate, both are
+    equal. Parameters exempt from decay have ``trust = 1``, i.e. SGD with momentum. The others are adapted for any
+    decay: timm by default does not adapt them at a decay of 0, hence ``always_adapt``.
     """
-    from timm.optim.lars import Lars  # here, because importing timm takes seconds
+    from timm.optim.lars import Lars  # imported here: takes seconds
 
     marked = [{**group, "always_adapt": not group["exempt"]} for group in groups]
     lars: torch.optim.Optimizer = Lars(

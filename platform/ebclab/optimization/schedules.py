@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 from ebclab.config.sections import OptimizerConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    import torch  # a summary of a run names its extensions, and a list of runs must not import torch
+    import torch  # imported by summaries of runs, and a list of runs must not import torch
 
-REFERENCE_BATCH_SIZE = 256  # images; the batch size at which `learning_rate` holds as written
+REFERENCE_BATCH_SIZE = 256  # images; the batch size at which `learning_rate` is not scaled
 
 
 def peak_learning_rate(config: OptimizerConfig, batch_size: int) -> float:
     """Return the learning rate at the end of the warm-up.
 
     Args:
-        config: ``learning_rate`` is scaled by ``batch_size / 256`` (linear), its square root (sqrt) or not (none).
+        config: ``learning_rate`` is scaled by ``batch_size / 256`` (linear), by its square root (sqrt) or not (none).
         batch_size: Global batch size, images.
     """
     ratio = batch_size / REFERENCE_BATCH_SIZE
@@ -39,23 +39,23 @@ def learning_rate_at(
 ) -> float:
     """Return the learning rate of one optimizer step.
 
-    Warm-up, ``step < warmup_steps``: ``peak * (step + 1) / warmup_steps``. Step 0 gets ``peak / warmup_steps``
-    (not 0, which would waste it) and step ``warmup_steps - 1`` gets ``peak``.
+    Warm-up, ``step < warmup_steps``: ``peak * (step + 1) / warmup_steps``. Step 0 has ``peak / warmup_steps``
+    (not 0, which would have no effect) and step ``warmup_steps - 1`` has ``peak``.
 
     Cosine, from ``step = warmup_steps`` on, with ``t = (step - warmup_steps) / (num_steps - warmup_steps)``:
     ``peak * (final_rate + (1 - final_rate) * (1 + cos(pi * t)) / 2)``. It starts at ``peak`` and would reach
-    ``final_rate * peak`` at step ``num_steps``, one past the last, so that the last step is not wasted either.
+    ``final_rate * peak`` at step ``num_steps``, one past the last, so that the last step has an effect, too.
 
     Args:
-        step: Optimizer steps already made; 0 for the first.
+        step: Index of the optimizer step, from 0.
         peak: Learning rate at the end of the warm-up.
-        num_steps: Optimizer steps of the whole run.
-        warmup_steps: Optimizer steps of the warm-up; 0 means none. As many as ``num_steps`` or more: only warm-up.
-        schedule: What follows the warm-up; ``constant`` stays at ``peak``.
-        final_rate: Where cosine ends, as a share of ``peak``.
+        num_steps: Total number of optimizer steps.
+        warmup_steps: Number of warm-up steps; 0 means none. If ``num_steps`` or more, all steps are warm-up.
+        schedule: Schedule after the warm-up; ``constant`` stays at ``peak``.
+        final_rate: Final learning rate of cosine, as a fraction of ``peak``.
 
     Raises:
-        ValueError: ``step`` lies outside the run.
+        ValueError: ``step`` is not in [0, ``num_steps``).
     """
     if not 0 <= step < num_steps:
         raise ValueError(f"step: must lie in [0, {num_steps}), got {step}")
@@ -68,9 +68,9 @@ def learning_rate_at(
 
 
 def scheduled_steps(step: int, training: TrainingConfig, num_batches: int) -> int:
-    """Return for how many optimizer steps the schedules were made that step ``step`` (from 0) follows.
+    """Return the total number of optimizer steps of the schedule that applies at step ``step`` (from 0).
 
-    Each extension of a run makes them anew, for its new total and from the first step after the old one on.
+    Each extension of a run replaces the schedule by one for the new total, from the first additional step on.
     """
     ends = [end * num_batches for end in training.ends]
     return next((end for end in ends if step < end), ends[-1])
@@ -82,7 +82,7 @@ def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_bat
     Args:
         optimizer: Peak, warm-up and schedule.
         training: Epochs, extensions and batch size.
-        num_batches: Optimizer steps of an epoch.
+        num_batches: Optimizer steps per epoch.
     """
     peak = peak_learning_rate(optimizer, training.batch_size)
     warmup_steps = round(optimizer.warmup_epochs * num_batches)
@@ -102,12 +102,12 @@ def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_bat
 
 @dataclass(frozen=True)
 class Extension:
-    """An extension of a run, and what it did to the learning rate.
+    """An extension of a run, and its effect on the learning rate.
 
     Attributes:
-        before: Epochs that the run was to have until then.
-        epochs: Epochs that it was given.
-        step: Optimizer steps of the epochs before; the first step with the new schedule.
+        before: Total epochs of the run before.
+        epochs: Total epochs of the run afterwards.
+        step: Index of the first step with the new schedule.
         rate_before: Learning rate of the last step with the old schedule.
         rate_after: Learning rate of the first step with the new one.
     """
@@ -119,7 +119,7 @@ class Extension:
     rate_after: float
 
     def in_words(self) -> str:
-        """Return the extension and the jump of the learning rate, for people."""
+        """Return the extension and the jump of the learning rate as text."""
         return (
             f"extended from {self.before} to {self.epochs} epochs: "
             f"at step {self.step} the learning rate went from {self.rate_before:.3g} to {self.rate_after:.3g}"
@@ -140,9 +140,9 @@ def extensions(optimizer: OptimizerConfig, training: TrainingConfig, num_batches
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
-    """Give every parameter group of ``optimizer`` the learning rate ``value``."""
+    """Set the learning rate of every parameter group of ``optimizer``."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], int | float):
             group["lr"] = value
         else:
-            group["lr"].fill_(value)  # a recorded step reads it where it is
+            group["lr"].fill_(value)  # in place, since captured steps read this tensor

@@ -1,15 +1,16 @@
-"""The minimum of multinomial logistic regression with a penalty, by Newton's method.
+"""Minimum of multinomial logistic regression with an L2 penalty, by Newton's method.
 
     L(W, b) = -mean_i log softmax(W^T x_i + b)_{y_i} + 0.5 l2 |W|^2
 
-L is strictly convex up to a number added to all biases, which sum to 0 here: one minimum, wherever the search starts.
-A step d solves ``H d = -g`` (g the gradient, H the second derivatives) by conjugate gradients. Two things make that
-cheap where features are nearly dependent and many:
+L is strictly convex up to a constant added to all biases, which sum to 0 here, so the minimum is unique. A step d
+solves ``H d = -g`` (g the gradient, H the Hessian) by conjugate gradients. Two measures make that cheap for many,
+nearly collinear features:
 
-- Features are turned to their principal directions, which changes neither L nor its minimum. The preconditioner is H
-  itself on the directions in which features vary most, and H's diagonal on the others.
-- Products with H are in float32: they only say where to go. L, g and the test for the end are in float64, and where
-  float64 finds that a step leaves half of what it was for, the search goes on in float64.
+- Features are rotated to their principal directions, which changes neither L nor its minimum. The preconditioner is
+  the exact H on the leading directions, and the diagonal of H on the others.
+- Products with H are in float32, since they only determine the direction of a step. L, g and the convergence test are
+  in float64. If more than half of the gradient, measured in float64, remains after a step, products are in float64
+  from then on.
 
 Shapes: n rows, D features, K classes, A = min(n, D) + 1 columns, the constant first, B rows at a time.
 """
@@ -23,23 +24,23 @@ import torch
 from torch import Tensor
 
 LEADING = 2_048
-"""Unknowns for which the preconditioner has all second derivatives: K times as many as directions."""
+"""Maximum number of unknowns, K per leading direction, for which the preconditioner has the exact Hessian."""
 
-_ROWS = 512  # at a time: they stay in a core's cache between two products
-_MANY = 20  # products with H after which a new preconditioner is worth its time
-_MOST = 200  # products with H in a step
-_SHARE = 0.1  # by which a step's conjugate gradients lower their residual
-_ROUNDING = 64 * torch.finfo(torch.float64).eps  # share of L below which a difference says nothing
+_ROWS = 512  # rows at a time: they stay in a core's cache between two products
+_MANY = 20  # products with H in a step after which the preconditioner is recomputed
+_MOST = 200  # maximum number of products with H in a step
+_SHARE = 0.1  # relative residual at which conjugate gradients stop
+_ROUNDING = 64 * torch.finfo(torch.float64).eps  # relative rounding error of L
 
 
 class Minimum(NamedTuple):
-    """Where the search ended.
+    """Result of the minimisation.
 
     Attributes:
         weights: (D, K) float64.
         biases: (K,) float64; they sum to 0.
-        steps: Steps of Newton's method.
-        steepest: Largest component of the gradient there.
+        steps: Number of Newton steps.
+        steepest: Largest absolute component of the gradient.
     """
 
     weights: Tensor
@@ -49,7 +50,7 @@ class Minimum(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """L and what follows from it at some unknowns: slope (K, A) float64 and softmax (K, n) float64."""
+    """Unknowns (K, A) with L, its gradient ``slope`` (K, A) and the softmax ``shares`` (K, n), all float64."""
 
     unknowns: Tensor
     loss: float
@@ -58,10 +59,10 @@ class _Place(NamedTuple):
 
 
 class SoftmaxRegression:
-    """Rows and their classes, made ready once for any number of penalties.
+    """Features and classes, prepared once for any number of penalties.
 
     Args:
-        x: (n, D) float64 features, of about the same spread each.
+        x: (n, D) float64 features, of similar variance.
         y: (n,) int64 in [0, num_classes).
         num_classes: K, at least 2.
     """
@@ -81,13 +82,14 @@ class SoftmaxRegression:
         start: tuple[Tensor, Tensor] | None = None,
         on_step: Callable[[], None] = lambda: None,
     ) -> Minimum:
-        """Return the minimum of L; of two classes the penalty is 0.5 l2 |w_1 - w_0|^2, as everywhere.
+        """Return the minimum of L; for two classes the penalty is 0.5 l2 |w_1 - w_0|^2, as is customary.
 
         Args:
             l2: Penalty, above 0.
-            tolerance: The search ends when no component of the gradient is larger, or float64 cannot lower L.
-            max_steps: Steps after which it ends anyway.
-            start: Weights (D, K) and biases (K,) to begin at, in place of 0.
+            tolerance: Iteration stops when no component of the gradient is larger, or float64 can lower neither L nor
+                its gradient.
+            max_steps: Largest number of steps.
+            start: Initial weights (D, K) and biases (K,), instead of 0.
             on_step: Called after each step.
         """
         l2 = 2 * l2 if self._num_classes == 2 else l2  # W = (-w / 2, w / 2): 2 |W|^2 = |w|^2
@@ -100,20 +102,20 @@ class SoftmaxRegression:
             direction, products = _conjugate_gradients(self._product(here, l2, precision), bend, here.slope)
             if precision == torch.float32:
                 left = here.slope + self._product(here, l2, torch.float64)(direction)
-                if bend.size(left) > bend.size(here.slope) / 4:  # rounding: the step leaves half of what it is for
+                if bend.size(left) > bend.size(here.slope) / 4:  # rounding: over half of the gradient remains
                     precision, bend = torch.float64, None
                     continue
             there = self._lower(here, direction, l2)
             steps += 1
             on_step()
             if there is None or (there.loss >= here.loss and self._steepest(there) >= steepest):
-                break  # float64 can lower neither L nor its slope
+                break  # float64 can lower neither L nor its gradient
             here = there
         weights, biases = self._directions @ here.unknowns[:, 1:].T, here.unknowns[:, 0].clone()
         return Minimum(weights, biases, steps, self._steepest(here))
 
     def _unknowns(self, start: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Return unknowns (K, A) of weights and biases; what all classes share is taken out."""
+        """Return unknowns (K, A) of weights and biases, with their mean over classes subtracted."""
         if start is None:
             return torch.zeros(self._num_classes, self._directions.shape[1] + 1, dtype=torch.float64)
         weights, biases = start
@@ -132,7 +134,7 @@ class SoftmaxRegression:
         return _Place(unknowns, float(loss), slope, shares)
 
     def _steepest(self, place: _Place) -> float:
-        """Return the largest component of the gradient by biases and weights of the features as they were given."""
+        """Return the largest absolute component of the gradient by biases and weights of the original features."""
         of_weights = self._directions @ place.slope[:, 1:].T
         return float(max(of_weights.abs().max(), place.slope[:, 0].abs().max()))
 
@@ -151,7 +153,7 @@ class SoftmaxRegression:
         return product
 
     def _lower(self, here: _Place, direction: Tensor, l2: float) -> _Place | None:
-        """Return the first place from a whole step to ever shorter ones where L is lower enough; None if none is."""
+        """Return the first point of a backtracking line search with sufficient decrease of L; None if there is none."""
         expected = float((here.slope * direction).sum())
         for halvings in range(20):
             length = 0.5**halvings
@@ -162,10 +164,10 @@ class SoftmaxRegression:
 
 
 class _Preconditioner:
-    """``M^-1`` of a matrix M near H: all of H for the leading columns, H's diagonal for the others.
+    """``M^-1`` for an approximation M of H: H itself for the leading columns, the diagonal of H for the others.
 
     Args:
-        rows: (n, A) of the precision that it works in.
+        rows: (n, A), in the precision of the computation.
         shares: (K, n) softmax.
         l2: Penalty.
     """
@@ -173,7 +175,7 @@ class _Preconditioner:
     def __init__(self, rows: Tensor, shares: Tensor, l2: float) -> None:
         num_classes = len(shares)
         self._leading = leading = max(1, min(rows.shape[1], LEADING // num_classes))
-        whole = rows.new_zeros(num_classes, leading, num_classes, leading)  # its lower half
+        whole = rows.new_zeros(num_classes, leading, num_classes, leading)  # its lower triangle
         self._diagonal = rows.new_full((num_classes, rows.shape[1] - leading), l2)
         for part, share in _parts(rows, shares):
             first = part[:, :leading]  # (B, leading)
@@ -183,18 +185,18 @@ class _Preconditioner:
                 bent = (first[:, None] * bend.T[:, :, None]).flatten(1)  # (B, (k + 1) leading)
                 whole[k, :, : k + 1].add_((first.T @ bent).view(leading, k + 1, leading), alpha=1 / len(rows))
             self._diagonal.addmm_(share * (1 - share), part[:, leading:].square(), alpha=1 / len(rows))
-        whole[:, 0, :, 0] += 1 / num_classes  # a number added to all biases, to which L is indifferent
+        whole[:, 0, :, 0] += 1 / num_classes  # for a constant added to all biases, on which L does not depend
         size = num_classes * leading
         whole = whole.view(size, size).double()
         whole.diagonal().view(num_classes, leading)[:, 1:] += l2
         factor, failed = torch.linalg.cholesky_ex(whole)
-        if failed:  # rounding: its diagonal will do
+        if failed:  # rounding: use its diagonal
             factor = whole.diagonal().sqrt().diag()
         self._factor = factor.to(rows.dtype)
         self.dtype = rows.dtype
 
     def size(self, slope: Tensor) -> float:
-        """Return the squared length of a gradient (K, A), measured by the step that it asks for."""
+        """Return the squared norm ``g^T M^-1 g`` of a gradient (K, A)."""
         residual = slope.to(self.dtype)
         return float((residual * self(residual)).sum())
 
@@ -205,7 +207,7 @@ class _Preconditioner:
 
 
 def _principal_directions(x: Tensor) -> Tensor:
-    """Return orthonormal directions (D, min(n, D)) that span the rows of x, in which they vary most first."""
+    """Return orthonormal directions (D, min(n, D)) that span the rows of x, in order of decreasing variation."""
     if len(x) < x.shape[1]:
         directions: Tensor = torch.linalg.svd(x, full_matrices=False).Vh.T
     else:
@@ -214,14 +216,14 @@ def _principal_directions(x: Tensor) -> Tensor:
 
 
 def _parts(rows: Tensor, shares: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a few rows at a time, (B, A), with their softmax, (K, B)."""
+    """Yield blocks of rows, (B, A), with their softmax, (K, B)."""
     return zip(torch.split(rows, _ROWS), torch.split(shares, _ROWS, dim=1), strict=True)
 
 
 def _conjugate_gradients(
     product: Callable[[Tensor], Tensor], precondition: _Preconditioner, slope: Tensor
 ) -> tuple[Tensor, int]:
-    """Return d (K, A) float64 with ``H d`` near ``-slope``, and the number of products that it took."""
+    """Return d (K, A) float64 with ``H d`` approximately ``-slope``, and the number of products with H."""
     scale = slope.square().sum().sqrt()
     residual = (-slope / scale).to(precondition.dtype)
     found = torch.zeros_like(residual)
@@ -232,7 +234,7 @@ def _conjugate_gradients(
         bent = product(along)
         products += 1
         bend = (along * bent).sum()
-        if bend <= 0:  # rounding
+        if bend <= 0:  # due to rounding
             break
         found += size / bend * along
         residual -= size / bend * bent
@@ -242,4 +244,4 @@ def _conjugate_gradients(
             break
         along = conditioned + size / before * along
     found = found.double() * scale
-    return found - found.mean(dim=0), products  # biases sum to 0 without float32's rounding
+    return found - found.mean(dim=0), products  # biases sum to 0, free of float32 rounding

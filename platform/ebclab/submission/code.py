@@ -1,8 +1,8 @@
-"""The code that a job runs: the packages that are installed here, or those of a wheel, and the user's own methods.
+"""The code that a job runs: the locally installed packages, or those of a wheel, and the user's own methods.
 
-Ray can install a wheel by itself, but it does so with pip and all dependencies (torch on every node, again), and it
-recognises a wheel by its file name, so that changed code of the same version would not arrive. It recognises folders by
-the hash of their content. They come first on the import path of head and workers, and need no network there.
+Ray can install a wheel itself, but uses pip with all dependencies (e.g. reinstalls torch on every node), and identifies
+a wheel by its file name, so that changed code of the same version would not be updated. It identifies folders by the
+hash of their content. They are first on the import path of head and workers, and need no network access there.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[co]", ".*")
 
 
 def stage_code(folder: Path, wheel: Path | None = None, own: Iterable[Path] = ()) -> list[Path]:
-    """Put the packages and their metadata (version, requirements) into ``folder``; return the paths to upload.
+    """Copy the packages and their metadata (version, requirements) to ``folder``; return the paths to upload.
 
     Args:
         folder: An empty folder.
-        wheel: A built wheel of ebclab; None takes the packages that this process runs.
-        own: Packages and single files of the user's, in which methods stand.
+        wheel: A built wheel of ebclab; None means the packages of this process.
+        own: The user's packages and modules that define methods.
 
     Raises:
-        UserError: The wheel cannot be read, or is not one of ebclab.
+        UserError: The wheel cannot be read or is not one of ebclab, or a package is not installed as a folder.
     """
     if wheel is not None:
         _unpack(wheel, folder)
@@ -47,7 +47,11 @@ def stage_code(folder: Path, wheel: Path | None = None, own: Iterable[Path] = ()
 
 
 def _copy_installed(folder: Path) -> None:
-    """Copy the packages of this process; links to data folders become the folders."""
+    """Copy the packages of this process; symbolic links are replaced by copies of their targets.
+
+    Raises:
+        UserError: A package is not installed as a folder.
+    """
     for package in PACKAGES:
         spec = find_spec(package)
         if spec is None or not spec.submodule_search_locations:
@@ -55,7 +59,7 @@ def _copy_installed(folder: Path) -> None:
         shutil.copytree(next(iter(spec.submodule_search_locations)), folder / package, ignore=_LEFT_OUT)
     try:
         about = metadata.distribution("ebclab")
-    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+    except metadata.PackageNotFoundError:  # run from a source tree without installation
         return
     place = folder / f"ebclab-{about.version}.dist-info"
     place.mkdir()

@@ -1,4 +1,4 @@
-"""A command line for a cluster: which verbs may run there, which files are sent, which command the head node runs."""
+"""A command line for a cluster: permitted verbs, files to send, and the command that the head node runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebclab.errors import UserError
 from ebclab.sweeps.space.space import list_spaces
 
 FILES = "ebclab_submitted"
-"""Folder of the files that are sent with a command line; on the cluster it lies on the job's import path."""
+"""Folder of the files that are sent with a command line; on the cluster it is on the job's import path."""
 
 ON_ARRIVAL = "ebclab.cli.arrival"
 """Module that the head node starts."""
@@ -32,19 +32,22 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "data": (),
     "runs": (),
 }
-"""Verbs that may be submitted, each with the options whose value is a file to send."""
+"""Verbs that may be submitted, each with the options whose value is a file to send.
+
+For ``compare``, the value is ``METHOD=FILE``.
+"""
 
 _SHOWN_HERE = ("show", "submit")
 
 
 def require_verb(arguments: Sequence[str]) -> str:
-    """Return the verb of a command line that may be submitted.
+    """Return the verb of a command line; refuse a command line that must not be submitted.
 
     Args:
-        arguments: What would stand after ``ebclab``.
+        arguments: The arguments of ``ebclab``.
 
     Raises:
-        UserError: There is no verb, or it does not run on a cluster, or an argument holds a password.
+        UserError: There is no verb, it does not run on a cluster, or an argument contains credentials.
     """
     if not arguments:
         raise UserError(f"submit: nothing to submit; write `ebclab submit -- VERB ...` with one of {', '.join(_VERBS)}")
@@ -60,11 +63,11 @@ def require_verb(arguments: Sequence[str]) -> str:
 
 
 def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Copy the files that a command line names into ``folder``; return the command line with their new names.
+    """Copy the files named in a command line to ``folder``; return the command line with placeholders for them.
 
     Args:
-        arguments: A command line that ``require_verb`` has accepted.
-        folder: Is made when there is a file to copy.
+        arguments: A command line accepted by ``require_verb``.
+        folder: Target folder; created if there is a file to copy.
 
     Raises:
         UserError: A file cannot be read.
@@ -85,7 +88,7 @@ def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def _value_sent(verb: str, value: str, option: str, folder: Path) -> str:
-    """Return an option's value with the new name of its file; ``compare`` writes ``METHOD=FILE``."""
+    """Return an option's value with its file replaced by a placeholder; for ``compare`` it is ``METHOD=FILE``."""
     method, equals, file = value.partition("=") if verb == "compare" else ("", "", value)
     return f"{method}{equals}{_sent(file, option, folder)}" if file else value
 
@@ -105,45 +108,46 @@ def _sent(file: str, option: str, folder: Path) -> str:
 
 
 def with_sent_files(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """Return a command line with the paths of the sent files on this machine.
+    """Return a command line with placeholders replaced by the paths of the sent files on this machine.
 
     Args:
         arguments: A command line from ``stage_files``.
-        folders: Folders of this machine, one of which holds the folder of sent files.
+        folders: Folders of this machine, one of which contains the folder of sent files.
     """
     folder = next((parent / FILES for parent in folders if (parent / FILES).is_dir()), Path(FILES))
     return [_SENT_FILE.sub(lambda found: f"{found[1]}{folder}/{found[2]}", text) for text in arguments]
 
 
 def as_recorded(arguments: Sequence[str]) -> list[str]:
-    """Return a command line from ``stage_files`` with the names of the user's files; a job's folder goes with it."""
+    """Return a command line from ``stage_files`` with the original file names, since a job's folder is temporary."""
     return [_SENT_FILE.sub(r"\g<1>", text) for text in arguments]
 
 
 def entrypoint(arguments: Sequence[str]) -> str:
     """Return the shell command that the head node runs.
 
-    Relative paths start at the home folder. ``exec`` leaves a single process, which gets the signal to stop.
+    Paths are relative to the home folder. ``exec`` replaces the shell, so that signals reach the Python process.
     """
     return f"cd ~ && exec python -m {ON_ARRIVAL} {shlex.join(arguments)}"
 
 
 def submitted_part(command: str) -> str:
-    """Return the command line that the user submitted, from the shell command of its job; sent files by their names."""
+    """Return the command line that the user submitted, from the shell command of its job, with original file names."""
     submitted = command.partition(f" -m {ON_ARRIVAL} ")[2]
     return shlex.join(as_recorded(shlex.split(submitted))) or command
 
 
 def new_id(verb: str) -> str:
-    """Return a random name for a job to which the user gave none."""
+    """Return a random name for a job, used if the user gave none."""
     return f"{verb}-{secrets.token_hex(4)}"
 
 
 def require_id(name: str) -> str:
-    """Return ``name`` when it can name a job.
+    """Return ``name`` if it is a valid name of a job.
 
     Raises:
-        UserError: It has characters other than letters, digits, dots, dashes and underscores.
+        UserError: It is empty or longer than 100 characters, has characters other than letters, digits, dots, dashes
+            and underscores, or does not begin with a letter or digit.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, flags=re.ASCII):
         raise UserError(f"--name: cannot name a job, got {name!r}; use letters, digits, dots, dashes and underscores")

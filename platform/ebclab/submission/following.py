@@ -1,4 +1,4 @@
-"""Follows the log of a job over a connection that may break; the job does not depend on it."""
+"""Follow the log of a job over an unreliable connection; the job does not depend on it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from ebclab.cluster.jobs import Jobs, JobState
 from ebclab.errors import EbclabError, UnreachableError
 
-_QUIET_SECONDS = 20.0  # after so long without output, the job server is asked for a sign of life
+_QUIET_SECONDS = 20.0  # without output for this long, the job server is polled
 _PAUSES = (
     1.0,
     2.0,
     4.0,
     8.0,
     15.0,
-)  # seconds before each new try; long enough for a laptop to wake up and find its network
+)  # seconds before each reconnection attempt; long enough for a laptop to resume and join its network
 
 
 def follow(
@@ -28,18 +28,18 @@ def follow(
     pauses: Sequence[float] = _PAUSES,
     quiet_seconds: float = _QUIET_SECONDS,
 ) -> JobState:
-    """Write a job's log from its beginning as it grows; return the job's last state.
+    """Write a job's log from its beginning as it grows; return the job's final state.
 
     Args:
         jobs: The cluster's jobs.
         job_id: Name of the job.
-        write: Called with pieces of the log.
-        note: Called with a line about the connection.
-        pauses: Seconds before each try to connect again; they start from the first after a try that brought text.
-        quiet_seconds: Seconds without output after which the job server is asked for a sign of life.
+        write: Called with chunks of the log.
+        note: Called with messages about the connection.
+        pauses: Seconds before each reconnection attempt; the sequence restarts after a connection that received text.
+        quiet_seconds: Seconds without output after which the state of the job is polled, to detect a lost connection.
 
     Raises:
-        EbclabError: The connection is lost for good; the job may go on.
+        EbclabError: All reconnection attempts failed; the job may still be running.
         UserError: There is no such job, or the token is refused.
     """
     log = JobLog(job_id, write)
@@ -62,7 +62,7 @@ def follow(
 
 
 async def _copy(jobs: Jobs, job_id: str, log: JobLog, quiet_seconds: float) -> JobState:
-    """Copy the log until it ends; return the state of the job at that time."""
+    """Copy the log until its end; return the state of the job at that time."""
     pieces = jobs.log(job_id)
     log.start_over()
     next_piece = asyncio.ensure_future(anext(pieces, None))
@@ -78,14 +78,14 @@ async def _copy(jobs: Jobs, job_id: str, log: JobLog, quiet_seconds: float) -> J
 
 
 class JobLog:
-    """Passes a job's log on: each character once, without the lines that Ray writes before those of the job.
+    """Forwards a job's log: each character once, without the lines that Ray writes before those of the job.
 
     Args:
         job_id: Name of the job.
-        write: Called with text that was not seen before.
+        write: Called with text that has not been received before.
 
     Attributes:
-        seen: Characters received so far, over all connections.
+        seen: Number of distinct characters received so far, over all connections.
     """
 
     def __init__(self, job_id: str, write: Callable[[str], None]) -> None:
@@ -97,11 +97,11 @@ class JobLog:
         self.seen = 0
 
     def start_over(self) -> None:
-        """Expect the log from its beginning, as after each new connection."""
+        """Expect the log from its beginning; call this for each new connection."""
         self._position = 0
 
     def add(self, text: str) -> None:
-        """Take the next piece of the log."""
+        """Process the next chunk of the log."""
         new = text[max(self.seen - self._position, 0) :]
         self._position += len(text)
         self.seen = max(self.seen, self._position)
@@ -111,7 +111,7 @@ class JobLog:
             self._write(new)
 
     def _past_opening(self, text: str) -> str:
-        """Return the text after the line with which Ray starts the job's process; empty until that line has come."""
+        """Return the text after the line with which Ray starts the job's process; empty until that line is received."""
         self._held += text
         _, opening, rest = self._held.partition(self._opening)
         _, newline, rest = rest.partition("\n")

@@ -1,1 +1,1 @@
-"""What an encoder becomes when some labels are known: all weights trained further, or a classifier on a few labels."""
+"""Adaptation of an encoder to labelled images: fine-tuning of all weights, or a classifier on a few labels."""

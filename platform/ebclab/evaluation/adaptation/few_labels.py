@@ -1,4 +1,4 @@
-"""Logistic regression on frozen features of a few labelled images, its penalty chosen among these images alone.
+"""Logistic regression on frozen features of a few labelled images, with the penalty chosen on these images alone.
 
 Shapes: m labelled images, D features, K classes.
 """
@@ -18,12 +18,12 @@ MOST_FOLDS = 5
 
 
 class FewLabelsHead(NamedTuple):
-    """A classifier that was fitted on the images of one list.
+    """A classifier fitted on the images of one list.
 
     Attributes:
         head: The classifier.
-        chosen: The penalty and, of each of ``PENALTIES``, the share that it had right in cross-validation; no shares
-            where a class has a single image, which leaves nothing to choose on.
+        chosen: The penalty and the cross-validation accuracy of each of ``PENALTIES``; no accuracies if a class has a
+            single image, since cross-validation is then impossible.
     """
 
     head: LinearHead
@@ -31,7 +31,7 @@ class FewLabelsHead(NamedTuple):
 
 
 def num_folds(labels: LabelList) -> int:
-    """Return into how many parts a list is cut to choose among its images: 1 where it cannot be cut."""
+    """Return the number of cross-validation folds of a list; 1 if it cannot be split."""
     return min(MOST_FOLDS, *labels.counts)
 
 
@@ -44,15 +44,15 @@ def few_labels_head(
     usual_l2: float,
     on_progress: OnProgress = silent,
 ) -> FewLabelsHead:
-    """Return the classifier fitted on a list, with the penalty that had most images right in cross-validation.
+    """Return the classifier fitted on a list, with the penalty of highest accuracy in cross-validation.
 
     Args:
         protocol: Tolerance and largest number of iterations.
         x: (m, D) features of the labelled images, in the order of the list.
-        y: (m,) int64 their labels.
+        y: (m,) int64 labels.
         labels: The list.
-        usual_l2: The penalty where a class has a single image.
-        on_progress: Called with parts left out, parts in all.
+        usual_l2: The penalty if a class has a single image.
+        on_progress: Called with folds done, folds in all.
     """
     folds = num_folds(labels)
     chosen = ChosenPenalty(usual_l2, ())
@@ -64,7 +64,7 @@ def few_labels_head(
 def _cross_validated(
     protocol: SolvedProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
 ) -> ChosenPenalty:
-    """Return the penalty that had most images right when each part was left out once; of equal ones the strongest."""
+    """Return the penalty of highest accuracy when each fold is left out once; of equal ones the strongest."""
     right = [0] * len(PENALTIES)
     for number in range(folds):
         part = labels.fold(number, folds)

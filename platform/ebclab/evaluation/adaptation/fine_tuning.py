@@ -1,8 +1,9 @@
 """Fine-tuning: all weights of an encoder and a new linear layer are trained on labelled images.
 
-``L = mean over a batch of -log softmax(W f(view) + b)_y``, by SGD with Nesterov's momentum, without weight decay, the
-rate falling by a cosine to 0: the recipe of SimCLR (Chen et al., 2020, appendix B.5), with batches for small sets and
-a rate that is chosen on held-out images. The encoder that is given stays as it is: a copy of it is trained.
+``L = mean over a batch of -log softmax(W f(view) + b)_y``, minimised by SGD with Nesterov momentum, without weight
+decay, with cosine decay of the learning rate to 0: the recipe of SimCLR (Chen et al., 2020, appendix B.5), with smaller
+batches for small datasets and a learning rate chosen on held-out images. The given encoder is not modified: a copy of
+it is trained.
 
 Shapes: n labelled images, m others, B images of a batch, D features, K classes.
 """
@@ -32,11 +33,11 @@ from ebclab.hardware import draws_put_back
 from ebclab.optimization.schedules import learning_rate_at
 
 RATES = (0.03, 0.1, 0.01)
-"""Learning rates that ``choose_rate`` tries; of equally good ones the first is taken."""
+"""Learning rates that ``choose_rate`` tries; the first of equally good ones is chosen."""
 
 BATCH_SIZE = 64
 LEAST_STEPS = 200
-"""Optimizer steps below which no training ends, however few images there are."""
+"""Minimum number of optimizer steps, however few images there are."""
 
 MOMENTUM = 0.9
 SMALLEST_CROP = 0.5
@@ -46,15 +47,15 @@ _LAYER_SALT = 0x6E65776C61796572
 
 @dataclass(frozen=True)
 class FineTuningTask:
-    """What stays the same for every encoder that is fine-tuned on a dataset.
+    """Settings that are the same for every encoder that is fine-tuned on a dataset.
 
     Attributes:
         num_classes: K.
-        preprocessing: What the encoder expects done to stored images.
-        views: How training images are varied.
+        preprocessing: Preprocessing of stored images that the encoder expects.
+        views: Augmentation of training images.
         epochs: Passes over the labelled images, but no fewer than ``LEAST_STEPS`` steps.
-        batch_size: Images per forward pass while predicting.
-        device: Where to compute.
+        batch_size: Images per forward pass in prediction.
+        device: Device to compute on.
     """
 
     num_classes: int
@@ -65,12 +66,12 @@ class FineTuningTask:
     device: torch.device
 
     def epochs_for(self, count: int) -> int:
-        """Return the passes over ``count`` labelled images."""
+        """Return the number of passes over ``count`` labelled images."""
         return max(self.epochs, math.ceil(LEAST_STEPS / _batches(count)))
 
     @property
     def in_words(self) -> str:
-        """The recipe, so that somebody else can follow it."""
+        """The recipe in words, complete enough to reproduce it."""
         flips = "flips half of the time" if self.views.flip_rate else "no flips"
         return (
             f"all weights and a new linear layer, SGD with Nesterov momentum {MOMENTUM:g}, no weight decay, cosine "
@@ -84,8 +85,8 @@ class ChosenRate(NamedTuple):
 
     Attributes:
         rate: The rate.
-        accuracies: Share of held-out images that each of ``RATES`` had right, 0 where training diverged; empty where
-            no image could be held out, and the first rate was taken.
+        accuracies: Accuracy of each of ``RATES`` on held-out images, 0 if training diverged; empty if no image was held
+            out, in which case the first rate is used.
     """
 
     rate: float
@@ -96,8 +97,8 @@ def light_views(dataset: str) -> ViewsConfig:
     """Return the views that fine-tuning trains on, the same for every encoder.
 
     Args:
-        dataset: Its name: images are flipped where its usual views flip them; of unknown ones nobody says that a
-            mirror image has the same label.
+        dataset: Its name. Images are flipped if its usual views flip them; images of unknown datasets are not, since
+            a mirror image may have a different label.
     """
     usual = USUAL_VIEWS.get(dataset)
     flip_rate = VIEW_RECIPES[usual].settings["flip_rate"] if usual else 0.0
@@ -114,28 +115,29 @@ def fine_tuned(
     on_progress: OnProgress = silent,
     what: str = "fine-tuning",
 ) -> nn.Module:
-    """Return a trained copy of ``encoder`` with a linear layer: preprocessed images (B, C, H, W) to logits (B, K).
+    """Return a trained copy of ``encoder`` with a linear layer, from preprocessed images (B, C, H, W) to logits (B, K).
 
-    The same arguments give the same bits on a CPU: the order of the images and their views are hashes, and what else is
-    random draws from torch's generator with ``seed``, which afterwards is as it was.
+    On a CPU, the same arguments give bitwise identical results: the order of the images and their views are derived
+    from hashes, and all other random numbers are drawn from torch's generator, seeded with ``seed`` and restored
+    afterwards.
 
     Args:
-        encoder: Where the copy begins.
-        labelled: The images, every one with a label in [0, K).
-        task: What to do.
+        encoder: Its weights initialise the copy.
+        labelled: The training images, each with a label in [0, K).
+        task: Settings of fine-tuning.
         rate: Learning rate of the first step.
-        seed: Of the linear layer, the order of the images, their views, and dropout.
+        seed: Seed of the linear layer, the order of the images, their views, and dropout.
         on_progress: Called after each epoch with epochs done, epochs in all and ``what``.
-        what: Name of this work.
+        what: Description of the task, for ``on_progress``.
 
     Raises:
-        DataError: Nothing in the encoder can be trained, or the images do not fit it.
+        DataError: The encoder has no trainable parameter, there are no images, or they have a wrong number of channels.
     """
     check_images(labelled.images, task.preprocessing)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise DataError(f"fine-tuning: an encoder with weights to train is needed, {type(encoder).__name__} has none")
     with draws_put_back(task.device):
-        torch.manual_seed(int(hash_words(_LAYER_SALT, seed)))  # not the numbers that a new encoder's weights are
+        torch.manual_seed(int(hash_words(_LAYER_SALT, seed)))  # other random numbers than a new encoder's weights
         copied = copy.deepcopy(encoder).to(task.device)
         layer = nn.Linear(_embedding_size(copied, labelled, task), task.num_classes)
         model: nn.Sequential = (
@@ -153,11 +155,11 @@ def fine_tuned(
 
 
 def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
-    """Return the class (m,) that a fine-tuned network says each image is of, images as they are.
+    """Return the predicted class (m,) of each image, without augmentation.
 
     Raises:
-        DataError: The images do not fit the encoder.
-        DivergedError: The network gives NaN or infinity.
+        DataError: There are no images, or they have a wrong number of channels.
+        DivergedError: The network returns NaN or infinity.
     """
     try:
         logits = compute_features(
@@ -181,16 +183,16 @@ def choose_rate(
     on_progress: OnProgress = silent,
     what: str = "fine-tuning",
 ) -> ChosenRate:
-    """Return the rate with which a copy of ``encoder`` gets most held-out images right.
+    """Return the learning rate with which a fine-tuned copy of ``encoder`` has the highest held-out accuracy.
 
     Args:
-        encoder: Where each copy begins.
+        encoder: Its weights initialise each copy.
         fitted: Labelled images to train on.
-        held_out: Labelled images that are not trained on; with none the first rate is taken.
-        task: What to do.
+        held_out: Labelled images that are not trained on; if there are none, the first rate is returned.
+        task: Settings of fine-tuning.
         seed: See ``fine_tuned``.
         on_progress: See ``fine_tuned``.
-        what: Name of this work.
+        what: Description of the task, for ``on_progress``.
     """
     if len(held_out) == 0:
         return ChosenRate(RATES[0], ())
@@ -208,12 +210,12 @@ def choose_rate(
 
 
 def _batches(count: int) -> int:
-    """Return into how many batches an epoch of ``count`` images is cut: none is larger, none is a single image."""
+    """Return the number of batches of an epoch of ``count`` images, each of at most ``BATCH_SIZE`` images."""
     return math.ceil(count / BATCH_SIZE)
 
 
 def _epoch(keys: Tensor, seed: int, epoch: int) -> Iterator[Tensor]:
-    """Yield the rows (B,) of each batch of an epoch: batches of sizes that differ by at most one image."""
+    """Yield the rows (B,) of each batch of an epoch; batch sizes differ by at most one."""
     order = torch.argsort(hash_words(_ORDER_SALT, seed, epoch, keys), stable=True)
     yield from torch.tensor_split(order, _batches(len(keys)))
 
@@ -225,7 +227,7 @@ def _rate_at(step: int, rate: float, num_steps: int) -> float:
 def _step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: ImageSet, task: FineTuningTask, seed: int, epoch: int
 ) -> None:
-    """Move the weights by the gradient of the mean cross-entropy of a batch."""
+    """Do one optimizer step on the mean cross-entropy of a batch."""
     pixels, keys, labels = (each.to(task.device) for each in (batch.images, batch.keys, batch.labels))
     pixels = task.preprocessing.as_read(pixels)
     views = make_views(
@@ -238,6 +240,6 @@ def _step(
 
 
 def _embedding_size(encoder: nn.Module, labelled: ImageSet, task: FineTuningTask) -> int:
-    """Return D."""
+    """Return D, from a forward pass of one image."""
     one = compute_features(encoder, labelled.images[:1], task.preprocessing, batch_size=1, device=task.device)
     return one.shape[1]

@@ -1,10 +1,10 @@
-"""Classifiers of images with any number of labels on frozen features, and the mean AP that they reach.
+"""Multi-label classifiers on frozen features, and their average precision (AP).
 
-Each class k has a logistic regression of its own, on the images that count for it (mark 1 or 0, not -1):
+Each class k has its own logistic regression, fitted on the images that count for it (mark 1 or 0, not -1):
 
-    L_k = mean_i log(1 + exp(-t_ik (w_k^T s_i + b_k))) + 0.5 l2 |w_k|^2,    t = 1 where an image has the class, else -1
+    L_k = mean_i log(1 + exp(-t_ik (w_k^T s_i + b_k))) + 0.5 l2 |w_k|^2,    t = 1 if an image has the class, else -1
 
-with standardised features s; biases are free. AP of a class is over the images that count for it.
+with standardised features s; biases have no penalty. AP of a class is computed over the images that count for it.
 
 Shapes: n training images, m other images, D features, K classes.
 """
@@ -26,11 +26,11 @@ from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 
 class MarkedImages(NamedTuple):
-    """Features of images with their marks.
+    """Features of images and their multi-label marks.
 
     Attributes:
         features: (n, D).
-        marks: (n, K) int8: 1 has the class, 0 has not, -1 counts for neither.
+        marks: (n, K) int8: 1 if the image has the class, 0 if not, -1 if it is ignored for the class.
     """
 
     features: Tensor
@@ -38,16 +38,16 @@ class MarkedImages(NamedTuple):
 
 
 def fit_each_class(protocol: SolvedProtocol, train: MarkedImages, l2: float, class_names: Sequence[str]) -> LinearHead:
-    """Return K classifiers as one head, whose logits (m, K) say how sure each of them is.
+    """Return K binary classifiers as one head, whose logits (m, K) are the log-odds of each class.
 
     Args:
         protocol: Tolerance and largest number of iterations.
-        train: What they are fitted on.
-        l2: Penalty of each.
-        class_names: For messages.
+        train: Training images.
+        l2: Penalty of each classifier.
+        class_names: For error messages.
 
     Raises:
-        DataError: A class has no training image, or all have it.
+        DataError: No training image has some class, or all that count for it have it.
     """
     mean, std = moments(train.features)
     x = (train.features.double() - mean) / std
@@ -74,19 +74,19 @@ def choose_penalty_by_ap(
     class_names: Sequence[str],
     on_progress: OnProgress = silent,
 ) -> ChosenPenalty:
-    """Return the penalty with the largest mean AP, 11-point, of held-out images; of equal ones the strongest.
+    """Return the penalty with the largest mean 11-point AP on held-out images; of equal ones the strongest.
 
-    Classes that no held-out image has do not count.
+    Classes that no held-out image has are ignored.
 
     Args:
         protocol: Tolerance and largest number of iterations.
-        train: What classifiers are fitted on.
+        train: Images that classifiers are fitted on.
         held_out: Training images that they are not fitted on.
-        class_names: For messages.
+        class_names: For error messages.
         on_progress: Called with penalties done, penalties in all.
 
     Raises:
-        DataError: No held-out image has a class.
+        DataError: No held-out image has any class, no training image has some class, or all that count for it have it.
     """
     has = (held_out.marks == 1).any(dim=0)
     if not has.any():
@@ -113,10 +113,10 @@ def average_precisions(
         scores: (m, K).
         marks: (m, K) int8.
         interpolation: 11-point, or area.
-        class_names: For messages.
+        class_names: For error messages.
 
     Raises:
-        DataError: No image has a class.
+        DataError: No image has some class.
     """
     found = []
     for label, name in enumerate(class_names):

@@ -1,1 +1,1 @@
-"""The mathematics behind the numbers of a card: tensors in, numbers out, each with its equation and its source."""
+"""Metrics of a card as functions of tensors, each with its equation and its source."""

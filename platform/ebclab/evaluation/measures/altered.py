@@ -1,4 +1,4 @@
-"""Images that an encoder should notice as from outside, made of those from inside: turned, or white for black."""
+"""Out-of-distribution images made from in-distribution ones: rotated or inverted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from ebclab.data.image_set import ImageSet
 
 Alteration = Literal["inverted", "rotated"]
-"""inverted: white for black; rotated: by a quarter turn, counterclockwise."""
+"""inverted: 255 minus the pixel; rotated: by 90 degrees, counterclockwise."""
 
 
 def altered_half(images: ImageSet, alteration: Alteration, is_altered: Tensor) -> tuple[ImageSet, ImageSet]:
-    """Return the images that stay as they are, and the altered ones: none is on both sides.
+    """Return the unaltered images and the altered ones; the two sets are disjoint.
 
     Args:
         images: (n, C, H, W) uint8.
-        alteration: What is done.
-        is_altered: (n,) bool, to which; half of them, by a hash of their keys.
+        alteration: The transformation.
+        is_altered: (n,) bool: which images are altered.
     """
     half = images.rows(is_altered)
     pixels = 255 - half.images if alteration == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()

@@ -1,7 +1,7 @@
-"""Attacks on a classifier of pixels: images that differ from given ones by at most eps in each pixel.
+"""Adversarial attacks on a classifier of pixels, bounded by eps in the L-infinity norm.
 
-All stay within the ball ``|x' - x| <= eps`` and within [0, 1], and none moves the classifier. What is random depends on
-a seed and an image's key alone: neither batches nor their order matter.
+All results lie in ``|x' - x| <= eps`` and in [0, 1]; the classifier is not modified. Random numbers depend only on a
+seed and an image's key, so results do not depend on batch size or order.
 
 Shapes: n images, (n, C, H, W) pixels in [0, 1], K classes.
 """
@@ -18,11 +18,11 @@ from torch.nn import functional
 from ebclab.data.hashing import hash_words, integers_below, unit_interval
 
 Classify = Callable[[Tensor], Tensor]
-"""Gives logits (n, K) of pixels."""
+"""Maps pixels to logits (n, K)."""
 
 _START_SALT, _STRIPE_SALT, _SQUARE_SALT = 0x7374617274, 0x737472697065, 0x737175617265
-_LARGEST_SQUARE = 0.8  # share of an image's area that the first squares cover
-_HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # shares of the queries after which that is halved
+_LARGEST_SQUARE = 0.8  # fraction of an image's area that the first squares cover
+_HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # fractions of the queries after which it is halved
 
 
 def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:
     Args:
         classify: The classifier, differentiable.
         x: Pixels.
-        labels: (n,) int64, the right classes.
+        labels: (n,) int64, the true classes.
     """
     with torch.enable_grad():
         pixels = x.detach().requires_grad_()
@@ -46,23 +46,23 @@ def fgsm(classify: Classify, x: Tensor, labels: Tensor, eps: float) -> Tensor:
     Args:
         classify: The classifier.
         x: Pixels.
-        labels: (n,) int64, the right classes.
+        labels: (n,) int64, the true classes.
         eps: Largest change of a pixel, in [0, 1].
     """
     return (x + eps * loss_gradients(classify, x, labels).sign()).clamp(0, 1)
 
 
 def pgd(classify: Classify, x: Tensor, labels: Tensor, *, eps: float, step: float, steps: int, start: Tensor) -> Tensor:
-    """Return the last of ``x' <- clip(x + clip_eps(x' + step sign(gradient) - x))`` (Madry et al., 2018, section 2.1).
+    """Return the last iterate of ``x' <- clip(x + clip_eps(x' + step sign(gradient) - x))`` (Madry et al., 2018, 2.1).
 
     Args:
         classify: The classifier.
         x: Pixels.
-        labels: (n,) int64, the right classes.
+        labels: (n,) int64, the true classes.
         eps: Largest change of a pixel, in [0, 1].
         step: Change of a pixel in one step.
-        steps: How many.
-        start: Pixels to start from, such as those of ``random_start``, or ``x`` itself.
+        steps: Number of steps.
+        start: Initial pixels, e.g. those of ``random_start``, or ``x`` itself.
     """
     moved = start
     for _ in range(steps):
@@ -78,7 +78,7 @@ def random_start(x: Tensor, keys: Tensor, *, eps: float, seed: int) -> Tensor:
         x: Pixels.
         keys: (n,) int64 keys of the images.
         eps: Largest change of a pixel, in [0, 1].
-        seed: Another seed, other draws.
+        seed: Seed of the random numbers.
     """
     places = torch.arange(x[0].numel(), device=x.device)
     draws = unit_interval(hash_words(_START_SALT, seed, keys.to(x.device)[:, None], places))  # (n, C H W)
@@ -88,21 +88,22 @@ def random_start(x: Tensor, keys: Tensor, *, eps: float, seed: int) -> Tensor:
 def square_search(
     classify: Classify, x: Tensor, labels: Tensor, keys: Tensor, *, eps: float, queries: int, seed: int
 ) -> Tensor:
-    """Return the best of ``queries`` guesses at each image: the Square attack (Andriushchenko et al., 2020, section 3).
+    """Return the best of ``queries`` candidates per image: the Square attack (Andriushchenko et al., 2020, section 3).
 
-    It knows scores and no gradients. It begins with vertical stripes of +-eps; each guess sets one square, in each
-    channel, to +-eps, and is kept where the margin ``z_y - max_{k != y} z_k`` falls. Squares shrink as the authors'
-    do, their schedule shortened from 10,000 queries; an image whose margin is negative is left alone. Departure: each
-    image has squares of its own, where the authors' code gives all images of a batch the same.
+    A black-box attack that uses logits and no gradients. It starts with vertical stripes of +-eps; each candidate sets
+    one square, in each channel, to +-eps, and is accepted if it lowers the margin ``z_y - max_{k != y} z_k``. Squares
+    shrink by the authors' schedule, rescaled from 10,000 queries; an image is not changed further once its margin is
+    negative. Departure: each image has its own squares, whereas the authors' code uses the same for all images of a
+    batch.
 
     Args:
-        classify: The classifier; needs no gradient.
+        classify: The classifier; need not be differentiable.
         x: Pixels.
-        labels: (n,) int64, the right classes.
+        labels: (n,) int64, the true classes.
         keys: (n,) int64 keys of the images.
         eps: Largest change of a pixel, in [0, 1].
-        queries: Guesses at each image, at least 1.
-        seed: Another seed, other guesses.
+        queries: Largest number of candidates per image, at least 1.
+        seed: Seed of the random numbers.
     """
     with torch.no_grad():
         height, width = x.shape[2:]
@@ -125,9 +126,9 @@ def square_search(
 
 
 def clearly_more(first: Tensor, second: Tensor) -> bool:
-    """Return whether ``first`` is more often true than ``second`` beyond chance: by over two standard errors.
+    """Return whether ``first`` is true significantly more often than ``second``: by over two standard errors.
 
-    ``mean_i d_i > 2 std(d) / sqrt(n)`` with d_i the difference of the two at image i.
+    ``mean_i d_i > 2 std(d) / sqrt(n)`` with d_i the difference of the two at image i; False for fewer than two images.
 
     Args:
         first: (n,) bool.
@@ -148,13 +149,13 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _side(done: float, height: int, width: int) -> int:
-    """Return the side of squares, in pixels, once a share ``done`` of the queries is spent."""
+    """Return the side of squares, in pixels, after a fraction ``done`` of the queries."""
     area = _LARGEST_SQUARE / 2 ** sum(done > share for share in _HALVINGS)
     return max(1, min(height, width, round(math.sqrt(area * height * width))))
 
 
 def _squares(keys: Tensor, shape: torch.Size, side: int, seed: int, query: int) -> tuple[Tensor, Tensor]:
-    """Return where each image's square lies, (n, 1, H, W) bool, and its signs, (n, C, 1, 1)."""
+    """Return the mask of each image's square, (n, 1, H, W) bool, and its signs, (n, C, 1, 1)."""
     channels, height, width = shape
     words = hash_words(_SQUARE_SALT, seed, query, keys[:, None], torch.arange(channels + 2, device=keys.device))
     top, left = integers_below(words[:, 0], height - side + 1), integers_below(words[:, 1], width - side + 1)
@@ -167,5 +168,5 @@ def _squares(keys: Tensor, shape: torch.Size, side: int, seed: int, query: int) 
 
 
 def _signs(bits: Tensor) -> Tensor:
-    """Return +1 or -1 for hashed bits."""
+    """Return +1 or -1 by hashed bits."""
     return (unit_interval(bits) < 0.5).double() * 2 - 1

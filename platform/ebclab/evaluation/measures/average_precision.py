@@ -1,14 +1,14 @@
-"""Average precision of a ranking, for images with several labels each (Everingham et al., 2010, section 4.2).
+"""Average precision of a ranking, for multi-label images (Everingham et al., 2010, section 4.2).
 
-Images are ranked by their score for a class. Down to the image of rank k, t_k of the k images have the class, of P that
-have it in all: precision ``p_k = t_k / k``, recall ``r_k = t_k / P``. Interpolated precision at recall r is the best
-that is reached at that recall or above, ``q(r) = max over k with r_k >= r of p_k``.
+Images are ranked by their score for a class. Among the first k images, t_k have the class, of P that have it in total:
+precision ``p_k = t_k / k``, recall ``r_k = t_k / P``. Interpolated precision at recall r is the maximum precision at
+that recall or above, ``q(r) = max over k with r_k >= r of p_k``.
 
     11-point (PASCAL VOC until 2009):  AP = 1/11 sum over r in {0, 0.1, ..., 1} of q(r)
     area (PASCAL VOC from 2010 on):    AP = sum over k of (r_k - r_{k-1}) q(r_k)
 
-Images of equal score have no order among them, so precision and recall are taken after the last of them alone; the
-challenge's own code takes them in the order of its files. Shapes: n images, K classes.
+Images of equal score have no order, so precision and recall are computed only after the last of them; the challenge's
+own code ranks them in the order of its files. Shapes: n images, K classes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Interpolation = Literal["11-point", "area"]
 
 
 def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> float:
-    """Return AP, in [0, 1], of one class; the equations stand above.
+    """Return AP, in [0, 1], of one class; the module docstring has the equations.
 
     Args:
-        scores: (n,) how sure a classifier is that each image has the class.
-        relevant: (n,) bool: the image has it.
+        scores: (n,) classifier score of each image for the class.
+        relevant: (n,) bool: whether the image has the class.
         interpolation: 11-point, or area.
 
     Raises:
@@ -48,7 +48,7 @@ def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpola
         gained = hits.diff(prepend=hits.new_zeros(1))
         return float((gained * best).sum() / positives)
     tenths = torch.arange(11, device=scores.device)
-    reached = torch.searchsorted(10 * hits, tenths * positives)  # first k with r_k >= r, in whole numbers
+    reached = torch.searchsorted(10 * hits, tenths * positives)  # first k with r_k >= r, in integers
     return float(best[reached].mean())
 
 
@@ -57,11 +57,11 @@ def mean_average_precision(scores: Tensor, relevant: Tensor, interpolation: Inte
 
     Args:
         scores: (n, K) score of each image for each class.
-        relevant: (n, K) bool: the image has the class; any number of classes an image.
+        relevant: (n, K) bool: whether the image has the class; an image may have any number of classes.
         interpolation: 11-point, or area.
 
     Raises:
-        ValueError: A class is had by no image, or a score is NaN.
+        ValueError: No image has some class, a score is NaN, or the shapes are wrong.
     """
     if scores.shape != relevant.shape or scores.ndim != 2:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Whether a classifier's probabilities mean what they say.
+"""Calibration of a classifier's probabilities.
 
-A bin b holds n_b images whose confidences lie in [e_b, e_b+1), the last bin in [e_b, e_b+1]; acc_b is the share of
-them that is right, conf_b their mean confidence. A confidence of exactly 1 is therefore in the last bin, where Guo et
-al. (2017) put it; libraries that give it a bin of its own (torchmetrics does) differ there, and only there.
+A bin b contains n_b images whose confidences lie in [e_b, e_b+1), the last bin in [e_b, e_b+1]; acc_b is their
+accuracy, conf_b their mean confidence. A confidence of exactly 1 is therefore in the last bin, as in Guo et al. (2017);
+libraries that give it a separate bin (e.g. torchmetrics) differ only there.
 
 Shapes: n images, K classes, B bins.
 """
@@ -17,19 +17,19 @@ from torch import Tensor
 from torch.nn import functional
 
 TEMPERATURES = (0.01, 100.0)
-"""The range in which a temperature is looked for."""
+"""Search range of the temperature."""
 
-_CHUNK = 1 << 22  # random numbers that are drawn at a time
+_CHUNK = 1 << 22  # random numbers drawn at a time
 
 
 class BinTable(NamedTuple):
-    """What the bins of a reliability diagram hold.
+    """Statistics of the bins of a reliability diagram.
 
     Attributes:
         edges: (B + 1,) float64, ascending.
-        counts: (B,) int64, images in each bin.
-        confidences: (B,) float64, their mean confidence; 0 in an empty bin.
-        accuracies: (B,) float64, how many of them are right, as a share; 0 in an empty bin.
+        counts: (B,) int64, number of images in each bin.
+        confidences: (B,) float64, mean confidence; 0 in an empty bin.
+        accuracies: (B,) float64, accuracy; 0 in an empty bin.
     """
 
     edges: Tensor
@@ -39,7 +39,7 @@ class BinTable(NamedTuple):
 
     @property
     def gaps(self) -> Tensor:
-        """(B,) acc_b - conf_b; positive where the classifier is too modest."""
+        """(B,) acc_b - conf_b; positive where the classifier is underconfident."""
         return self.accuracies - self.confidences
 
 
@@ -47,21 +47,21 @@ def equal_width(num_bins: int) -> Tensor:
     """Return the edges (B + 1,) float64 of bins that divide [0, 1] evenly.
 
     Args:
-        num_bins: B; 15 is the field's habit (Guo et al., 2017), VEM's tables have 20.
+        num_bins: B; 15 is customary (Guo et al., 2017), VEM's tables have 20.
     """
     return torch.arange(num_bins + 1, dtype=torch.float64) / num_bins
 
 
 def equal_mass(scores: Tensor, num_bins: int) -> Tensor:
-    """Return edges float64 of bins that hold as equally many images as possible (Nguyen & O'Connor, 2015).
+    """Return edges float64 of bins with numbers of images as equal as possible (Nguyen & O'Connor, 2015).
 
-    Equal confidences are never divided, so that the order of images does not matter: where many are equal, as many are
-    1 of a very sure classifier, there are fewer bins. The last two edges are equal where the largest score has a bin
-    of its own.
+    Equal confidences are never split between bins, so the result does not depend on the order of images; if many are
+    equal, e.g. confidences of 1 of a very confident classifier, there are fewer bins. The last two edges are equal if
+    the largest score has its own bin.
 
     Args:
         scores: (n,) confidences.
-        num_bins: B, at most.
+        num_bins: Largest number of bins B.
     """
     ordered = scores.double().sort().values
     starts = {float(ordered[place * len(ordered) // num_bins]) for place in range(num_bins)}
@@ -73,7 +73,7 @@ def bin_table(scores: Tensor, hits: Tensor, edges: Tensor) -> BinTable:
 
     Args:
         scores: (n,) confidences, within the edges.
-        hits: (n,) bool: whether the image is what it was taken for.
+        hits: (n,) bool: whether the prediction is correct.
         edges: (B + 1,).
     """
     bins, size = _bins(scores, edges), len(edges) - 1
@@ -86,35 +86,35 @@ def bin_table(scores: Tensor, hits: Tensor, edges: Tensor) -> BinTable:
 def calibration_error(table: BinTable) -> float:
     """Return ``ECE = sum_b (n_b / n) |acc_b - conf_b|`` in [0, 1] (VEM eq. 18; Naeini et al., 2015).
 
-    It is biased upwards: in a bin of few images the accuracy misses the confidence by chance, and the absolute value
-    lets nothing cancel. ``calibrated_errors`` says by how much.
+    It is biased upwards: in a bin of few images the accuracy differs from the confidence by chance, and the absolute
+    values do not cancel. ``calibrated_errors`` estimates the bias.
     """
     return float((table.counts * table.gaps.abs()).sum() / table.counts.sum())
 
 
 def largest_error(table: BinTable) -> float:
-    """Return ``MCE = max_b |acc_b - conf_b|`` over the bins that hold an image (VEM eq. 19; Naeini et al., 2015)."""
+    """Return ``MCE = max_b |acc_b - conf_b|`` over the non-empty bins (VEM eq. 19; Naeini et al., 2015)."""
     return float(table.gaps.abs().max())
 
 
 def error_contributions(scores: Tensor, hits: Tensor, table: BinTable) -> Tensor:
     """Return ``sign(acc_b(i) - conf_b(i)) (hit_i - conf_i)``, (n,) float64, whose mean is the ECE of ``table``.
 
-    They are the influence values of the ECE wherever no acc_b equals conf_b.
+    They are the influence values of the ECE if no acc_b equals conf_b.
 
     Args:
         scores: (n,) confidences.
-        hits: (n,) bool.
+        hits: (n,) bool: whether the prediction is correct.
         table: The bins of the same scores and hits.
     """
     return table.gaps.sign()[_bins(scores, table.edges)] * (hits.double() - scores.double())
 
 
 def classwise_contributions(probabilities: Tensor, labels: Tensor, num_bins: int) -> Tensor:
-    """Return what each image adds, (n,) float64, to the classwise ECE (Kull et al., 2019, eq. 4).
+    """Return the contributions (n,) float64 of images to the classwise ECE, their mean (Kull et al., 2019, eq. 4).
 
-    ``cwECE = (1/K) sum_k sum_b (n_bk / n) |share of class k in b - mean p_k in b|``, with equal bins of p_k in [0, 1]:
-    every probability is looked at, where the ECE looks at the largest alone.
+    ``cwECE = (1/K) sum_k sum_b (n_bk / n) |fraction of class k in b - mean p_k in b|``, with bins of p_k of equal width
+    in [0, 1]: it uses all probabilities, whereas the ECE uses the largest only.
 
     Args:
         probabilities: (n, K).
@@ -152,15 +152,15 @@ def nll_contributions(logits: Tensor, labels: Tensor) -> Tensor:
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """Return the T that minimises ``-mean_i log softmax(z_i / T)_{y_i}`` (Guo et al., 2017, section 4.2).
 
-    In b = 1 / T this is convex; the root of its slope ``mean_i (sum_k p_ik(b) z_ik - z_i,y)`` is found by Brent's
-    method. A classifier that is right about every image has no root (T would be 0), nor has one that is worse
-    than a guess (infinity): the end of ``TEMPERATURES`` is given then.
+    In b = 1 / T this is convex; the root of its derivative ``mean_i (sum_k p_ik(b) z_ik - z_i,y)`` is found by Brent's
+    method. If the classifier is correct on every image (T would be 0), or worse than chance (infinity), there is no
+    root, and the corresponding end of ``TEMPERATURES`` is returned.
 
     Args:
-        logits: (n, K) of images that the classifier was not fitted on, and that are no test images.
+        logits: (n, K) of images that are neither training images of the classifier nor test images.
         labels: (n,) int64 in [0, K).
     """
-    from scipy.optimize import brentq  # here, because it takes a quarter of a second, in every process that trains
+    from scipy.optimize import brentq  # imported here: a quarter of a second, in every training process
 
     z = logits.double()
     right = z.gather(1, labels[:, None])[:, 0]
@@ -178,16 +178,16 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def calibrated_errors(scores: Tensor, edges: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-    """Return the ECE, (draws,) float64, that a perfectly calibrated classifier with these confidences would show.
+    """Return samples (draws,) float64 of the ECE of a perfectly calibrated classifier with these confidences.
 
-    Each draw makes image i right with chance conf_i (consistency resampling: Broecker & Smith, 2007). Its mean is how
-    far the ECE is biased upwards by having n images and no more.
+    In each draw, image i is correct with probability conf_i (consistency resampling: Broecker & Smith, 2007). Their
+    mean is the upward bias of the ECE due to the finite number of images.
 
     Args:
         scores: (n,) confidences.
         edges: (B + 1,).
-        draws: How often the right answers are drawn.
-        generator: On the CPU.
+        draws: Number of samples.
+        generator: Generator on the CPU.
     """
     size, count = len(edges) - 1, len(scores)
     scores = scores.double().cpu()

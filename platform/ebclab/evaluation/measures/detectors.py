@@ -1,6 +1,6 @@
-"""Detectors of images from outside that look at features and at a linear classifier on them, nothing else.
+"""Out-of-distribution detectors based on features and on a linear classifier of them.
 
-They are those of pytorch-ood, ViM in float64, with the settings of OpenOOD. Larger scores mean outside.
+They are those of pytorch-ood, with ViM in float64 and the settings of OpenOOD. Larger scores mean out-of-distribution.
 
 Shapes: n fitted rows, m scored rows, D features, K classes, R directions in which features vary.
 """
@@ -20,21 +20,21 @@ from ebclab.evaluation.linear_head import LinearHead
 NEIGHBOURS = 50
 _GEN_POWER = 0.1
 _GEN_CLASSES = 100
-_ROUNDING = 1e-5  # of a feature's length; a network in float32 rounds by about a tenth of it
+_ROUNDING = 1e-5  # relative to a feature's norm; rounding errors of a float32 network are about a tenth of it
 
 Score = Callable[[Tensor, Tensor], Tensor]
-"""Takes features (m, D) float32 and logits (m, K) float64; returns scores (m,), larger for outside."""
+"""Maps features (m, D) float32 and logits (m, K) float64 to scores (m,), larger for out-of-distribution images."""
 
 
 @dataclass(frozen=True)
 class Detector:
-    """A detector, fitted where there is something to fit.
+    """An out-of-distribution detector, fitted if it has parameters.
 
     Attributes:
         name: Key: letters, digits and hyphens.
-        title: What tables call it.
+        title: Name in tables.
         protocol: Its equation and its settings.
-        score: What scores images.
+        score: Function that scores images.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Detector:
 
 
 class Fitted(NamedTuple):
-    """Detectors, and what a reader must know of those that are not among them.
+    """Fitted detectors, and remarks on those that could not be fitted.
 
     Attributes:
         detectors: The detectors.
-        remarks: A sentence for each that could not be fitted.
+        remarks: One sentence for each detector that could not be fitted.
     """
 
     detectors: tuple[Detector, ...]
@@ -64,7 +64,7 @@ def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
         head: A linear classifier that was fitted on them.
 
     Raises:
-        DataError: There are fewer images than the detector of nearest neighbours looks at, or they are all the same.
+        DataError: There are fewer images than ``NEIGHBOURS``, or no feature varies within a class.
     """
     plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
     virtual = _vim(features, head)
@@ -153,9 +153,9 @@ def _of_distances(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
 
 
 def _vim(features: Tensor, head: LinearHead) -> Detector | None:
-    """Return the detector by virtual logits; None where features have no residual to make one of.
+    """Return the ViM detector (virtual-logit matching); None if features have no residual.
 
-    In float64: pytorch-ood's directions are in float32, whose rounding can be larger than the residual.
+    Computed in float64: pytorch-ood computes the directions in float32, whose rounding can exceed the residual.
     """
     x, size = features.double(), features.shape[1]
     origin = -torch.linalg.pinv(head.weights.T, rtol=_ROUNDING) @ head.biases  # weights of all classes sum to 0
@@ -192,12 +192,13 @@ def _fdbd(features: Tensor, head: LinearHead) -> Detector:
 
 
 class Whitening:
-    """Features in coordinates in which images of a class are uncorrelated and vary by 1.
+    """Whitening of features by their covariance within classes.
 
     ``w(z) = L^-1/2 V^T (z - mean)`` with the covariance within classes ``V L V^T`` of training features. Mahalanobis
-    distances are the same in all coordinates, but float32 can invert covariances in these alone: where embeddings lie
-    close to few directions, the inverse elsewhere is rounding, and distances come out negative. Directions in which the
-    standard deviation is below 1e-5 of the features' length are rounding, and left out, as by a pseudo-inverse.
+    distances are invariant to linear transformations, but float32 can invert covariances reliably only after whitening:
+    if embeddings are close to a low-dimensional subspace, the inverse outside it is rounding error and distances become
+    negative. Directions whose standard deviation is below 1e-5 of the features' root mean square norm are considered
+    rounding error and dropped, as by a pseudo-inverse.
 
     Args:
         features: (n, D) of training images.

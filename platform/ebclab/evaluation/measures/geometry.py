@@ -1,4 +1,4 @@
-"""What embeddings are like without labels: how close two views lie, how evenly images spread, how views are told apart.
+"""Label-free metrics of embeddings: alignment of two views, uniformity, effective rank, InfoNCE.
 
 Shapes: n images, D features.
 """
@@ -22,24 +22,24 @@ from energy_contrast.diagnostics import effective_rank, effective_sample_size, l
 from energy_contrast.losses import info_nce, pair_similarities
 
 VIEWS = ViewsConfig(crop_scale_min=0.2, brightness=0.4, contrast=0.4, jitter_rate=0.8)
-"""The same views for every encoder: those that it was trained on would make encoders incomparable."""
+"""The same views for every encoder: with the views of their own training, encoders would not be comparable."""
 
 MOST_IMAGES = 2_048
-"""Images of which two views are compared, chosen by hash: uniformity and InfoNCE look at all pairs."""
+"""Maximum number of images for pairs of views: uniformity and InfoNCE are computed over all pairs of images."""
 
 TEMPERATURE = 0.1
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Label-free numbers about embeddings.
+    """Label-free metrics of embeddings.
 
     Attributes:
         distances: (n,) float64 squared distance of the unit embeddings of two views; their mean is the alignment.
         uniformity: Log of the mean Gaussian potential of all pairs, t = 2; mean of both views.
         effective_rank: Exponential of the entropy of the singular values of all features.
-        info_nce: Nats.
-        num_negatives: K, the negatives of an anchor in InfoNCE.
+        info_nce: InfoNCE loss, in nats.
+        num_negatives: K, the number of negatives per anchor in InfoNCE.
         log_k_saturation: 1 - InfoNCE / log(K + 1).
         effective_sample_size: 1 / (K sum of squared softmax weights), mean over anchors.
     """
@@ -54,17 +54,17 @@ class Geometry:
 
     @property
     def bound(self) -> float:
-        """Largest InfoNCE of chance, log(K + 1), nats."""
+        """InfoNCE of equal similarities, log(K + 1), in nats."""
         return math.log(self.num_negatives + 1)
 
 
 def geometry(first: Tensor, second: Tensor, features: Tensor) -> Geometry:
-    """Return the numbers of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, section 3.
+    """Return the metrics of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, section 3.
 
     Args:
         first: (n, D) embeddings of one view of each image.
-        second: (n, D) those of another view.
-        features: (m, D) embeddings of all images, as they are.
+        second: (n, D) embeddings of another view.
+        features: (m, D) embeddings of all images, without augmentation.
     """
     positive, negatives = pair_similarities(first, second)
     loss = info_nce(positive, negatives, temperature=TEMPERATURE)
@@ -92,11 +92,11 @@ def two_views(
     """Return embeddings (n, D) float64 of two views of images, on the CPU, computed with the encoder frozen.
 
     Args:
-        encoder: Lies on ``device``.
-        images: The images; the views depend on their keys alone.
-        preprocessing: What the encoder expects done to them.
+        encoder: Module on ``device``.
+        images: The images; the random parameters of the views depend only on their keys.
+        preprocessing: Preprocessing that the encoder expects.
         batch_size: Images, of two views each, per forward pass.
-        device: Where to compute.
+        device: Device to compute on.
         on_progress: Called with images done and images in all.
     """
     parts = []

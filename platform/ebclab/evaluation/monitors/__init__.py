@@ -1,1 +1,1 @@
-"""Groups of numbers that are measured of held-out images while an encoder is trained, a file each."""
+"""Monitors: groups of metrics that are measured on held-out images during training."""

@@ -1,4 +1,4 @@
-"""Measures a monitor by its name."""
+"""Functions that measure the monitors, by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixel
 from ebclab.evaluation.protocols import LBFGS
 
 NEIGHBOUR = 50
-"""The neighbour whose distance says how far outside an image lies (Sun et al., 2022)."""
+"""k of the nearest-neighbour distance that is the out-of-distribution score (Sun et al., 2022)."""
 
 _HALVES_SALT = 0x68616C766573
 _BINS = 15
@@ -110,12 +110,12 @@ def _out_of_distribution(monitored: Monitored) -> dict[str, float]:
 
 
 def halves(keys: Tensor) -> Tensor:
-    """Return which of the held-out images are altered, (n,) bool, by another hash than the one that held them out."""
+    """Return which held-out images are altered, (n,) bool, by a hash independent of that of the held-out split."""
     return unit_interval(hash_words(_HALVES_SALT, keys)) < 0.5
 
 
 def neighbour_distance(bank: Tensor, queries: Tensor) -> Tensor:
-    """Return ``|z/|z| - z_(k)|``, (m,): how far the k-th nearest of the bank is, all scaled to length 1, k = 50.
+    """Return ``|z/|z| - z_(k)|``, (m,): distance to the k-th nearest neighbour in the bank, unit features, k = 50.
 
     Sun et al. (2022), equation 3.
 
@@ -164,4 +164,4 @@ MEASURES: dict[str, Callable[[Monitored], dict[str, float]]] = {
     "out-of-distribution": _out_of_distribution,
     "robustness": _robustness,
 }
-"""What measures each monitor of ``numbers.MONITORS``."""
+"""The function that measures each monitor of ``numbers.MONITORS``, by name."""

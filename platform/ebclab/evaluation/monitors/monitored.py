@@ -1,4 +1,4 @@
-"""What monitors work with: an encoder in training, held-out images, and everything about them that costs, once.
+"""Input of monitors: an encoder in training, held-out images, and cached features and classifiers.
 
 Shapes: n images of the bank, m held-out images, D features, K classes.
 """
@@ -22,15 +22,15 @@ from ebclab.evaluation.protocols import LBFGS
 
 @dataclass(frozen=True)
 class Monitored:
-    """An encoder on held-out images.
+    """An encoder with held-out images and a bank; features and classifiers are computed once, when first used.
 
     Attributes:
-        encoder: Maps preprocessed images to embeddings; lies on ``device``.
-        bank: Images that are trained on, as many as ``evaluation.knn_bank_limit`` says.
+        encoder: Maps preprocessed images to embeddings; must be on ``device``.
+        bank: Training images, at most ``evaluation.knn_bank_limit``.
         holdout: Held-out images.
-        preprocessing: What the encoder expects done to stored images.
+        preprocessing: Preprocessing of stored images that the encoder expects.
         config: Neighbours, protocols, batch size.
-        device: Where features are computed.
+        device: Device on which features are computed.
     """
 
     encoder: Encoder
@@ -42,12 +42,12 @@ class Monitored:
 
     @property
     def is_labelled(self) -> bool:
-        """Every image has a label."""
+        """Whether every image has a label."""
         return not bool((self.bank.labels < 0).any() or (self.holdout.labels < 0).any())
 
     @property
     def num_classes(self) -> int:
-        """K, by the labels of both parts."""
+        """K: the largest label of both sets, plus 1."""
         return int(max(self.bank.labels.max(), self.holdout.labels.max())) + 1
 
     @cached_property
@@ -62,7 +62,7 @@ class Monitored:
 
     @cached_property
     def linear_right(self) -> Tensor:
-        """(1, m) bool: which held-out images the linear probe of ``evaluation.linear_protocol`` has right."""
+        """(1, m) bool: which held-out images the probe of ``evaluation.linear_protocol`` classifies correctly."""
         return linear_answers(
             self.config.linear_protocol,
             self.known,
@@ -83,8 +83,8 @@ class Monitored:
         """Return embeddings (n, D) of images, on ``device``.
 
         Raises:
-            DataError: There are none, or channels do not fit.
-            DivergedError: The encoder gives NaN or infinity.
+            DataError: There are no images, or the number of channels is wrong.
+            DivergedError: The encoder returns NaN or infinity.
         """
         return compute_features(
             self.encoder, images.images, self.preprocessing, batch_size=self.config.batch_size, device=self.device

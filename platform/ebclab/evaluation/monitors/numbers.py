@@ -1,7 +1,7 @@
-"""The numbers of every monitor: what they are called, which direction is good, and which may choose between encoders.
+"""Metrics of all monitors: their names, whether higher is better, and which of them may be objectives.
 
-All begin with ``holdout_``: they are measured on held-out training images, never on the test set. Whatever is chosen by
-is larger when better; a number that is better when lower is chosen by its negative, called ``minus_`` and its name.
+All names begin with ``holdout_``: they are measured on held-out training images, never on the test set. Objectives are
+maximised; the objective of a metric for which lower is better is its negative, named ``minus_`` and its name.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class MonitorNumber:
-    """One number of a monitor.
+    """One metric of a monitor.
 
     Attributes:
         name: Key in logs.
-        words: What people call it.
-        better: Which direction is good.
-        is_share: It lies in [0, 1] and is read in per cent.
-        trap: Why nothing is chosen by it; empty where it may be an objective.
+        words: Name for display.
+        better: Whether higher or lower is better.
+        is_share: Whether it lies in [0, 1] and is shown in per cent.
+        trap: Why it must not be an objective; empty if it may be one.
     """
 
     name: str
@@ -30,7 +30,7 @@ class MonitorNumber:
 
     @property
     def objective(self) -> str:
-        """What ``evaluation.objective`` calls it; empty where nothing is chosen by it."""
+        """Its value of ``evaluation.objective``; empty if it must not be an objective."""
         if self.trap:
             return ""
         return self.name if self.better == "higher" else f"minus_{self.name}"
@@ -38,13 +38,13 @@ class MonitorNumber:
 
 @dataclass(frozen=True)
 class MonitorInfo:
-    """A group of numbers that ``evaluation.monitor`` names.
+    """A group of metrics that ``evaluation.monitor`` enables.
 
     Attributes:
         name: Key.
-        doc: One line for people.
-        needs_labels: Images without labels are refused.
-        numbers: What it measures.
+        doc: One-line description.
+        needs_labels: Whether all images need labels.
+        numbers: Its metrics.
     """
 
     name: str
@@ -122,12 +122,12 @@ MONITORS: dict[str, MonitorInfo] = {
         ),
     )
 }
-"""Every monitor by its name."""
+"""All monitors by name."""
 
 NUMBERS: dict[str, MonitorNumber] = {number.name: number for info in MONITORS.values() for number in info.numbers}
-"""Every number of a monitor by its name."""
+"""All metrics of monitors by name."""
 
 MONITOR_OF: dict[str, str] = {
     number.objective: info.name for info in MONITORS.values() for number in info.numbers if number.objective
 }
-"""The monitor that measures what an objective is made of, by the objective."""
+"""The monitor that measures the metric of an objective, by objective."""
