@@ -71,8 +71,8 @@ def export_sweep(
         overwrite: Replace an earlier export of a sweep there.
 
     Raises:
-        UserError: The sweep does not exist, has fewer than ``top`` confirmed settings (or trials) or lacks their weights,
-            or the folder cannot be written.
+        UserError: The sweep does not exist, has fewer than ``top`` confirmed settings (or trials), lacks their
+            weights, or the folder cannot be written.
         ExportError: The output of a file in another format differs from that of the encoder.
     """
     sweep = SweepFolder.at(path).of("reader").pull_all()
