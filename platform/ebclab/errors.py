@@ -61,7 +61,7 @@ class StoreError(RunError):
 
 
 class LostLeaseError(StoreError):
-    """The lease of a folder in a store was taken over by another process, or deleted."""
+    """A folder in a store that this process held was taken over by another process, or deleted."""
 
 
 class CallbackError(UserError):
