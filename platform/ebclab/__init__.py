@@ -7,7 +7,7 @@
     page = ebclab.report(run.path)
     encoder, preprocessing, info = ebclab.load_encoder("exported")
 
-The names are imported when they are first used, so that ``import ebclab`` costs nothing.
+The names are imported lazily on first use, so that ``import ebclab`` is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run __getattr__
+if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __getattr__
     from ebclab.config import ExperimentConfig as ExperimentConfig
     from ebclab.config import compose as compose
     from ebclab.data.image_set import ImageSet as ImageSet

@@ -1,4 +1,4 @@
-"""Repeats work in a background thread, and logs its errors."""
+"""Repeats a function in a background thread, and logs its errors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import contextmanager
 _log = logging.getLogger("ebclab.storage")
 
 
-_PATIENCE = 2.0  # seconds to wait at the end for work in progress
+_PATIENCE = 2.0  # seconds to wait at the end for a call in progress
 
 
 @contextmanager
 def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[None]:
-    """Do ``work`` every so many seconds in a thread; errors are logged, and the work is tried again.
+    """Call ``work`` periodically in a daemon thread during the block; errors are logged and do not end the repetition.
 
-    Work that hangs does not block the end of the block: it is abandoned, which is logged, and ends with the process.
+    A call that hangs does not block the exit of the block: it is abandoned, which is logged, and ends with the process.
 
     Args:
-        work: The work.
-        seconds: Pause between the end of the work and its next start.
-        what: Name of the work, for the message.
+        work: The function.
+        seconds: Pause before the first call, and between the end of a call and the next one.
+        what: Name of the work in log messages.
     """
     over = threading.Event()
 
@@ -44,7 +44,7 @@ def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[N
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """Log errors of work that will be tried again, or may fail."""
+    """Log exceptions of the block instead of raising them, for work that is retried or optional."""
     try:
         yield
     except Exception as error:

@@ -1,10 +1,10 @@
-"""Every error that ebclab raises on purpose, with its exit code."""
+"""All exceptions that ebclab raises deliberately, with their exit codes."""
 
 from __future__ import annotations
 
 
 class EbclabError(Exception):
-    """Base of all errors of ebclab; its text is shown to the user without a traceback."""
+    """Base class of all errors of ebclab; its text is shown to the user without a traceback."""
 
     exit_code = 1
 
@@ -16,7 +16,7 @@ class UserError(EbclabError):
 
 
 class ConfigError(UserError):
-    """Settings are wrong. Holds every problem found, one line each.
+    """Settings are invalid. Contains every problem found, one line each.
 
     Args:
         problems: Lines of the form ``<dotted key>: <what is wrong>, got <value>; <what to write>``.
@@ -32,7 +32,7 @@ class ConfigError(UserError):
 
 
 class DataError(UserError):
-    """A dataset is missing, damaged or does not fit."""
+    """A dataset is missing, damaged or unsuitable."""
 
 
 class RunError(UserError):
@@ -57,11 +57,11 @@ class UnsavedError(RunError):
 
 
 class StoreError(RunError):
-    """An object store refuses a request, or has not answered for a long time."""
+    """An object store refuses a request, or does not respond before the timeout."""
 
 
 class LostLeaseError(StoreError):
-    """Another process has taken over a folder in a store that this one held, or somebody deleted it."""
+    """A folder in a store that this process held was taken over by another process, or deleted."""
 
 
 class CallbackError(UserError):
@@ -69,11 +69,11 @@ class CallbackError(UserError):
 
 
 class MetadataError(EbclabError):
-    """A cloud's metadata service does not answer, or not in the documented form."""
+    """A cloud's metadata service does not respond, or not in the documented format."""
 
 
 class UnreachableError(UserError):
-    """No cluster answers at the given address, or not any more."""
+    """No cluster responds at the given address, or it no longer does."""
 
 
 class VersionError(UserError):
@@ -85,18 +85,18 @@ class TrainingError(EbclabError):
 
 
 class DivergedError(TrainingError):
-    """Numbers stopped being finite."""
+    """Training diverged or an encoder returned NaN or infinity."""
 
 
 class UnmeasuredError(EbclabError):
-    """A finished run lacks a number that was to be measured on it."""
+    """A finished run lacks a metric that was requested."""
 
 
 class ExportError(EbclabError):
-    """An exported file does not compute what the encoder computes; it was deleted."""
+    """The output of an exported file differs from that of the encoder; the file was deleted."""
 
 
 class InterruptedRunError(EbclabError):
-    """The user (or the machine's scheduler) asked to stop; the text says what was saved and how to continue."""
+    """The user (or the machine's scheduler) requested a stop; the text says what was saved and how to resume."""
 
     exit_code = 130

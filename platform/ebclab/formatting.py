@@ -40,7 +40,7 @@ def count(number: float, word: str) -> str:
 
 
 def terminal_columns() -> int:
-    """Return the number of columns of the terminal; without a terminal, so many that no line is wrapped."""
+    """Return the width of the terminal in columns; without a terminal, a width at which no line is wrapped."""
     return shutil.get_terminal_size(fallback=(10_000, 24)).columns
 
 

@@ -1,4 +1,4 @@
-"""The device and the threads of a run, and how much memory is free."""
+"""Selects the device and the threads of a run, and determines the free memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
         deterministic: On an accelerator, use deterministic kernels only.
 
     Raises:
-        UserError: torch has no such device here, or it lacks float64.
+        UserError: torch has no such device on this machine, or the device lacks float64.
     """
     there = available_devices()
     if name == "auto":
@@ -45,8 +45,8 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
 
 
 def available_devices() -> list[str]:
-    """Return the device types that torch can use here, accelerators first."""
-    own = torch._C._get_privateuse1_backend_name()  # registered by a package, or a placeholder that is no device
+    """Return the device types that torch can use on this machine, accelerators first."""
+    own = torch._C._get_privateuse1_backend_name()  # registered by a package, or a placeholder
     return [kind for kind in (*_BESIDE_THE_CPU, own) if _is_available(kind)] + ["cpu"]
 
 
@@ -59,7 +59,7 @@ def _is_available(kind: str) -> bool:
 
 
 def has_float64(kind: str) -> bool:
-    """Return whether a device type computes in float64; Apple's GPUs do not."""
+    """Return whether a device type supports float64; Apple's GPUs do not."""
     try:
         torch.zeros((), dtype=torch.float64, device=kind)
     except (TypeError, RuntimeError):
@@ -71,7 +71,7 @@ def require_precision(precision: str, device: torch.device) -> None:
     """Check that a device and its autocast support ``training.precision``.
 
     Raises:
-        UserError: They do not support bfloat16.
+        UserError: The precision is bfloat16, which they do not support.
     """
     if precision != "bfloat16":
         return
@@ -81,15 +81,15 @@ def require_precision(precision: str, device: torch.device) -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the product name of a device; "cpu" for the CPU."""
+    """Return the product name of a device; its type, e.g. "cpu", if it has none."""
     tell = getattr(torch.get_device_module(device), "get_device_name", None)
     return str(tell(device)) if tell else device.type
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a CPU tensor to a device without waiting for the copy.
+    """Copy a CPU tensor to a device asynchronously.
 
-    An asynchronous copy must start from pinned memory; later operations on the tensor are queued behind it.
+    The tensor is pinned first, as asynchronous copies require; later operations on the result are queued behind it.
     """
     if device.type == "cpu":
         return tensor
@@ -97,18 +97,18 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def draws_put_back(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context that restores torch's global generators, of the CPU and of the device, at its end."""
+    """Return a context manager that restores torch's global generators, of the CPU and of the device, on exit."""
     if device.type == "cpu":
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device], device_type=device.type)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how many bytes of a device's memory are free for a run.
+    """Return the number of bytes of a device's memory that are free for a run.
 
-    A device that cannot report its memory is taken to share this machine's. There, Linux's "available" memory counts:
-    the file cache is not subtracted, otherwise images that were read once would leave less room the second time. A
-    container has no more than its limit. Without these figures, all memory counts as free.
+    A device that cannot report its memory is assumed to share the machine's. Then this is Linux's "available" memory,
+    which includes reclaimable file cache, so that images in the cache do not reduce it; at most the memory limit of the
+    container. Without these figures, the total memory is returned.
     """
     tell = getattr(torch.get_device_module(device), "mem_get_info", None)
     if tell is not None:
@@ -144,7 +144,7 @@ def set_threads(count: int, usual: int = 0) -> int:
         The number of threads that is now used.
 
     Raises:
-        UserError: The setting exceeds the cores of this machine; torch crashes if the system refuses it threads.
+        UserError: The setting exceeds the cores of this machine; torch crashes if threads cannot be created.
     """
     if count > num_cores():
         raise UserError(

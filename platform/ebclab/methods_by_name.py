@@ -1,7 +1,7 @@
-"""Methods by name: those of the catalogue, and other classes that a user names as ``package.module:Class``.
+"""Methods by name: those of the catalogue, and user-defined classes given as ``package.module:Class``.
 
-Such a class is imported if the user writes its name, in a command or in Python, and never because a file holds the
-name: importing a module runs it.
+A user-defined class is imported only if the user gives its name, in a command or in Python, and never because a file
+contains the name: importing a module executes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Methods = Mapping[str, "type[Method]"]
 
 _FORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _OURS = ("name", "digest")
-"""Keys of the section ``method`` that are not settings of the method's class."""
+"""Keys of the section ``method`` that are not settings of the method class."""
 
 
 def catalogue() -> Methods:
@@ -50,21 +50,21 @@ def as_file_name(name: str) -> str:
 
 
 def with_imported(name: str, methods: Methods | None = None) -> Methods:
-    """Return ``methods`` together with the class that ``name`` imports, if it has the form of one.
+    """Return ``methods`` and, if ``name`` has the form ``package.module:Class``, the class that it imports.
 
     Args:
-        name: What the user wrote; an unknown name is not added, so that the caller can refuse it.
+        name: Name given by the user; any other unknown name is not added, so that the caller can reject it.
         methods: Methods already known; None means the catalogue.
 
     Raises:
-        ConfigError: The name has the form of a class, but is not one that can be trained.
+        ConfigError: The class cannot be imported, or cannot be trained as a method.
     """
     known = catalogue() if methods is None else methods
     return {**known, name: import_method(name)} if is_import_name(name) and name not in known else known
 
 
 def import_method(name: str) -> type[Method]:
-    """Return the class of a user's own method; its module is searched on the import path, then in the current folder.
+    """Import a user-defined method class; its module is searched on the import path, then in the current folder.
 
     Args:
         name: ``package.module:Class``.
@@ -74,7 +74,7 @@ def import_method(name: str) -> type[Method]:
     """
     module_name, _, class_name = name.partition(":")
     if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # last: the user's files must not shadow libraries that are imported later
+        sys.path.append(here)  # last: the user's files must not shadow libraries imported later
     try:
         module = import_module(module_name)
     except Exception as error:
@@ -89,12 +89,12 @@ def import_method(name: str) -> type[Method]:
 
 
 def source_digest(method: type[Method]) -> str:
-    """Return the SHA-256 of the file that defines a method's class.
+    """Return the SHA-256 of the file that defines a method class.
 
-    Files that this one imports are not covered.
+    Files that it imports are not included.
 
     Raises:
-        ConfigError: No readable file defines the class.
+        ConfigError: The class is not defined in a readable file.
     """
     file = getattr(sys.modules.get(method.__module__), "__file__", None)
     try:
@@ -109,13 +109,13 @@ def source_digest(method: type[Method]) -> str:
 
 
 def code_of(name: str) -> Path:
-    """Return the code that another machine needs to import ``package.module:Class``: its top package, or a file.
+    """Return the path that another machine needs to import ``package.module:Class``: the top-level package or module.
 
     Args:
         name: A name that ``import_method`` has accepted.
 
     Raises:
-        ConfigError: The package is spread over several folders, or is not in a folder.
+        ConfigError: It is neither a single folder nor a Python file.
     """
     outermost = name.partition(":")[0].partition(".")[0]
     spec = find_spec(outermost)
@@ -128,7 +128,7 @@ def code_of(name: str) -> Path:
 
 
 def _why_not_imported(module: str, here: str, error: Exception) -> str:
-    """Return why an import failed: there is no such module, or running it raised an error."""
+    """Return why an import failed: the module does not exist, or its execution raised an error."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         beside = [path.stem for path in Path(here).glob("*.py")]
         return f"no module {module} in {here} or on the import path{_did_you_mean(module, beside)}"
@@ -137,7 +137,7 @@ def _why_not_imported(module: str, here: str, error: Exception) -> str:
 
 
 def _problem_with(found: type) -> str:
-    """Return why a class cannot be trained as a method; empty when it can."""
+    """Return why a class cannot be trained as a method; empty if it can."""
     from energy_contrast.method import Method
 
     if not issubclass(found, Method):

@@ -1,4 +1,4 @@
-"""Recognises a folder: whether a path still leads to the same one."""
+"""Identifies a folder, to detect whether a path still refers to the same one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class OpenFolder:
-    """A folder held open, so that its inode number is not reused for another one.
+    """An open folder; while it is open, its inode number is not reused.
 
     Args:
-        descriptor: File descriptor of the folder; closed with this object.
+        descriptor: File descriptor of the folder; closed when this object is garbage-collected.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -20,14 +20,14 @@ class OpenFolder:
 
     @classmethod
     def at(cls, path: Path) -> OpenFolder | None:
-        """Open a folder; None if there is none."""
+        """Open a folder; None if it does not exist."""
         try:
             return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
         except FileNotFoundError:
             return None
 
     def is_at(self, path: Path) -> bool:
-        """Return whether ``path`` still leads to this folder."""
+        """Return whether ``path`` still refers to this folder."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
         except OSError:

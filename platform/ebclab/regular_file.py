@@ -1,4 +1,4 @@
-"""Reads regular files only: no pipe that never ends, no device, no more bytes than a limit."""
+"""Reads only regular files up to a size limit; refuses pipes, which may never end, and devices."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the content of the file at ``path``; a link to a file is followed.
+    """Return the content of the file at ``path``; symbolic links are followed.
 
     Args:
         path: The file.
-        limit: Largest size of the file, bytes.
+        limit: Maximum size of the file, bytes.
 
     Raises:
-        OSError: It cannot be read, is not a regular file, or is larger; ``strerror`` says which.
+        OSError: The file cannot be read, is not a regular file, or is larger; ``strerror`` has the reason.
     """
     with open_regular(path, limit) as file:
         content = file.read(limit + 1)
@@ -29,8 +29,8 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 @contextmanager
 def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
-    """Open the file at ``path`` for reading; arguments and errors are those of ``read_regular``."""
-    _require_regular(path.stat())  # before opening it: opening a device may have effects
+    """Open the file at ``path`` for reading; arguments and errors as in ``read_regular``."""
+    _require_regular(path.stat())  # before opening it: opening a device may have side effects
     with open(path, "rb", opener=_opener) as file:
         info = os.fstat(file.fileno())
         _require_regular(info)

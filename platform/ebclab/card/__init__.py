@@ -1,1 +1,1 @@
-"""The evaluation card: every number that the field measures of a frozen encoder, with its protocol and its spread."""
+"""The evaluation card: the standard metrics of a frozen encoder, each with its protocol and confidence interval."""

@@ -1,4 +1,4 @@
-"""A picture of attacked images: a column for each, with the image, what it became, and the difference magnified."""
+"""Draws attacked images: one column each, with the clean image, the attacked one, and the magnified difference."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from ebclab.evaluation.chain_picture import enlarged
 
-_SIDE = 96  # shown pixels of an image's side, at least
+_SIDE = 96  # minimum displayed side of an image, pixels
 _GAP = 12
-_TEXT = 16  # pixels of a line of text
+_TEXT = 16  # height of a line of text, pixels
 
 
 def draw_attacked(clean: Tensor, attacked: Tensor, eps: float, words: list[tuple[str, str]]) -> bytes:
-    """Return a PNG file: rows are clean, attacked, and the difference with -eps black, 0 grey and +eps white.
+    """Return a PNG: rows are clean, attacked, and the difference, with -eps as black, 0 as grey and +eps as white.
 
     Args:
         clean: (n, C, H, W) pixels in [0, 1].
-        attacked: The same images after the attack.
+        attacked: (n, C, H, W) the same images after the attack.
         eps: Largest change of a pixel.
-        words: What stands below each clean and each attacked image.
+        words: Captions of each clean and each attacked image.
     """
     rows = (clean, attacked, 0.5 + (attacked - clean) / (2 * eps))
     height, width = clean.shape[2:]

@@ -1,8 +1,8 @@
-"""The card of one encoder on one dataset: what each group found, kept group by group, so that nothing is lost.
+"""The card of one encoder on one dataset; the results of each group are saved as soon as they are complete.
 
 card/
-  groups/<group>.json           what one group found, with a checksum
-  groups/<group>.safetensors    what each image contributes to its numbers
+  groups/<group>.json           results of one group, with a checksum
+  groups/<group>.safetensors    contributions of each image to its metrics
   pictures/<group>-<name>.png
   features/                     see ``feature_store``
   card.json  card.md  card.html
@@ -38,15 +38,15 @@ _LARGEST = 1 << 30  # bytes of one file
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What became of one group.
+    """The outcome of one group.
 
     Attributes:
         group: Its name.
-        key: Hash of everything that its findings depend on: the same key means that they need not be measured again.
-        findings: What it found; empty where it failed or was left out.
-        seconds: How long it took.
-        problem: Why there are no findings; empty where there are.
-        failed: It ought to have worked: ``problem`` is no property of what was asked for.
+        key: Hash of everything that its findings depend on; with an equal key they need not be measured again.
+        findings: Its findings; empty if it failed or was skipped.
+        seconds: Duration.
+        problem: Why there are no findings; empty if there are.
+        failed: Whether ``problem`` is an unexpected failure rather than a consequence of the request.
     """
 
     group: str
@@ -62,18 +62,18 @@ class Card:
     """Everything that was measured of one encoder on one dataset.
 
     Attributes:
-        label: What tables call the encoder.
-        address: Where it is.
+        label: Name of the encoder in tables.
+        address: Path, address or name of the encoder.
         origin: One line about where it comes from.
         encoder: SHA-256 of network, weights and preprocessing.
-        settings: Digest of the run's settings without its seed; empty for what is no run.
-        seed: The run's seed; None for what is no run.
-        dataset: The dataset.
-        data: SHA-256 of its images, keys and labels.
-        num_train: Training images.
-        num_test: Test images.
+        settings: Digest of the run's settings without its seed; empty if the encoder is not of a run.
+        seed: The run's seed; None if the encoder is not of a run.
+        dataset: Name of the dataset.
+        data: SHA-256 of its content, see ``MeasuredSet.digest``.
+        num_train: Number of training images.
+        num_test: Number of test images.
         environment: Versions, machine and device.
-        results: What became of each group, in the order of the catalogue.
+        results: The outcome of each group, in the order of the catalogue.
     """
 
     label: str
@@ -90,11 +90,11 @@ class Card:
     results: tuple[GroupResult, ...] = ()
 
     def numbers(self, group: str) -> tuple[Number, ...]:
-        """Return the numbers that a group found; none where it was not measured."""
+        """Return the metrics of a group; empty if it was not measured."""
         return next((each.findings.numbers for each in self.results if each.group == group), ())
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the card as plain values, without pictures, plots and what single images contribute."""
+        """Return the card as plain values, without pixels of pictures, plots, and contributions of images."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "results"}
         return {**facts, "groups": [_plain(each, whole=False) for each in self.results]}
 
@@ -125,7 +125,7 @@ class _StoredResult:
 
 
 class CardFolder:
-    """Where a card lies on disk.
+    """The folder of a card on disk.
 
     Args:
         path: The folder.
@@ -136,14 +136,14 @@ class CardFolder:
 
     @property
     def features(self) -> Path:
-        """Folder of features."""
+        """Folder of cached features."""
         return self.path / "features"
 
     def write(self, result: GroupResult) -> None:
-        """Keep what a group found; the JSON file comes last, so that a result is whole or absent.
+        """Save the results of a group; the JSON file is written last, so that a result is complete or absent.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: They cannot be written.
         """
         for folder in (self.path / "groups", self.path / "pictures"):
             atomic.make_folder(folder)
@@ -158,7 +158,7 @@ class CardFolder:
         atomic.write_json(self._group(result.group, ".json"), with_checksum(plain))
 
     def read(self, group: str, key: str) -> GroupResult | None:
-        """Return what a group found earlier; None where it has not, is damaged, or depends on something else by now."""
+        """Return the saved results of a group; None if there are none, they are damaged, or have another key."""
         try:
             content = read_json(self._group(group, ".json"))
             stored = typed(content, _StoredResult)
@@ -187,10 +187,10 @@ class CardFolder:
 
 
 def _checked(name: str) -> str:
-    """Return a name that may be part of a path.
+    """Return ``name`` if it may be part of a path.
 
     Raises:
-        ValueError: It may not.
+        ValueError: It has characters other than lowercase letters, digits and hyphens.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"a name of letters, digits and hyphens is needed, got {name!r:.80}")
@@ -198,7 +198,7 @@ def _checked(name: str) -> str:
 
 
 def _plain(result: GroupResult, *, whole: bool) -> dict[str, Any]:
-    """Return a result as plain values; plots only when ``whole``, pixels and contributions never."""
+    """Return a result as plain values; plots only if ``whole``, pixels and contributions never."""
     findings = result.findings
     numbers = [
         {name: value for name, value in vars(number).items() if name != "contributions"} for number in findings.numbers

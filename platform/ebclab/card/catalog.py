@@ -1,4 +1,4 @@
-"""Every group of a card by its name, in the order of the page."""
+"""All groups of a card by name, in the order of the page."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ _IN_ORDER = (
 )
 
 GROUPS: dict[str, Group] = {each.INFO.name: Group(each.INFO, each.measure) for each in _IN_ORDER}
-"""Groups by the name that ``--only`` takes."""
+"""Groups by name, as in ``--only``."""

@@ -1,4 +1,4 @@
-"""Encoders, images and groups by their names, to cards on disk and one page that sets the encoders side by side."""
+"""Evaluates encoders: measures their cards, and writes these and a page that compares the encoders."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _FOLDER = "cards"
 
 @dataclass(frozen=True)
 class Cards:
-    """What was measured, encoder by encoder.
+    """The measured cards of all encoders.
 
     Attributes:
-        cards: The cards, in the order asked for; references follow the encoder that they stand beside.
+        cards: The cards, in the order requested; references follow their encoder.
         page: Path or address of the page.
     """
 
@@ -60,12 +60,12 @@ class Cards:
 
     @cached_property
     def side_by_side(self) -> SideBySide:
-        """The cards beside each other."""
+        """The comparison of the cards."""
         return SideBySide.of(self.cards)
 
     @property
     def failures(self) -> list[str]:
-        """Groups that ought to have worked and did not."""
+        """Groups that failed unexpectedly, one line each."""
         return [
             f"{card.label}: {each.group}: {each.problem}" for card in self.cards for each in card.results if each.failed
         ]
@@ -91,12 +91,13 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     """Measure encoders and write their cards and the page.
 
     Args:
-        request: What is asked for.
-        on_progress: Called with the work done, all work, and its name.
+        request: What to measure.
+        on_progress: Called with the work done, the total work, and its description.
 
     Raises:
-        UserError: An encoder, a dataset, a group or a protocol is not there, or they do not fit together.
-        UnsavedError: The page cannot be written; its ``result`` is what would have been returned.
+        UserError: An encoder, a dataset, a group or a protocol does not exist, or they do not fit together.
+        RunError: A result of a group cannot be written.
+        UnsavedError: The page cannot be written; its ``result`` is the value that would have been returned.
     """
     groups, kind = request.groups(), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
@@ -107,14 +108,14 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
 
     def tasks() -> Iterator[list[CardTask]]:
         for subject in subjects:
-            images = _Images.of(subject, request, known if request.workers else {})  # else one encoder's at a time
+            images = _Images.of(subject, request, known if request.workers else {})  # else one set at a time
             folder = None if refusal else _own_folder(subject, subjects, base, request)
             yield _tasks(subject, images, request, groups, folder, on_progress)
 
     cards: list[Card] = []
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
     for subject, found in zip(subjects, measured, strict=True):
-        if not (refusal or request.train_limit or request.test_limit):  # exports show these as the run's scores
+        if not (refusal or request.train_limit or request.test_limit):  # exports show them as the run's scores
             _keep_scores(subject, found)
         cards += found
     done = Cards(tuple(_once(cards)), _address(subjects, base))
@@ -127,12 +128,12 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
 
 @dataclass(frozen=True)
 class _Images:
-    """What an encoder and its references are measured on.
+    """The images that an encoder and its references are evaluated on.
 
     Attributes:
-        measured: The dataset that is measured on.
-        others: Those that the encoder is transferred to.
-        outside: Images that it should notice as none of its own.
+        measured: The dataset that is evaluated on.
+        others: Transfer datasets.
+        outside: Out-of-distribution images.
     """
 
     measured: MeasuredSet
@@ -141,7 +142,7 @@ class _Images:
 
     @classmethod
     def of(cls, subject: Subject, request: CardRequest, known: dict[str, MeasuredSet]) -> _Images:
-        """Return them; of equal sets ``known`` holds the first, which the encoders after it share."""
+        """Load the images of an encoder; equal sets are shared between encoders through ``known``."""
         measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in _sets(subject, request))
         outside = (outside_set(given, subject, measured, request.data_root) for given in request.outside)
         limited = (replace(each, outside=limit(each.outside, request.test_limit)) for each in outside)
@@ -156,14 +157,14 @@ def _tasks(
     folder: Path | None,
     on_progress: OnProgress,
 ) -> list[CardTask]:
-    """Return what is to be measured of one encoder and its references; without a folder nothing is kept."""
+    """Return the cards to measure for one encoder and its references; without a folder nothing is saved."""
 
     def task(each: Subject, folder: Path | None) -> CardTask:
         config = each.trained.config if each.trained else None
         settings = config.evaluation if config else EvaluationConfig()
         settings = replace(settings, linear_protocol=request.protocol or settings.linear_protocol)
         named = config.resources.device if config else "auto"
-        device = torch.device("cpu") if request.workers else resolve_device(named)  # workers resolve it where they are
+        device = torch.device("cpu") if request.workers else resolve_device(named)  # workers resolve it themselves
         measuring = Measuring(
             each,
             images.measured,
@@ -190,7 +191,7 @@ def _one_after_the_other(tasks: Sequence[CardTask]) -> list[Card]:
     """Return the cards of one encoder and its references, measured in this process."""
     cards = []
     for task in tasks:
-        threads = set_threads(min(task.threads, num_cores()))  # the run's machine may have more
+        threads = set_threads(min(task.threads, num_cores()))  # the run's machine may have had more cores
         environment = describe_environment(task.measuring.device, threads, 1, sys.argv)
         with _room():
             cards.append(measure_card(task, environment))
@@ -198,7 +199,7 @@ def _one_after_the_other(tasks: Sequence[CardTask]) -> list[Card]:
 
 
 def _spread(tasks: Sequence[Sequence[CardTask]], request: CardRequest, on_progress: OnProgress) -> list[list[Card]]:
-    """Return the cards of all encoders, encoder by encoder, measured by workers of Ray."""
+    """Return the cards of all encoders, encoder by encoder, measured by Ray workers."""
     set_ray_switches()
     from ebclab.card.ray_workers.spread import measure_on_workers  # Ray takes a second to import
 
@@ -209,10 +210,10 @@ def _spread(tasks: Sequence[Sequence[CardTask]], request: CardRequest, on_progre
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Say what to do when the disk refuses a result.
+    """Convert an OSError of the block to an error that says what to do.
 
     Raises:
-        RunError: It does.
+        RunError: A result cannot be written.
     """
     try:
         yield
@@ -224,7 +225,7 @@ def _room() -> Iterator[None]:
 
 
 def _sets(subject: Subject, request: CardRequest) -> list[MeasuredSet]:
-    """Return the dataset that is measured on, and those that the encoder is transferred to."""
+    """Return the dataset that is evaluated on, followed by the transfer datasets."""
     names = dict.fromkeys(request.datasets)
     whole = [named_set(name, subject, request.data_root) for name in names] or [own_set(subject, request.data_root)]
     return [
@@ -234,7 +235,11 @@ def _sets(subject: Subject, request: CardRequest) -> list[MeasuredSet]:
 
 
 def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
-    """Return the folder of the page."""
+    """Return the folder of the page.
+
+    Raises:
+        UserError: ``--to`` is an address.
+    """
     if request.to is not None:
         if is_address(request.to):
             raise UserError(f"--to: a folder on a disk is needed, got {request.to}")
@@ -246,24 +251,24 @@ def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
 
 
 def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, request: CardRequest) -> Path:
-    """Return where the results of one encoder are kept: beside a run, else in the folder of the page."""
+    """Return the folder for the results of one encoder: in its run folder, else in the folder of the page."""
     if subject.run is not None:
         return _card_of_run(subject, subject.run, request)
     name = _slug(subject.label)
     if sum(_slug(each.label) == name for each in subjects if each.run is None) > 1:
-        name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of one name in two places
+        name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of equal names
     return base / name
 
 
 def _card_of_run(subject: Subject, run: RunFolder, request: CardRequest) -> Path:
-    """Return the folder of a run's card: ``card``, or ``card-<dataset>`` for another dataset than its own."""
+    """Return the folder of a run's card: ``card``, or ``card-<dataset>`` if the dataset is not its own."""
     own = subject.trained.config.data.name if subject.trained else ""
     name = request.datasets[0] if request.datasets else own
     return run.path / ("card" if name == own else f"card-{short_name(name)}")
 
 
 def _refusal(folder: Path) -> str:
-    """Return why nothing can be written into ``folder``; empty when it can."""
+    """Return why ``folder`` cannot be written to; empty if it can."""
     try:
         atomic.make_folder(folder)
         with tempfile.TemporaryFile(dir=folder):
@@ -273,7 +278,7 @@ def _refusal(folder: Path) -> str:
 
 
 def _address(subjects: Sequence[Subject], base: Path) -> str:
-    """Return path or address of the page."""
+    """Return the path or address of the page."""
     run = subjects[0].run
     if len(subjects) == 1 and run is not None and run.remote is not None and base.parent == run.path:
         return (run.remote / base.name / PAGE).address
@@ -281,10 +286,10 @@ def _address(subjects: Sequence[Subject], base: Path) -> str:
 
 
 def _write(base: Path, done: Cards) -> None:
-    """Write JSON, Markdown and the page.
+    """Write the cards as JSON and Markdown, and the page.
 
     Raises:
-        UnsavedError: The disk refuses.
+        UnsavedError: They cannot be written.
     """
     try:
         atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
@@ -296,14 +301,14 @@ def _write(base: Path, done: Cards) -> None:
 
 
 def _send(subjects: Sequence[Subject]) -> None:
-    """Upload the cards of runs that live in a store; features stay here, they can be computed again."""
+    """Upload the cards of runs in an object store, without features, which can be computed again."""
     for run in (subject.run for subject in subjects if subject.run is not None and subject.run.remote is not None):
         files = [path for path in run.path.glob("card*/**/*") if path.is_file() and "features" not in path.parts]
         run.send(*(path.relative_to(run.path).as_posix() for path in sorted(files)))
 
 
 def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
-    """Keep kNN and linear scores of a run and its references as ``ebclab evaluate --only knn,linear`` does.
+    """Save kNN and linear scores of a run and its references, as ``ebclab evaluate --only knn,linear`` does.
 
     Raises:
         UnsavedError: They cannot be written.
@@ -339,13 +344,13 @@ def _score(number: Number) -> Score:
 
 
 def _once(cards: Sequence[Card]) -> list[Card]:
-    """Return cards without those that are the same by content, such as raw pixels beside each run."""
+    """Return cards without duplicates by content, e.g. the raw pixels of each run."""
     known = {(card.encoder, card.dataset, card.seed, card.settings): card for card in reversed(cards)}
     return [card for card in cards if known[(card.encoder, card.dataset, card.seed, card.settings)] is card]
 
 
 def _slug(label: str) -> str:
-    """Return a label as the name of a folder."""
+    """Return a label as a folder name."""
     return re.sub("[^a-z0-9]+", "-", label.lower()).strip("-") or "encoder"
 
 

@@ -1,4 +1,4 @@
-"""Features of frozen encoders, computed once for each encoder and set of images and kept on disk by content."""
+"""Cache of features of frozen encoders, content-addressed by encoder and images, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LARGEST = 16 << 30  # bytes of one file
 
 
 class FeatureStore:
-    """Features by encoder and images.
+    """Cache of features by encoder and images.
 
-    A file's name is the hash of the encoder's digest (see ``Subject``) and the images: whatever changes one of them
-    changes the name, so a file is never out of date. One that cannot be read is computed again.
+    A file's name is the hash of the encoder's digest (see ``Subject``) and of the images, so a file is never stale. A
+    file that cannot be read is computed again.
 
     Args:
-        folder: Where the files lie; None keeps features in memory alone.
-        device: Where features are computed.
+        folder: Folder of the files; None keeps features only in memory.
+        device: Device on which features are computed.
         batch_size: Images per forward pass.
     """
 
@@ -42,11 +42,11 @@ class FeatureStore:
         self._digests: dict[int, tuple[ImageSet, str]] = {}
 
     def features(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
-        """Return the embeddings (n, D) float32 on the CPU of ``images``, in their order.
+        """Return the embeddings (n, D) of ``images``, in their order, float32 on the CPU.
 
         Raises:
             DataError: The images do not fit the encoder.
-            DivergedError: The encoder gives NaN or infinity.
+            DivergedError: The encoder returns NaN or infinity.
         """
         name = self.name(subject, images)
         if (known := self.known(name, len(images))) is None:
@@ -55,16 +55,16 @@ class FeatureStore:
         return known
 
     def name(self, subject: Subject, images: ImageSet) -> str:
-        """Return what features are called: the same name means the same encoder and the same images."""
+        """Return the name of features: equal names mean the same encoder and the same images."""
         if id(images) not in self._digests:
-            self._digests[id(images)] = (images, data_digest(images))  # the images too: their id stays taken
+            self._digests[id(images)] = (images, data_digest(images))  # keep the images, so that their id is not reused
         return hashlib.sha256(f"{subject.digest} {self._digests[id(images)][1]}".encode()).hexdigest()[:24]
 
     def known(self, name: str, count: int) -> Tensor | None:
-        """Return the features (n, D) of ``count`` images that are in memory or on disk; None where there are none.
+        """Return the features (n, D) of ``count`` images from memory or disk; None if there are none.
 
         Raises:
-            EbclabError: Another process could not compute them.
+            EbclabError: Another process failed to compute them.
         """
         if name not in self._known and (saved := self._read(name, count)) is not None:
             self._known[name] = saved
@@ -74,10 +74,10 @@ class FeatureStore:
         return known
 
     def keep(self, name: str, features: Tensor) -> None:
-        """Keep features in memory and on disk.
+        """Store features in memory and, if there is a folder, on disk.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: The file cannot be written.
         """
         self._known[name] = features
         if self._folder is not None:
@@ -86,7 +86,7 @@ class FeatureStore:
             atomic.write_bytes(self._folder / f"{name}.safetensors", content)
 
     def lend(self, found: Mapping[str, Tensor | EbclabError]) -> None:
-        """Take over, in memory alone, what other processes computed: features by name, or why there are none."""
+        """Add results of other processes, in memory only: features by name, or the error if there are none."""
         self._known |= found
 
     def _compute(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
@@ -101,7 +101,7 @@ class FeatureStore:
         )
 
     def _read(self, name: str, count: int) -> Tensor | None:
-        """Return saved features; None where there are none, or they are damaged."""
+        """Return saved features; None if there are none, or they are damaged."""
         if self._folder is None:
             return None
         path = self._folder / f"{name}.safetensors"
@@ -115,5 +115,5 @@ class FeatureStore:
 
 
 def _sum(features: Tensor) -> Tensor:
-    """Return the SHA-256 of features as a tensor (32,) of bytes."""
+    """Return the SHA-256 of features as a tensor (32,) uint8."""
     return torch.tensor(list(hashlib.sha256(features.numpy().tobytes()).digest()), dtype=torch.uint8)

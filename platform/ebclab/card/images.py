@@ -1,4 +1,4 @@
-"""The images that a card measures on: one dataset, those that an encoder is transferred to, and those outside."""
+"""The images of a card: its own dataset, transfer datasets, and out-of-distribution images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ebclab.evaluation.measures.altered import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run
 
 HOLDOUT_RATE = 0.1
-"""Share of the training images that choices are made on (a penalty, a temperature), by hash of their keys."""
+"""Fraction of the training images held out for model selection (penalty, temperature), by hash of their keys."""
 
 Kind = Literal["near", "far"]
 
@@ -37,7 +37,7 @@ class MeasuredSet:
 
     Attributes:
         name: The dataset.
-        train: The whole training set.
+        train: The training set, including the held-out images.
         test: The test set.
     """
 
@@ -47,22 +47,22 @@ class MeasuredSet:
 
     @property
     def may_have_several_labels(self) -> bool:
-        """Images have any number of labels each."""
+        """Whether an image may have several labels or none."""
         return self.train.marks is not None
 
     @property
     def unlabelled(self) -> int:
-        """How many images have no label."""
+        """Number of images without a label."""
         return sum(int((part.labels < 0).sum()) for part in (self.train, self.test))
 
     @property
     def num_classes(self) -> int:
-        """K, by the labels and the names of both parts."""
+        """K, derived from the labels and class names of the training and the test set."""
         return max(max(int(part.labels.max()) + 1, len(part.class_names)) for part in (self.train, self.test))
 
     @cached_property
     def label_problem(self) -> str:
-        """Why nothing that needs labels can be measured here; empty when it can."""
+        """Why metrics that need labels cannot be computed on this dataset; empty if they can."""
         if self.may_have_several_labels:
             return several_labels(self.train)
         if self.unlabelled:
@@ -79,7 +79,7 @@ class MeasuredSet:
         )
 
     def _class_name(self, label: int) -> str:
-        """Return the name of a class, or its number where it has none."""
+        """Return the name of a class, or its number if it has no name."""
         for names in (self.train.class_names, self.test.class_names):
             if label < len(names):
                 return names[label]
@@ -87,32 +87,32 @@ class MeasuredSet:
 
     @cached_property
     def is_held_out(self) -> Tensor:
-        """(n,) bool: which training images choices are made on."""
+        """(n,) bool: which training images are held out for model selection."""
         return held_out(self.train.keys, HOLDOUT_RATE)
 
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
-        """The training images that a classifier is fitted on, and those held out of it, on which choices are made."""
+        """The training images that a classifier is fitted on, and those held out for model selection."""
         return self.train.rows(~self.is_held_out), self.train.rows(self.is_held_out)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of images, keys and labels."""
+        """SHA-256 of the images, keys, labels, marks, class names and channel statistics of both sets."""
         return content_digest(self.train, self.test)
 
 
 @dataclass(frozen=True)
 class OutsideSet:
-    """Images that an encoder was not trained on and should notice as such.
+    """Out-of-distribution images, which an encoder should tell from test images of its own dataset.
 
     Attributes:
-        name: The dataset, or how the test images were altered.
-        kind: near: like the training images, but of other classes or altered; far: of another kind.
-        outside: The images to notice.
-        inside: Test images that they are told from; none of them is among ``outside``, altered or not.
+        name: The dataset, or the alteration of the test images.
+        kind: "near": like the training images, but of other classes or altered; "far": of another kind.
+        outside: The out-of-distribution images.
+        inside: In-distribution test images; none of them is also in ``outside``, altered or not.
 
     Raises:
-        DataError: There are fewer than two of either.
+        DataError: Either set has fewer than two images.
     """
 
     name: str
@@ -129,12 +129,12 @@ class OutsideSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of both."""
+        """SHA-256 of the content of both sets."""
         return content_digest(self.inside, self.outside)
 
 
 def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
-    """Return a name of letters, digits and hyphens for each set, different ones for different sets."""
+    """Return a unique name of lowercase letters, digits and hyphens for each set."""
     taken: list[str] = []
     for measured in sets:
         plain = re.sub(r"[^a-z0-9]+", "-", short_name(measured.name).lower()).strip("-") or "images"
@@ -147,15 +147,15 @@ def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
 
 
 def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return the dataset that a run was trained on, once its images are recognised.
+    """Return the dataset that a run was trained on, after verifying that its images are unchanged.
 
     Args:
         subject: The run's encoder.
-        data_root: Folder that holds datasets; None means the run's own.
+        data_root: Folder that contains datasets; None means the run's own.
 
     Raises:
-        UserError: The encoder is of no run, so a dataset must be named.
-        DataError: The images cannot be read, or are others.
+        UserError: The encoder is not of a run, so a dataset must be named.
+        DataError: The images cannot be read, or are not those that the run was trained on.
     """
     if subject.trained is None:
         raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
@@ -163,15 +163,15 @@ def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:
 
 
 def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return a dataset by its name, read as the run's own images were.
+    """Return a dataset by its name, read with the same settings as the run's own images.
 
     Args:
         name: A dataset of the catalogue, ``folder:PATH`` or ``parquet:PATH``.
-        subject: The encoder that it is for.
-        data_root: Folder that holds datasets; None means the run's own, or the usual one.
+        subject: The encoder to evaluate on it.
+        data_root: Folder that contains datasets; None means the run's own, or the default.
 
     Raises:
-        DataError: There is no such dataset, or it does not fit the encoder.
+        DataError: The dataset does not exist or does not fit the encoder.
     """
     if subject.trained is not None:
         found, train, test = images_of_run(subject.trained, name, data_root)
@@ -185,18 +185,18 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
 
 
 def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
-    """Return the images that ``given`` stands for.
+    """Return the out-of-distribution images for a value of ``--ood``.
 
     Args:
-        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone is far, unless
-            it is one of these two.
+        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone means far,
+            unless it is one of these two.
         subject: The encoder.
-        measured: What it is measured on.
-        data_root: Folder that holds datasets.
+        measured: The dataset that the card evaluates on.
+        data_root: Folder that contains datasets; None means the run's own, or the default.
 
     Raises:
-        DataError: There is no such dataset, it does not fit the encoder, or its images are the training images.
-        UserError: ``given`` is neither near nor far.
+        DataError: The dataset does not exist, does not fit the encoder, or has the training or test images of the card.
+        UserError: ``given`` has another form, or is a misspelled alteration.
     """
     if "=" in given.partition(":")[0]:
         kind, _, name = given.partition("=")
@@ -211,7 +211,7 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     if name not in DATASETS and (meant := nearest(name, get_args(Alteration))):
         raise UserError(f"--ood: no such images, got {name}; did you mean {meant}?")
     other = named_set(name, subject, data_root)
-    known = [measured.train, measured.test]  # with --train-limit and --test-limit a part of their sets
+    known = [measured.train, measured.test]  # with --train-limit and --test-limit, a subset
     if any(
         torch.equal(limit(part, len(each)).images, each.images) for part in (other.train, other.test) for each in known
     ):
@@ -220,10 +220,10 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
 
 
 def _with_channels(images: ImageSet, subject: Subject) -> ImageSet:
-    """Return images with the channels that the encoder takes: grey ones are repeated, colour is not thrown away.
+    """Return images with the encoder's number of channels: grey images are repeated, colour is never discarded.
 
     Raises:
-        DataError: The images are in colour and the encoder takes grey ones.
+        DataError: The images have several channels, and the encoder takes another number of them.
     """
     channels, wanted = images.images.shape[1], subject.in_channels
     if channels == wanted:

@@ -1,4 +1,4 @@
-"""A card as Markdown: the same tables as on the page, without plots and pictures."""
+"""Renders a card as Markdown: the metrics and remarks of the page, without other tables, plots and pictures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _encoders(columns: Sequence[EncoderColumn]) -> str:
 
 
 def _numbers(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
-    """Return the numbers of a group: a line each, a column for each encoder, differences and the protocol behind."""
+    """Return the metrics of a group as a table: one row each, one column per encoder, differences, protocol."""
     heads = ["", *(escape_markdown(column.label) for column in columns)]
     several = len(columns) > 1
     if several:

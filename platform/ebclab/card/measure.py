@@ -1,4 +1,4 @@
-"""Measures the groups of a card one after the other; what one of them does is lost by none of the others."""
+"""Measures the groups of a card one after the other; a failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NOTHING = Findings(())
 
 
 def chosen_groups(only: Sequence[str]) -> list[str]:
-    """Return the groups to measure, in the order of the catalogue: the quick ones when nothing is named, or all.
+    """Return the groups to measure, in the order of the catalogue; if none are named, the quick ones.
 
     Args:
         only: Names of groups, or "all".
 
     Raises:
-        UserError: Names that are none, each with the nearest one.
+        UserError: Names are unknown (each is reported with the most similar name), or mix groups with single probes.
     """
     if wrong := [name for name in only if name not in (*GROUPS, "all", *PROBES)]:
         known = [*GROUPS, "all", *PROBES]
@@ -46,12 +46,12 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class CardTask:
-    """One card that is to be measured.
+    """One card to measure.
 
     Attributes:
-        measuring: The encoder, the images and what was asked for.
+        measuring: The encoder, the images and the options.
         groups: Names of groups, in the order of the catalogue.
-        folder: Where results are kept, each as soon as it is there; None keeps nothing.
+        folder: Where each result is saved as soon as it is available; None saves nothing.
         device: The setting ``resources.device``.
         threads: The setting ``resources.threads``.
     """
@@ -63,11 +63,11 @@ class CardTask:
     threads: int = 0
 
     def known(self, group: str, version: str) -> GroupResult | None:
-        """Return what needs no measuring: what is kept, or why the group is left out; None for all else.
+        """Return a saved result, or why the group is skipped; None if the group must be measured.
 
         Args:
             group: Name of the group.
-            version: Version of ebclab; another one measures anew.
+            version: Version of ebclab; results of other versions are not reused.
         """
         key = self.key(group, version)
         kept = self.folder.read(group, key) if self.folder else None
@@ -77,10 +77,10 @@ class CardTask:
         return GroupResult(group, key, _NOTHING, 0.0, missing[0]) if missing else None
 
     def keep(self, result: GroupResult) -> None:
-        """Write down what a group found.
+        """Save the results of a group, unless it failed.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: They cannot be written.
         """
         if self.folder and not result.problem:
             self.folder.write(result)
@@ -101,10 +101,10 @@ class CardTask:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def card(self, results: Mapping[str, GroupResult], environment: Mapping[str, Any]) -> Card:
-        """Return the card that these results make.
+        """Return the card with these results.
 
         Args:
-            results: By name of the group.
+            results: Results by name of the group.
             environment: Versions, machine and device.
         """
         subject, data = self.measuring.subject, self.measuring.measured
@@ -125,14 +125,14 @@ class CardTask:
 
 
 def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
-    """Return the card of one encoder; what was measured before on the same encoder and images is not measured again.
+    """Return the card of one encoder; results saved earlier for the same encoder, images and options are reused.
 
     Args:
         task: The card.
-        environment: Versions, machine and device; another version of ebclab measures anew.
+        environment: Versions, machine and device; results of other versions of ebclab are not reused.
 
     Raises:
-        OSError: The disk refuses.
+        OSError: A result cannot be written.
     """
     version, results = str(environment["ebclab"]), {}
     work, total = f"groups of {task.measuring.subject.label}", len(task.groups)
@@ -147,11 +147,11 @@ def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
 
 
 def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
-    """Return what a group finds, or why it finds nothing; only the user's own interruption is raised.
+    """Return the result of a group; any ``Exception`` becomes its ``problem``, an interrupt is raised.
 
     Args:
-        name: The group.
-        key: Of its result.
+        name: Name of the group.
+        key: Key of its result.
         measuring: The encoder and the images.
     """
     began, failed, findings, problem = time.monotonic(), False, _NOTHING, ""
@@ -161,14 +161,14 @@ def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
         failed = bool(problem)
     except EbclabError as error:
         problem = str(error)
-    except Exception as error:  # whatever it is, the other groups go on
+    except Exception as error:  # whatever it is, the other groups continue
         _log.exception("%s: failed", name)
         problem, failed = f"{type(error).__name__}: {error}", True
     return GroupResult(name, key, _NOTHING if problem else findings, time.monotonic() - began, problem, failed)
 
 
 def _missing(need: Need, measuring: Measuring) -> str:
-    """Return why a group that has this need cannot be measured; empty when it can."""
+    """Return why a group with this requirement cannot be measured; empty if it can."""
     if need == "labels":
         return measuring.measured.label_problem
     if need == "outside" and not measuring.outside:

@@ -1,4 +1,4 @@
-"""What a group of a card works with: the encoder, the images, their features, a classifier on them."""
+"""Input of the groups of a card: the encoder, the images, their features, and a classifier on them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from energy_contrast.method import Method
 Need = Literal["labels", "outside", "other dataset"]
 
 Part = Literal["train", "test", "other", "outside"]
-"""Images of a card: its training and test images, those of further datasets, and those of ``--ood``."""
+"""Images of a card: training and test images, images of further datasets, and out-of-distribution images."""
 
 
 @dataclass(frozen=True)
 class CardOptions:
-    """What the user asked for, beside encoders and images.
+    """Options of an evaluation, apart from encoders and images.
 
     Attributes:
         settings: Neighbours, temperature, linear protocol, penalty, batch size.
-        seeds: Seeds of what is random in a protocol: 0, 1 and so on.
-        attacked_images: Test images that attacks are tried on, chosen by hash; 0 means all.
-        autoattack: AutoAttack, too, which takes many times as long as all other attacks together.
-        fine_tuning_epochs: Passes over the labelled images while all weights are trained, at least 1; a few labels are
-            passed more often.
+        seeds: Number of random seeds of a protocol: 0, 1 and so on.
+        attacked_images: Number of test images that are attacked, chosen by hash; 0 means all.
+        autoattack: Also run AutoAttack, which takes many times as long as all other attacks together.
+        fine_tuning_epochs: Epochs over the labelled images when all weights are trained, at least 1; more with few
+            labels.
     """
 
     settings: EvaluationConfig
@@ -52,17 +52,17 @@ class CardOptions:
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """What a group is, for help, documentation and the card.
+    """Description of a group, for help, documentation and the card.
 
     Attributes:
-        name: Key, as ``--only`` takes it.
+        name: Key, as in ``--only``.
         title: Heading.
-        doc: One line for people.
-        source: Where its protocols come from.
-        needs: What it cannot do without; it is left out, with a sentence, where that is missing.
-        looks_at: Images whose features it asks for: they are computed before it begins, where groups are spread.
-        is_quick: Measured when nothing is asked for by name.
-        headline: Name of the number that stands for the group in a sentence; its first one where this is empty.
+        doc: One line of description.
+        source: References of its protocols.
+        needs: Required inputs; without them the group is skipped, with an explanation.
+        looks_at: Images whose features it uses; Ray workers compute these before the group starts.
+        is_quick: Whether it is measured by default, without ``--only``.
+        headline: Name of the metric that represents the group in a summary; if empty, its first one.
     """
 
     name: str
@@ -75,24 +75,24 @@ class GroupInfo:
     headline: str = ""
 
     def in_words(self) -> str:
-        """Return one line about it: what it is, what it needs, and whether it must be asked for."""
+        """Return one line with its description, its requirements, and whether it must be requested explicitly."""
         words: dict[Need, str] = {"labels": "labels", "outside": "--ood", "other dataset": "a second --dataset"}
         needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
         return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
 
 
 class Measuring:
-    """One encoder on one dataset, with everything that groups share; what is costly is computed once.
+    """One encoder on one dataset, with everything that groups share; expensive results are computed once.
 
     Args:
         subject: The encoder.
         measured: Training and test images.
-        options: What the user asked for.
-        store: Features that are known already.
-        device: Where to compute.
-        on_progress: Called with work done, work in all and what it is.
-        others: Datasets that the encoder is transferred to.
-        outside: Images that it should notice as none of its own.
+        options: Options of the evaluation.
+        store: Cache of features.
+        device: Device for all computations.
+        on_progress: Called with the work done, the total work, and its description.
+        others: Transfer datasets.
+        outside: Out-of-distribution images.
     """
 
     def __init__(
@@ -117,22 +117,22 @@ class Measuring:
         self.store = store
 
     def elsewhere(self, other: MeasuredSet) -> Measuring:
-        """Return what measures the same encoder on another dataset, without images from outside."""
+        """Return a ``Measuring`` of the same encoder on another dataset only."""
         return Measuring(
             self.subject, other, self.options, self.store, device=self.device, on_progress=self.on_progress
         )
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of what is random in a protocol."""
+        """The random seeds of a protocol."""
         return tuple(range(self.options.seeds))
 
     def features(self, images: ImageSet) -> Tensor:
-        """Return the frozen encoder's embeddings (n, D) float32 of images, on the CPU."""
+        """Return the frozen encoder's embeddings (n, D) of images, float32 on the CPU."""
         return self.store.features(self.subject, images, self.on_progress)
 
     def images_of(self, part: Part) -> dict[str, ImageSet]:
-        """Return the image sets of a part of the card by the names of their features."""
+        """Return the image sets of a part, keyed by the names of their features in the store."""
         sets = {
             "train": [self.measured.train],
             "test": [self.measured.test],
@@ -143,13 +143,13 @@ class Measuring:
 
     @cached_property
     def part_features(self) -> tuple[Tensor, Tensor]:
-        """The features of both ``parts`` of the training images, cut from those of all: none is looked at twice."""
+        """The features of both ``parts`` of the training images, sliced from those of all: none is computed twice."""
         features, held_out = self.features(self.measured.train), self.measured.is_held_out
         return features[~held_out], features[held_out]
 
     @cached_property
     def classifier(self) -> LinearClassifier:
-        """The linear classifier whose probabilities are looked at: penalty chosen, and fitted, without the test set."""
+        """The linear classifier that groups evaluate; fitted, and its penalty chosen, without the test set."""
         fitted, held_out = self.measured.parts
         if len(held_out) == 0:
             raise DataError(
@@ -172,7 +172,7 @@ class Measuring:
 
     @property
     def code_not_run(self) -> tuple[str, ...]:
-        """A remark where the run is of a class of somebody's own, which a run folder does not get to import."""
+        """A remark if the run is of a user-defined method class, which is never imported because of a run folder."""
         trained = self.subject.trained
         if trained is None or not isinstance(trained.config.method, RecordedSettings):
             return ()
@@ -181,7 +181,7 @@ class Measuring:
 
     @cached_property
     def method(self) -> Method | None:
-        """The run's whole method with its weights, in eval mode; None for what is no run, or ``code_not_run``."""
+        """The run's complete method with its weights, in eval mode; None if there is no run, or ``code_not_run``."""
         subject = self.subject
         if subject.trained is None or self.code_not_run:
             return None
@@ -194,8 +194,8 @@ class Group(NamedTuple):
     """One group of a card.
 
     Attributes:
-        info: What it is.
-        measure: Measures it.
+        info: Its description.
+        measure: Computes its findings.
     """
 
     info: GroupInfo

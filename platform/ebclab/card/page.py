@@ -1,4 +1,4 @@
-"""The page of a card, or of several side by side: one HTML file that needs no network."""
+"""Renders one card, or several side by side, as a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ebclab.card.side_by_side import EncoderColumn, NumberRow, SideBySide
 from ebclab.reports.html import page_frame, templates
 from ebclab.reports.plots import COLOURS, Plot, plot
 
-_SHOWN = 4  # numbers of a group in the plot at the top
+_SHOWN = 4  # metrics per group in the plot at the top
 
 
 def render_page(compared: SideBySide) -> str:
     """Return the card of one encoder, or of several side by side, as HTML.
 
     Args:
-        compared: The cards beside each other.
+        compared: The cards and their comparison.
     """
     cards, columns, rows = compared.cards, compared.columns, compared.rows
     environment = templates("ebclab.card")
@@ -51,7 +51,7 @@ def render_page(compared: SideBySide) -> str:
 
 
 def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot | None:
-    """Return the first shares of each group that have an interval in one plot; None where there is none."""
+    """Plot the first metrics of each group that are shares with an interval; None if there are none."""
     shares = [
         row for row in rows if row.number.unit == "share" and any(cell and cell.low is not None for cell in row.cells)
     ]
@@ -91,7 +91,7 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
 
 
 def _details(info: GroupInfo, columns: Sequence[EncoderColumn]) -> list[tuple[Card, Findings]]:
-    """Return what a group found beside its numbers, encoder by encoder; runs beyond a column's first are left out."""
+    """Return the findings of a group that are more than metrics, for the first run of each column."""
     first = [column.cards[0] for column in columns]
     found = [(card, result.findings) for card in first for result in card.results if result.group == info.name]
     return [(card, each) for card, each in found if each.tables or each.plots or each.pictures or each.remarks]

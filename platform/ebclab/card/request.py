@@ -1,4 +1,4 @@
-"""What a user asks ``ebclab evaluate`` to measure, and whether it makes sense."""
+"""The options of ``ebclab evaluate`` for a card, and their validation."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ebclab.evaluation.protocols import PROTOCOLS, look_up
 
 @dataclass(frozen=True)
 class CardRequest:
-    """What a user asks to be measured.
+    """What to measure.
 
     Attributes:
         encoders: Runs (folders or addresses), exported folders, or timm/NAME.
-        datasets: Names of datasets: the first is measured on, encoders are transferred to the others. Empty means the
-            run's own.
-        outside: What ``--ood`` takes, see ``outside_set``.
+        datasets: Names of datasets: the first is evaluated on, the others are for transfer. Empty means the run's own.
+        outside: Values of ``--ood``, see ``outside_set``.
         only: Names of groups, or "all"; empty means the quick ones.
-        seeds: Seeds of what is random in a protocol.
+        seeds: Number of random seeds of a protocol.
         protocol: Linear probe protocol; None means the run's setting.
         checkpoint: "last" or "best", of runs.
-        references: Also measure raw pixels, and of runs the encoder before its first step.
-        data_root: Folder that holds datasets; None means the run's own, or the usual one.
-        to: Folder of the page; None means ``card`` in the run folder for a single run, else ``cards`` here.
-        attacked_images: Test images that attacks are tried on; 0 means all.
-        autoattack: Also try AutoAttack, which costs more than all other attacks together.
-        fine_tuning_epochs: Passes over the labelled images while all weights are trained.
+        references: Also measure raw pixels and, for runs, the untrained encoder.
+        data_root: Folder that contains datasets; None means the run's own, or the default.
+        to: Folder of the page; None means ``card`` (or ``card-<dataset>``) in the run folder for a single run, else
+            ``cards`` in the current folder.
+        attacked_images: Number of test images that are attacked; 0 means all.
+        autoattack: Also run AutoAttack, which costs more than all other attacks together.
+        fine_tuning_epochs: Epochs over the labelled images when all weights are trained.
         train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
         test_limit: Test images of each dataset that are used, chosen by hash; 0 means all.
-        workers: 0 measures in this process, without Ray; 1 or more spread the groups over so many Ray workers.
+        workers: 0 measures in this process, without Ray; 1 or more distributes the groups over that many Ray workers.
     """
 
     encoders: tuple[str, ...]
@@ -53,10 +53,10 @@ class CardRequest:
     workers: int = 0
 
     def groups(self) -> tuple[str, ...]:
-        """Return the groups to measure, once what was asked for makes sense.
+        """Validate the request and return the groups to measure.
 
         Raises:
-            UserError: With every mistake, a line each.
+            UserError: The request is invalid; lists every problem, one per line.
         """
         problems = [
             f"{option}: must be at least {fewest}, got {count}"

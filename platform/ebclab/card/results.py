@@ -1,4 +1,4 @@
-"""What one group of a card measured: numbers, tables, plots and pictures."""
+"""Results of one group of a card: metrics, tables, plots and pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebclab.evaluation.seeds_and_images import quantile
 from ebclab.reports.plots import Plot
 
 Unit = Literal["share", "nats", "plain"]
-"""How people read a number: a share in [0, 1] in per cent, nats, or as it stands."""
+"""How a metric is displayed: a share in [0, 1] as a percentage, nats, or the plain value."""
 
 Better = Literal["higher", "lower", "neither"]
 
@@ -24,26 +24,26 @@ _CHANCE = 0.05
 
 @dataclass(frozen=True)
 class Number:
-    """One number about an encoder.
+    """One metric of an encoder.
 
     Attributes:
-        name: Key within its group, such as "ece-15": letters, digits and hyphens.
-        title: What it is, in the field's words.
-        value: The number; the mean over seeds where there are several.
-        protocol: How it was measured, in words that let somebody else measure it.
-        num_images: Images that it was measured on.
-        better: Which direction is good.
-        unit: How it is read.
-        low: Lower end of the 95 % interval over test images, with the encoder and the seeds as they are; None where
+        name: Key within its group, e.g. "ece-15": letters, digits and hyphens.
+        title: Title, in standard terms.
+        value: The value; the mean over seeds if there are several.
+        protocol: How it was measured, in enough detail to reproduce it.
+        num_images: Number of images that it was measured on.
+        better: Which direction is better.
+        unit: How it is displayed.
+        low: Lower bound of the 95 % confidence interval over test images, for a fixed encoder and fixed seeds; None if
             there is none.
-        high: Upper end of it.
-        seeds: Seeds of what is random in the protocol; empty where nothing is.
-        per_seed: The number for each of ``seeds``, in their order.
-        std: Standard deviation over ``seeds`` (n - 1 in the divisor); None with fewer than two.
+        high: Its upper bound.
+        seeds: Random seeds of the protocol; empty if it is deterministic.
+        per_seed: The value for each of ``seeds``, in their order.
+        std: Sample standard deviation over ``seeds`` (divisor n - 1); None with fewer than two.
         images: Short hash of the keys of the images, in their order; empty without ``contributions``.
-        contributions: (n,) float64, what each image adds: their mean is ``value``. Encoders are compared by them, image
-            by image. None where the number is no mean over images, to first order.
-        is_rate: Every contribution is a share of right answers, in [0, 1].
+        contributions: (n,) float64 contribution of each image; their mean is ``value``. Used for paired comparisons of
+            encoders. None if the metric is not a mean over images, even to first order.
+        is_rate: Whether every contribution is a rate of correct answers, in [0, 1].
     """
 
     name: str
@@ -62,7 +62,7 @@ class Number:
     contributions: Tensor | None = field(default=None, compare=False, repr=False)
     is_rate: bool = False
 
-    __pydantic_config__: ClassVar[dict[str, bool]] = {"arbitrary_types_allowed": True}  # contributions are kept apart
+    __pydantic_config__: ClassVar[dict[str, bool]] = {"arbitrary_types_allowed": True}  # contributions are stored apart
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Table:
 
     Attributes:
         title: Heading.
-        columns: Heads.
-        rows: Cells: text, or numbers, which stand to the right.
-        note: How to read it; may be empty.
+        columns: Column headings.
+        rows: Cells: text, or numbers, which are right-aligned.
+        note: How to read the table; may be empty.
     """
 
     title: str
@@ -89,8 +89,8 @@ class Picture:
     Attributes:
         name: Key within its group: letters, digits and hyphens.
         title: Heading.
-        note: What is seen, in words; also read by those who do not see it.
-        png: The file's bytes.
+        note: Description of the picture; also its text alternative.
+        png: Content of the PNG file.
     """
 
     name: str
@@ -101,14 +101,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Findings:
-    """What one group found out about one encoder.
+    """Results of one group for one encoder.
 
     Attributes:
-        numbers: The numbers, the most important first.
-        tables: Tables, in the order to show.
-        plots: Plots, likewise.
-        pictures: Pictures, likewise.
-        remarks: Sentences that a reader must not miss, such as that gradients are masked.
+        numbers: The metrics, the most important first.
+        tables: Tables, in display order.
+        plots: Plots, in display order.
+        pictures: Pictures, in display order.
+        remarks: Sentences that a reader must not miss, e.g. that gradients are masked.
     """
 
     numbers: tuple[Number, ...]
@@ -127,15 +127,15 @@ def accuracy(
     protocol: str,
     seeds: Sequence[int] = (),
 ) -> Number:
-    """Return a share of right answers with Wilson's interval over images.
+    """Return an accuracy with its Wilson interval over images.
 
     Args:
         name: Key within the group.
-        title: What it is.
-        right: (P, n) bool: right or wrong, a row for each of ``seeds``, or a single row.
+        title: Title.
+        right: (P, n) bool per-image correctness, one row for each of ``seeds``, or a single row.
         keys: (n,) keys of the images.
         protocol: How it was measured.
-        seeds: Seeds of what is random in the protocol.
+        seeds: Random seeds of the protocol.
     """
     values: list[float] = right.double().mean(dim=1).tolist()
     value, std = mean_and_std(values)
@@ -169,18 +169,18 @@ def mean_over_images(
     unit: Unit = "share",
     seeds: Sequence[int] = (),
 ) -> Number:
-    """Return a number that is a mean over images, to first order, with Student's interval over them.
+    """Return a metric that is a mean over images, at least to first order, with its t interval over images.
 
     Args:
         name: Key within the group.
-        title: What it is.
-        contributions: (P, n) or (n,) float: what each image adds, a row for each of ``seeds``; the mean is the number.
-            Of a statistic that is no mean they are its value plus its influence function at the image.
+        title: Title.
+        contributions: (P, n) or (n,) float contribution of each image, one row for each of ``seeds``; their mean is the
+            value. For a statistic that is not a mean: its value plus its influence function at the image.
         keys: (n,) keys of the images.
         protocol: How it was measured.
-        better: Which direction is good.
-        unit: How it is read.
-        seeds: Seeds of what is random in the protocol.
+        better: Which direction is better.
+        unit: How it is displayed.
+        seeds: Random seeds of the protocol.
     """
     rows = contributions.double().cpu().reshape(-1, contributions.shape[-1])  # (P, n)
     values: list[float] = rows.mean(dim=1).tolist()
@@ -208,15 +208,15 @@ def mean_over_images(
 
 
 def two_samples(value: float, first: Tensor, second: Tensor) -> Tensor:
-    """Return contributions (m + n,) of a statistic of two independent samples, such as an AUROC.
+    """Return contributions (m + n,) to a statistic of two independent samples, e.g. an AUROC.
 
     ``psi_i = value + (N / m) (first_i - value)`` for the first sample, likewise for the second, with N = m + n: their
     mean is ``value``, and the variance of that mean is ``Var(first) / m + Var(second) / n`` (DeLong et al., 1988).
 
     Args:
         value: The statistic.
-        first: (m,) its structural components of the first sample, with mean ``value``.
-        second: (n,) those of the second sample, with mean ``value``.
+        first: (m,) structural components of the first sample, with mean ``value``.
+        second: (n,) structural components of the second sample, with mean ``value``.
     """
     total = len(first) + len(second)
     parts = [value + (total / len(each)) * (each.double() - value) for each in (first, second)]

@@ -1,8 +1,8 @@
-"""Several encoders side by side: means over runs that differ in the seed alone, and how sure differences are.
+"""Compares encoders: means over runs that differ only in the seed, and confidence intervals of differences.
 
-Encoders are compared image by image, on the same test images. The contributions of an image to a number (results.py)
-are what ``seeds_and_images`` calls the table: a row for each run, a column for each image. With one run each, only the
-images are known to vary, and the page says so.
+Comparisons are paired by test image. The contributions of the images to a metric (``results.Number``) form the table
+of ``seeds_and_images``: one row per run, one column per image. With one run per encoder, intervals cover only the
+variation over images, which the page states.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ebclab.evaluation.seeds_and_images import (
 
 @dataclass(frozen=True)
 class EncoderColumn:
-    """Encoders of one kind: a single one, or runs whose settings differ in the seed alone.
+    """One column of the comparison: a single encoder, or runs that differ only in the seed.
 
     Attributes:
-        label: What the page calls it.
-        cards: Their cards, by seed.
+        label: Its name on the page.
+        cards: The cards of its encoders, sorted by seed.
     """
 
     label: str
@@ -41,32 +41,32 @@ class EncoderColumn:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of the runs; empty for what is no run."""
+        """The seeds of the runs; empty if the encoder is not of a run."""
         return tuple(card.seed for card in self.cards if card.seed is not None)
 
     @property
     def dataset(self) -> str:
-        """What they were measured on."""
+        """The dataset that its encoders were evaluated on."""
         return self.cards[0].dataset
 
     def numbers(self, group: str, name: str) -> list[Number]:
-        """Return a number of each card; empty when one of them lacks it."""
+        """Return a metric of each card; empty if one of them lacks it."""
         found = [number for card in self.cards for number in card.numbers(group) if number.name == name]
         return found if len(found) == len(self.cards) else []
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of one column.
+    """A metric of one column.
 
     Attributes:
-        mean: The number; the mean over runs.
-        low: Lower end of its 95 % interval; None where there is none.
-        high: Upper end of it.
-        std: Standard deviation over runs; None with a single one.
-        runs: How many runs.
-        against_first: How much larger it is than that of the first column; None in the first column, and where the
-            first has no such number.
+        mean: The value; the mean over runs if there are several.
+        low: Lower bound of its 95 % confidence interval; None if there is none.
+        high: Its upper bound.
+        std: Sample standard deviation over runs; None with a single run.
+        runs: Number of runs.
+        against_first: Difference to the first column (this minus first); None in the first column, and if the first
+            lacks the metric.
     """
 
     mean: float
@@ -79,12 +79,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class NumberRow:
-    """A number of all columns.
+    """A metric of all columns.
 
     Attributes:
         group: The group that measured it.
-        number: One of the measured numbers: its name, title, unit and protocol.
-        cells: One for each column; None where it was not measured.
+        number: One of the measurements, for its name, title, unit and protocol.
+        cells: One for each column; None if it was not measured.
     """
 
     group: str
@@ -94,12 +94,12 @@ class NumberRow:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Cards beside each other, compared once for everything that shows them.
+    """Cards and their comparison, computed once for all outputs.
 
     Attributes:
-        cards: The cards, at least one; the first is what the others are compared with.
-        columns: The cards, those that differ in the seed alone together.
-        rows: Every number that one of the columns has, group by group.
+        cards: The cards, at least one; the others are compared with the first.
+        columns: The cards as columns; those that differ only in the seed share one.
+        rows: Every metric that at least one column has, group by group.
     """
 
     cards: tuple[Card, ...]
@@ -114,15 +114,15 @@ class SideBySide:
 
 
 def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
-    """Return cards as columns, in the order given; runs that differ in the seed alone share one.
+    """Return cards as columns, in the order given; runs that differ only in the seed share one.
 
-    No two columns have the same label, and where they were measured on several datasets it says on which.
+    Labels are unique if addresses are; if there are several datasets, labels contain the dataset.
     """
     together: dict[str, list[Card]] = {}
     for place, card in enumerate(cards):
         column = f"{card.settings} {card.dataset}" if card.settings else f"#{place}"
         while any(each.seed == card.seed for each in together.get(column, ())):
-            column += " again"  # a repetition with the same seed says nothing about other seeds
+            column += " again"  # a repetition with the same seed is not a sample of another seed
         together.setdefault(column, []).append(card)
     groups = [sorted(each, key=lambda card: card.seed or 0) for each in together.values()]
     labels = _labels([each[0] for each in groups])
@@ -130,7 +130,7 @@ def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
 
 
 def _labels(cards: Sequence[Card]) -> list[str]:
-    """Return what columns are called, each by its first card: as shortly as tells them apart."""
+    """Return column labels from the first card of each, extended by the address only as far as needed."""
     several = len({card.dataset for card in cards}) > 1
     plain = [f"{card.label} ({card.dataset})" if several else card.label for card in cards]
     labels = list(plain)
@@ -144,7 +144,7 @@ def _labels(cards: Sequence[Card]) -> list[str]:
 
 
 def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
-    """Return every number that one of the columns has, group by group."""
+    """Return every metric that at least one column has, group by group."""
     found: dict[tuple[str, str], Number] = {}
     for column in columns:
         for card in column.cards:
@@ -161,7 +161,7 @@ def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
 
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cell | None, ...]:
-    """Return a number of all columns; differences are to the first of them."""
+    """Return a metric of all columns; differences are to the first of them."""
     measured = [_NumberOfRuns(column.numbers(group, name), column.seeds, column.dataset) for column in columns]
     first = measured[0]
     compared = max(1, sum(bool(each.numbers) for each in measured) - 1)
@@ -174,7 +174,7 @@ def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cel
 
 
 class _NumberOfRuns(NamedTuple):
-    """One number of one column: that of each run, and the seeds of the runs; no seed for what is no run."""
+    """One metric of one column: a value for each run, and the seeds of the runs, if they are runs."""
 
     numbers: list[Number]
     seeds: tuple[int, ...]
@@ -196,12 +196,12 @@ def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
 
 
 def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> Difference:
-    """Return how much larger a number is than the first column's; runs of the same seed are compared with each other.
+    """Return the difference of a metric to the first column (column minus first), paired by seed and image.
 
     Args:
-        column: The number of a column.
-        first: That of the first column.
-        compared: Columns that are compared with the first: their intervals hold together (Bonferroni).
+        column: The metric of a column.
+        first: The metric of the first column.
+        compared: Number of columns compared with the first, for the Bonferroni correction of intervals.
     """
     mean = fmean(number.value for number in column.numbers) - fmean(number.value for number in first.numbers)
     one, other = _table(column.numbers), _table(first.numbers)
@@ -211,7 +211,7 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
         return Difference(mean, None, None, open="measured on other images")
     if column.seeds and first.seeds and column.seeds != first.seeds:
         return Difference(mean, None, None, open="other seeds")
-    chance, runs = CHANCE / compared, max(len(one), len(other))  # what is no run is the same beside every run
+    chance, runs = CHANCE / compared, max(len(one), len(other))  # one that is no run is paired with every run
     one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
     table = one - other
     if not column.numbers[0].is_rate:
@@ -224,9 +224,9 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
 
 
 def _table(numbers: Sequence[Number]) -> Table | None:
-    """Return what each image contributes, a row for each run; None where that is not known of the same images.
+    """Return the contributions of images, one row per run; None if unknown or not of the same images.
 
-    A number without an interval of its own, such as an ECE, has none beside others either.
+    A metric without a confidence interval of its own, e.g. an ECE, has none in comparisons either.
     """
     rows = [number.contributions for number in numbers if number.low is not None]
     if (
@@ -239,7 +239,7 @@ def _table(numbers: Sequence[Number]) -> Table | None:
 
 
 def _half_width(table: Table, chance: float) -> float:
-    """Return the half width of the interval of a table's mean; of a single run over images alone."""
+    """Return the half width of the interval of a table's mean; with a single run, over images only."""
     runs, images = table.shape
     if runs == 1:
         return quantile(chance, images - 1) * float(table.std(ddof=1)) / float(images**0.5)
@@ -252,5 +252,5 @@ def _around(table: Table, half: float) -> tuple[float, float]:
 
 
 def _tail(card: Card) -> str:
-    """Return the last part of an address, by which columns with equal labels are told apart."""
+    """Return the last part of an address, which distinguishes columns with equal labels."""
     return card.address.rstrip("/").rpartition("/")[2] or card.address

@@ -1,4 +1,4 @@
-"""An encoder that a card is about: of a run, an exported folder, timm's by name, or a reference beside a run."""
+"""The encoder that a card evaluates: of a run, an exported folder, a timm model, or a reference baseline of a run."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from ebclab.training.trained_method import weights_behind
 
 @dataclass(frozen=True)
 class Subject:
-    """A frozen encoder with everything that a card needs of it.
+    """A frozen encoder with everything that a card needs to evaluate it.
 
     Attributes:
-        label: What tables call it.
-        address: Path, address or name, as the user may write it again.
+        label: Its name in tables.
+        address: Path, address or name that opens the encoder again.
         encoder: Maps preprocessed images (B, C, H, W) to embeddings (B, D); in eval mode.
-        preprocessing: Prepares images for it.
+        preprocessing: Its preprocessing of images.
         in_channels: C.
         origin: One line about where it comes from.
-        digest: SHA-256 of its network, its weights and its preprocessing: the same digest means the same features.
-        settings: Digest of the run's settings without its seed: runs that share it differ in the seed alone. Empty for
-            what is no run.
-        seed: The run's seed; None for what is no run.
-        trained: What was read from the run's folder, also of references beside a run; None elsewhere.
-        run: The run's folder; None for what is no run, and for references.
-        random_weights: Makes the same network with random weights of a seed; None for what has no weights.
-        saved: The checkpoint behind ``trained``, where the run's folder is out of reach, as in a worker elsewhere.
+        digest: SHA-256 of its network, weights and preprocessing: equal digests mean equal features.
+        settings: Digest of the run's settings without its seed: runs that share it differ only in the seed. Empty
+            if the encoder is not of a run.
+        seed: The run's seed; None if the encoder is not of a run.
+        trained: What was read from the run's folder, also for references of a run; None otherwise.
+        run: The run's folder; None for references and for encoders that are not of a run.
+        random_weights: Builds the same network with random weights from a seed; None if it has no weights.
+        saved: The checkpoint of ``trained``, if the run's folder cannot be accessed, e.g. in a remote worker.
     """
 
     label: str
@@ -63,10 +63,10 @@ class Subject:
     saved: checkpoint.Checkpoint | None = field(default=None, compare=False, repr=False)
 
     def without_folder(self) -> Subject:
-        """Return the same encoder with everything in memory that groups read from its run's folder.
+        """Return the same encoder with all that groups read from its run's folder loaded into memory.
 
         Raises:
-            RunError: The run has gone on meanwhile, and the checkpoint is gone.
+            RunError: The run has continued meanwhile, and its checkpoint was replaced.
         """
         if self.run is None or self.trained is None:
             return self
@@ -81,7 +81,7 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
         checkpoint_kind: "last" or "best", of a run.
 
     Raises:
-        UserError: There is no such encoder, or it cannot be read.
+        UserError: The encoder does not exist or cannot be read.
     """
     if where.startswith(TIMM):
         return _of_timm(where)
@@ -96,10 +96,10 @@ def is_export(where: str) -> bool:
 
 
 def references(subject: Subject) -> list[Subject]:
-    """Return what an encoder must beat to be of use: itself before its first step (of a run), and raw pixels.
+    """Return the baselines of an encoder: for a run, the untrained encoder; and raw pixels.
 
     Args:
-        subject: The encoder that they stand beside.
+        subject: The encoder that they are compared with.
     """
     beside = [_pixels(subject)]
     trained = subject.trained
@@ -185,21 +185,21 @@ def _of_timm(where: str) -> Subject:
 
 
 def _seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
-    """Return what ``make`` makes with the random numbers of ``seed``; torch's generator is as it was afterwards."""
+    """Return the result of ``make`` under ``seed``, in eval mode; restores the state of torch's CPU generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make().eval()
 
 
 class _Pixels(nn.Module):
-    """The pixels themselves as an embedding (B, C H W)."""
+    """Identity encoder: the flattened pixels are the embedding (B, C * H * W)."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(1)
 
 
 def _pixels(subject: Subject) -> Subject:
-    """Return raw pixels in [0, 1] at the size that the encoder sees."""
+    """Return the baseline of raw pixels in [0, 1], at the input size of the encoder."""
     seen = subject.preprocessing
     channels = subject.in_channels
     plain = Preprocessing(seen.image_size, (0.0,) * channels, (1.0,) * channels, seen.read_size, seen.decoding)
@@ -218,9 +218,9 @@ def _pixels(subject: Subject) -> Subject:
 
 
 def _digest(encoder: nn.Module, preprocessing: Preprocessing, architecture: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what decides an encoder's features: network, weights and preprocessing.
+    """Return the SHA-256 of what determines an encoder's features: network, weights and preprocessing.
 
-    Weights do not tell all of a network: two that differ in pooling have the same before their first step.
+    Weights do not identify a network: two that differ in pooling have equal weights before their first step.
     """
     facts = json.dumps([architecture, type(encoder).__name__, digest_of(encoder.state_dict()), asdict(preprocessing)])
     return hashlib.sha256(facts.encode()).hexdigest()

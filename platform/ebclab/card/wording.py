@@ -1,4 +1,4 @@
-"""Numbers of a card as people read them, for the terminal, Markdown and the page alike."""
+"""Formats the metrics of a card as text, for the terminal, Markdown and the page."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ebclab.card.side_by_side import Cell, EncoderColumn, NumberRow
 
 
 def shown(value: float, unit: Unit) -> str:
-    """Return a value as text: shares in per cent, the rest with three digits behind the point."""
+    """Return a value as text: shares as percentages, others with three decimals."""
     return f"{100 * value:.1f} %" if unit == "share" else f"{value:.3f}"
 
 
 def shown_interval(low: float | None, high: float | None, unit: Unit) -> str:
-    """Return an interval as text; empty where there is none."""
+    """Return an interval as text; empty if there is none."""
     if low is None or high is None:
         return ""
     return f"[{100 * low:.1f}, {100 * high:.1f}]" if unit == "share" else f"[{low:.3f}, {high:.3f}]"
 
 
 def shown_cell(cell: Cell | None, unit: Unit) -> str:
-    """Return a number with its interval; empty where it was not measured."""
+    """Return a metric with its interval; empty if it was not measured."""
     if cell is None:
         return ""
     return " ".join(filter(None, [shown(cell.mean, unit), shown_interval(cell.low, cell.high, unit)]))
 
 
 def brief_cell(cell: Cell | None, unit: Unit) -> str:
-    """Return a number, with a star where it differs from the first column's beyond noise."""
+    """Return a metric, with a star if it differs significantly from the first column's."""
     if cell is None:
         return ""
     star = "*" if cell.against_first is not None and cell.against_first.is_noise is False else " "
@@ -38,7 +38,7 @@ def brief_cell(cell: Cell | None, unit: Unit) -> str:
 
 
 def verdict(row: NumberRow, cell: Cell | None) -> str:
-    """Return how a cell compares with the first column's: the difference, its interval, and what can be said of it."""
+    """Return the difference to the first column's cell, its interval, and the verdict; empty if there is none."""
     if cell is None or cell.against_first is None:
         return ""
     gap, unit = cell.against_first, row.number.unit
@@ -48,7 +48,7 @@ def verdict(row: NumberRow, cell: Cell | None) -> str:
 
 
 def direction(row: NumberRow) -> str:
-    """Return which direction of a number is good, as an arrow; empty where neither is."""
+    """Return which direction of a metric is better, as an arrow; empty if neither is."""
     return {"higher": "↑", "lower": "↓", "neither": ""}[row.number.better]
 
 
@@ -59,7 +59,7 @@ def title_of(columns: Sequence[EncoderColumn]) -> str:
 
 
 def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
-    """Return the answer in a sentence: one number of each group, of the first column."""
+    """Return a one-sentence summary: one metric of each group, of the first column."""
     seen: dict[str, NumberRow] = {}
     for row in rows:
         if row.group not in seen or row.number.name == GROUPS[row.group].info.headline:
@@ -74,7 +74,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
 
 
 def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
-    """Return what the intervals of the page cover, for a person."""
+    """Return an explanation of what the intervals of the page cover."""
     several = [column for column in columns if len(column.cards) > 1]
     single = [column for column in columns if len(column.cards) == 1]
     parts = []
@@ -100,7 +100,7 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
 
 
 def problems(cards: Sequence[Card]) -> list[str]:
-    """Return a line for every group that was left out or failed."""
+    """Return a line for every group that was skipped or failed."""
     return [
         f"{card.label}, {GROUPS[result.group].info.title if result.group in GROUPS else result.group}: {result.problem}"
         for card in cards

@@ -1,4 +1,4 @@
-"""The README.md of an exported encoder: its scores, its origin, and the code that loads it."""
+"""Renders the README.md of an exported encoder: its scores, its origin, and code that loads it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use
 
 @dataclass(frozen=True)
 class CardFacts:
-    """The facts on a card beside the encoder's description. Text is shown as written: markup in it has no effect.
+    """The facts on a card in addition to the encoder's description. Text is escaped: markup in it has no effect.
 
     Attributes:
         title: Heading of the card.
         method_name: Method that pretrained the encoder.
-        dataset: Name of the images that the scores were measured on, without a path; empty where there are none.
+        dataset: Name of the dataset that the scores were measured on, without a path; empty if there is none.
         settings_yaml: Resolved settings of the run.
-        data_lines: One line a fact about the training images.
-        scores: Measured scores, in the order to show; baselines are rows like the others.
-        notes: Warnings that come first ("exported from an unfinished run at epoch 3").
-        sweep_lines: One line a fact about the sweep that found these settings; empty where there was none.
+        data_lines: Facts about the training images, one per line.
+        scores: Measured scores, in display order; may include baselines.
+        notes: Warnings, placed first (e.g. "exported from an unfinished run, after 3 of 10 epochs").
+        sweep_lines: Facts about the sweep that found these settings, one per line; empty if there was none.
     """
 
     title: str
@@ -53,7 +53,7 @@ def render_card(
     Args:
         facts: Title, scores, data, settings.
         description: The encoder.
-        weight_shapes: Shape of each stored tensor by name; listed where no other library has the architecture.
+        weight_shapes: Shape of each stored tensor by name; listed if no other library has the architecture.
         converted: Files in other formats.
     """
     sections = [
@@ -81,7 +81,7 @@ def render_card(
 
 
 def escape_markdown(text: str) -> str:
-    """Return ``text`` on one line, so that Markdown shows it letter by letter: no markup, no HTML."""
+    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML."""
     line = _one_line(text)
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_~\[\]|])", r"\\\1", line)
@@ -89,7 +89,7 @@ def escape_markdown(text: str) -> str:
 
 
 def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
-    """Return what the Hugging Face Hub reads of a card, as YAML; its licence is for whoever publishes it to choose."""
+    """Return the YAML metadata of a card for the Hugging Face Hub; the licence is left to the publisher."""
     tags = ["image-feature-extraction", "self-supervised-learning", "ebclab", _plain(facts.method_name)]
     content: dict[str, Any] = {
         "library_name": "timm" if opens_in_timm(description) else "ebclab",
@@ -111,7 +111,7 @@ def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return ``text`` on one line and without what could be HTML, where no escape is obeyed."""
+    """Return ``text`` on one line without angle brackets, for places where Markdown escapes have no effect."""
     return re.sub("[<>]", "", _one_line(text))
 
 

@@ -1,4 +1,4 @@
-"""`encoder.json`: the description that exported weights need to be used."""
+"""`encoder.json`: the description of exported weights, required to load them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
 
 FORMAT_VERSION = 1
-OF_TORCHVISION = ("resnet18", "resnet50")  # encoders of ours under torchvision's names
+OF_TORCHVISION = ("resnet18", "resnet50")  # our encoders that have the name of a torchvision model
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """By channel, in the image range [0, 1]: subtract ``mean``, then divide by ``std``."""
+    """Per-channel normalisation of images in [0, 1]: subtract ``mean``, then divide by ``std``."""
 
     mean: tuple[FiniteFloat, ...]
     std: tuple[PositiveFloat, ...]
@@ -44,13 +44,13 @@ class EncoderDescription:
         normalisation: Applied after the resize to ``input_size``.
         feature_size: Length of an embedding.
         encoder_class: Class of the encoder, importable without ebclab.
-        counterpart: Function of torchvision or timm whose network takes the weights by the same names, if any.
-        ebclab: Version that wrote the file; none when it ran from a source folder that is not installed.
-        torch: Version that held the weights.
-        timm: Version of timm that made the network; none for one of our own.
-        read_size: Side of the squares to which image files were cropped and scaled first, pixels; 0: they were not.
-        decoding: How much of JPEG files was decoded for that.
-        rule: What happens to the pixels of an image file, in words.
+        counterpart: Function of torchvision or timm whose network loads the weights under the same names, if any.
+        ebclab: Version that wrote the file; None if it ran from a source folder that is not installed.
+        torch: Version of torch that wrote the weights.
+        timm: Version of timm that built the network; None if it is not a network of timm.
+        read_size: Side of the squares to which image files were first cropped and scaled, pixels; 0 means neither.
+        decoding: How JPEG files were decoded for that.
+        rule: Description of the preprocessing of an image file, in words.
     """
 
     format_version: int
@@ -75,12 +75,12 @@ class EncoderDescription:
         return Preprocessing(self.input_size, mean, std, self.read_size, self.decoding)
 
     def build(self) -> nn.Module:
-        """Return a new encoder of this architecture with random weights; the global generator does not move."""
+        """Return a new encoder with random weights; the state of torch's CPU generator is restored."""
         with torch.random.fork_rng(devices=[]):
             return new_encoder(self.architecture, self.in_channels, self.input_size)
 
     def to_json(self) -> str:
-        """Return the text of `encoder.json`, with a checksum of its content."""
+        """Return the content of `encoder.json` as text, with a checksum."""
         content = asdict(self) | {"architecture": self.architecture.architecture()}
         return json.dumps(with_checksum(content), indent=2) + "\n"
 
@@ -108,10 +108,10 @@ def describe(
 
 
 def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
-    """Return the description in the JSON file at ``path``, and the file's content as it stands.
+    """Return the description in the JSON file at ``path``, and the file's raw content.
 
     Raises:
-        UserError: The file is damaged, or written by a newer ebclab.
+        UserError: The file is missing, damaged, invalid, or written by a newer ebclab.
     """
     content = read_json(path, way_out="export the encoder again", error=UserError)
     if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):

@@ -1,6 +1,6 @@
 """An exported encoder: a folder with its weights, their description and a card.
 
-model.safetensors  encoder.json  README.md, for timm config.json, and where asked for model.onnx  model.pt2
+model.safetensors  encoder.json  README.md, for timm config.json, and if requested model.onnx  model.pt2
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ def save_encoder(
     comparison: Comparison | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write ``encoder`` with its description and card into ``folder``, wholly or not at all; return its path.
+    """Write ``encoder`` with its description and card into ``folder``, atomically; return the folder's path.
 
     Args:
-        folder: New or empty folder, or an earlier export when ``overwrite``.
+        folder: New or empty folder, or an earlier export if ``overwrite``.
         encoder: A trained encoder from ``new_encoder(architecture, in_channels)``.
         architecture: The run's ``encoder`` section.
         in_channels: Channels of the images.
         preprocessing: The preprocessing of images at evaluation.
         facts: Further facts for the card.
-        formats: What to write beside the weights.
-        comparison: Images on which those are compared with ``encoder``; None means noise.
-        overwrite: Replace an earlier export. Any other folder with files in it is always left alone.
+        formats: Formats to write in addition to the weights.
+        comparison: Images on which these are compared with ``encoder``; None means noise.
+        overwrite: Replace an earlier export. Any other folder that is not empty is never replaced.
 
     Raises:
-        UserError: The folder holds something else or cannot be written.
-        ExportError: A file of another format does not do what ``encoder`` does.
+        UserError: The folder contains something else or cannot be written.
+        ExportError: The output of a file in another format differs from that of ``encoder``.
         ValueError: ``encoder`` is not of ``architecture``.
     """
     target = expanded(str(folder)).resolve()
@@ -84,8 +84,8 @@ def save_encoder(
             pixels = preprocessing(seen.images)
             converted = [convert(encoder, each, aside, pixels, seen.source) for each in formats]
             card = render_card(facts, description, shapes, converted)
-            content = serialise(weights, {"format": "pt"})  # what Hugging Face's libraries look for
-            (aside / WEIGHTS).write_bytes(content)  # safetensors' own file is closed to other users
+            content = serialise(weights, {"format": "pt"})  # metadata required by Hugging Face's libraries
+            (aside / WEIGHTS).write_bytes(content)  # safetensors' save_file makes it unreadable for others
             if opens_in_timm(description):
                 (aside / TIMM_CONFIG).write_text(timm_config(description), encoding="utf-8")
             (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
@@ -101,10 +101,10 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
 
     Args:
         path: Folder written by `save_encoder`.
-        device: Where the encoder goes.
+        device: Device of the encoder.
 
     Raises:
-        UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device is absent.
+        UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device does not exist.
     """
     folder = present_folder(expanded(str(path)))
     missing = [name for name in (DESCRIPTION, WEIGHTS) if not (folder / name).is_file()]
@@ -127,7 +127,11 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
 
 
 def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
-    """Return copies on the CPU: safetensors refuses weights that layers share, as some networks of timm have them."""
+    """Return copies of the weights on the CPU; safetensors refuses tensors shared by layers, as in some timm networks.
+
+    Raises:
+        ValueError: The weights do not match the described architecture.
+    """
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}
     if wrong := differences(description.build().state_dict(), weights):
         raise ValueError(f"encoder: is not what its architecture describes, got {wrong[0]}")

@@ -1,4 +1,4 @@
-"""Writes encoders as files that need no Python class, and compares each file with the module."""
+"""Writes encoders as files that need no Python class, and verifies each file against the module."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ebclab.errors import ExportError, UserError
 
 Format = Literal["safetensors", "onnx", "torch-export"]
 MODEL_FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
-"""What each format adds to a folder; the weights as safetensors are always there."""
+"""The file that each format adds to a folder, in addition to the weights as safetensors."""
 TOLERANCE = 1e-4
-"""Largest difference of any feature that is accepted between the module and what its file gives."""
+"""Largest absolute difference of any feature that is accepted between the module and its file."""
 
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
@@ -30,7 +30,7 @@ class Comparison:
 
     Attributes:
         images: (n, C, H, W) uint8, at least two.
-        source: What they are, in words.
+        source: Description of the images.
     """
 
     images: Tensor
@@ -39,12 +39,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Converted:
-    """A file that stands beside the weights.
+    """A file in another format, written in addition to the weights.
 
     Attributes:
-        format: Which.
-        difference: Largest absolute difference of a feature from what the module gives.
-        source: What it was measured on, in words.
+        format: Its format.
+        difference: Largest absolute difference of a feature to the module's output.
+        source: Description of the images that it was measured on.
     """
 
     format: Format
@@ -58,7 +58,7 @@ class Converted:
 
 
 def formats_named(names: Sequence[str]) -> list[Format]:
-    """Return the formats beside safetensors that the user asked for, each once.
+    """Return the requested formats other than safetensors, without duplicates.
 
     Raises:
         UserError: A format is unknown, or its packages are not installed.
@@ -78,7 +78,7 @@ def formats_named(names: Sequence[str]) -> list[Format]:
 
 
 def stand_in(in_channels: int, image_size: int) -> Comparison:
-    """Return noise images for a comparison when the images of the run are not available."""
+    """Return noise images for a comparison if the images of the run are not available."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (32, in_channels, image_size, image_size), dtype=torch.uint8, generator=generator)
     return Comparison(images, "32 images of uniform noise, as the run's own were not at hand")
@@ -88,11 +88,11 @@ def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, sou
     """Write ``encoder`` into ``folder``, read the file back and compare the features of both on ``pixels``.
 
     Args:
-        encoder: In eval mode, on the CPU.
-        asked: Another format than safetensors.
-        folder: Where the file goes.
-        pixels: (n, C, size, size) preprocessed images, n at least 2; given in batches of two sizes.
-        source: What they are, in words.
+        encoder: The encoder, in eval mode, on the CPU.
+        asked: A format other than safetensors.
+        folder: Folder of the file.
+        pixels: (n, C, size, size) preprocessed images, n at least 2; passed in batches of two sizes.
+        source: Description of the images.
 
     Raises:
         ExportError: A feature differs by more than ``TOLERANCE``.
@@ -103,7 +103,7 @@ def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, sou
         expected = encoder(pixels)
         got = torch.cat([run(batch) for batch in torch.split(pixels, [1, len(pixels) - 1])])
     difference = float((got - expected).abs().max())
-    if not difference <= TOLERANCE:  # true of NaN, too
+    if not difference <= TOLERANCE:  # also true for NaN
         shown = f"{difference:.2g}" if math.isfinite(difference) else str(difference)
         raise ExportError(
             f"--format {asked}: the file gives other features than the encoder, got a difference of {shown} on "

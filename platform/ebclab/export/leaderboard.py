@@ -25,9 +25,9 @@ class LeaderboardRow:
     """One set of settings on a sweep's leaderboard.
 
     Attributes:
-        rank: From 1.
-        confirmed: The settings and what was measured with them; a trial of the search where nothing was confirmed.
-        run: Name of the run folder whose weights stand for them: the run of the first seed.
+        rank: Rank, starting at 1.
+        confirmed: The settings and their scores; those of a search trial if the leaderboard is not confirmed.
+        run: Name of the run folder whose weights are exported: the run of the first seed.
     """
 
     rank: int
@@ -77,8 +77,8 @@ class Leaderboard:
         sweep: Name of the sweep.
         plan: The sweep's plan.
         places: The rows, best first.
-        test: Test scores of the first row by probe; empty when the test set was not read.
-        is_confirmed: The settings were run again with other seeds.
+        test: Test scores of the first row by probe; empty if the test set was not read.
+        is_confirmed: Whether the settings were run again with other seeds.
     """
 
     sweep: str
@@ -115,10 +115,10 @@ def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
 
 
 def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
-    """Return the leaderboard of a search: its trials, each with the one value that it was ranked by.
+    """Return the leaderboard of a search: its trials, each with the single value that it was ranked by.
 
     Raises:
-        RunError: No trial has measured anything.
+        RunError: No trial has a score.
     """
     places = [
         LeaderboardRow(rank, ConfirmedSettings.of_trial(trial), trial.run_name)
@@ -130,7 +130,7 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
 
 
 def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
-    """Return what the card of an exported encoder says about its sweep, one fact per line."""
+    """Return the lines about the sweep on the card of an exported encoder, one fact per line."""
     plan, objective, entry = board.plan, board.plan.config.evaluation.objective, place.confirmed
     shown = [shown_score(objective, value) for value in entry.values]
     by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(entry.seeds, shown, strict=True))

@@ -1,4 +1,4 @@
-"""Puts exports in place: a folder appears whole or not at all, and replaces nothing but an earlier export."""
+"""Puts exports in place: a folder on a disk is replaced atomically, and only if it is an earlier export."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, TIMM_CONFIG, *MODEL_FILES.values()}
 
 
 def refuse_occupied(target: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds anything but an earlier export of one encoder, and that too unless ``overwrite``.
+    """Refuse a folder with anything but an earlier export of one encoder; with ``overwrite`` false, that as well.
+
+    An interrupted replacement of the folder is undone or completed first.
 
     Raises:
-        UserError: It may not be replaced.
+        UserError: The folder must not be replaced.
     """
     _put_back(target)
     present = _names_in(target)
@@ -34,10 +36,12 @@ def refuse_occupied(target: Path, overwrite: bool) -> None:
 
 
 def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds anything but an earlier export of a sweep, and that too unless ``overwrite``.
+    """Refuse a folder with anything but an earlier export of a sweep; with ``overwrite`` false, that as well.
+
+    An interrupted replacement of the folder is undone or completed first.
 
     Raises:
-        UserError: It may not be replaced.
+        UserError: The folder must not be replaced.
     """
     _put_back(target)
     present = _names_in(target)
@@ -47,17 +51,17 @@ def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterator[Path]:
-    """Yield a folder on this disk for the export; its files are uploaded to ``to`` when that is an address.
+    """Yield a folder on this disk for the export; if ``to`` is an address, its files are uploaded there afterwards.
 
-    A folder's description is deleted first and uploaded last, so that a broken-off export does not count as an export.
+    In a store, descriptions are deleted first and uploaded last, so that an interrupted export is never taken for one.
 
     Args:
         to: Folder, or address in an object store.
         overwrite: Replace an earlier export of the same kind.
-        of_sweep: A sweep is exported, not one encoder.
+        of_sweep: Whether a sweep is exported, rather than one encoder.
 
     Raises:
-        UserError: Something lies there that may not be replaced, or the store refuses.
+        UserError: The store contains something that must not be replaced, or refuses a request.
     """
     remote = remote_at(to)
     if remote is None:
@@ -74,10 +78,10 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
 
 
 def _replace_stored(store: Store, present: set[str], made: Path) -> None:
-    """Replace the files of an earlier export by those that were made.
+    """Replace the files of an earlier export by the new ones.
 
     Args:
-        store: Where it goes.
+        store: Destination.
         present: Files of the earlier export.
         made: Folder with the new files.
     """
@@ -91,7 +95,7 @@ def _replace_stored(store: Store, present: set[str], made: Path) -> None:
 
 
 def _describes(name: str) -> int:
-    """Return 0 for a file that other files need not wait for, more for one that makes an export of those before it."""
+    """Return the upload priority: 0 for most files, 1 for a description, 2 for a leaderboard, which come last."""
     return 2 if name == LEADERBOARD[0] else int(name.rpartition("/")[2] == DESCRIPTION)
 
 
@@ -143,10 +147,10 @@ def _refuse_sweep(where: str, present: set[str], exports: set[str], overwrite: b
 
 @contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder beside ``target`` to fill and put it in the place of ``target``, which stays whole until then.
+    """Yield a temporary folder next to ``target``, which then replaces ``target``; until then ``target`` is unchanged.
 
-    Between the two renames of the swap ``target`` does not exist: ``present_folder`` finds it, and the next export puts
-    it back.
+    Between the two renames of the swap ``target`` does not exist. If the process is killed there, ``present_folder``
+    finds the old folder, and the next export restores it.
     """
     try:
         with new_folder(target) as aside:
@@ -158,13 +162,13 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
 
 def present_folder(target: Path) -> Path:
-    """Return where the export at ``target`` lies: there, or aside when a process was killed while it replaced it."""
+    """Return the path of the export at ``target``: itself, or the old folder if its replacement was interrupted."""
     retired = _retired(target)
     return retired if retired.exists() and not target.exists() else target
 
 
 def _put_back(target: Path) -> None:
-    """Undo a swap that ended before the new folder was in its place; remove the old folder when it is."""
+    """Undo a swap that was interrupted before the new folder was in place; if it is, remove the old folder."""
     retired = _retired(target)
     if retired.exists() and target.exists():
         remove_folder(retired)
@@ -173,7 +177,7 @@ def _put_back(target: Path) -> None:
 
 
 def _retired(target: Path) -> Path:
-    whole = target.absolute()  # "." has no name of its own
+    whole = target.absolute()  # "." has an empty name
     return whole.parent / f".{whole.name}.replaced"
 
 
@@ -198,7 +202,7 @@ def _describes_encoder(path: Path) -> bool:
 
 
 def _is_description(content: bytes) -> bool:
-    """Return whether a file is a description that this package writes beside weights."""
+    """Return whether a file is a description of exported weights."""
     try:
         description = json_value(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Images of a run's own dataset, on which an encoder is compared with its exported file."""
+"""Images of a run's own dataset, for the comparison of an encoder with its exported file."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from ebclab.export.formats import Comparison
 from ebclab.training.setup import load_images
 
 LIMIT = 64
-"""Images that are compared on."""
+"""Maximum number of images for the comparison."""
 
 _log = logging.getLogger("ebclab.export")
 
 
 def comparison_for(config: ExperimentConfig, in_channels: int) -> Comparison | None:
-    """Return images of the dataset that ``config`` names, or None where it is not available or does not fit.
+    """Return images of the dataset that ``config`` names; None if it is not available or does not fit.
 
-    Held-out images of a dataset of the catalogue; of one that is named by its place, training images chosen by hash.
+    For a dataset of the catalogue: held-out images, or training images if fewer than two are held out. For a dataset
+    given by its location: training images, chosen by hash.
 
     Args:
         config: Settings of the run.
-        in_channels: Channels that its encoder takes.
+        in_channels: Input channels of its encoder.
     """
     try:
         images, kind = _read(config)
     except DataError as error:
         _log.warning("comparing on noise: %s", error)
         return None
-    if len(images) < 2 or images.shape[1] != in_channels:  # the run was trained on images of its caller
+    if len(images) < 2 or images.shape[1] != in_channels:  # the run was trained on images passed by its caller
         return None
     return Comparison(images, f"{len(images)} {kind} images of {config.data.name}")
 

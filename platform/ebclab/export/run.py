@@ -1,4 +1,4 @@
-"""Exports the encoder of a run as a folder, with a card about its origin."""
+"""Exports the encoder of a run as a folder, with a card."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def export_run(
 
     Args:
         path: The run: its folder, or its address in an object store.
-        to: Folder to make.
+        to: Folder to create.
         checkpoint_kind: "last" or "best".
-        formats: What to write beside the weights; compared on images of the run where they are at hand.
+        formats: Formats to write in addition to the weights; verified on images of the run if these are available.
         overwrite: Replace an earlier export there.
         title: Heading of the card; empty means the run's name.
         sweep_lines: Lines of the card about the sweep to which the run belongs.
-        remarks: Further warnings that come first on the card.
+        remarks: Further warnings, placed first on the card.
 
     Returns:
-        The folder, and what the user should know about the encoder (an unfinished run, no scores).
+        The folder, and warnings for the user (e.g. an unfinished run, no scores).
 
     Raises:
-        UserError: No such run or checkpoint, or the folder cannot be made.
-        ExportError: A file of another format does not do what the encoder does.
+        UserError: The run or the checkpoint does not exist, or the folder cannot be written.
+        ExportError: The output of a file in another format differs from that of the encoder.
     """
     kind = checkpoint_name(checkpoint_kind)
     run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).of("reader").pull((kind,))
@@ -93,14 +93,14 @@ def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
 
 @dataclass(frozen=True)
 class _SavedScores:
-    """What is needed of an evaluation.json."""
+    """The fields of evaluation.json that are used here."""
 
     step: int
     rows: dict[str, dict[str, Score]]
 
 
 def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
-    """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty when there are none."""
+    """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty if there are none."""
     path = run.path / "evaluation.json"
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""The Python code on a card; each block runs as it stands, inside the exported folder."""
+"""The Python code on a card; each block runs without changes inside the exported folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ebclab.export.formats import Converted
 
 
 def code_with_ebclab(description: EncoderDescription) -> str:
-    """Return the lines that load the folder with ebclab and embed images."""
+    """Return code that loads the folder with ebclab and computes features of images."""
     return "\n".join(
         [
             "import torch",
@@ -23,7 +23,7 @@ def code_with_ebclab(description: EncoderDescription) -> str:
 
 
 def code_without_ebclab(description: EncoderDescription) -> str:
-    """Return the lines that load the weights into the counterpart, or into the encoder's own class if there is none."""
+    """Return code that loads the weights into the counterpart, or into the encoder's own class if there is none."""
     if description.architecture.timm_name:
         build = _timm(description)
     else:
@@ -40,7 +40,7 @@ def code_without_ebclab(description: EncoderDescription) -> str:
 
 
 def code_with_file(description: EncoderDescription, converted: Converted) -> str:
-    """Return the lines that open a file in another format, without the encoder's class, and embed images."""
+    """Return code that opens a file in another format, without the encoder's class, and computes features."""
     imports = ["import torch", "from torch.nn.functional import interpolate", ""]
     if converted.format == "onnx":
         return "\n".join(
@@ -78,7 +78,7 @@ def _preprocessing(description: EncoderDescription) -> list[str]:
 
 
 def _reading(description: EncoderDescription) -> list[str]:
-    """Return a function that reads a file as ``read_photograph`` does; nothing where files have other channels."""
+    """Return code of a function that reads an image file as ``read_photograph`` does; empty unless C is 1 or 3."""
     if description.in_channels not in (1, 3):
         return []
     mode, side = ("RGB" if description.in_channels == 3 else "L"), description.read_size

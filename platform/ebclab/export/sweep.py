@@ -34,8 +34,8 @@ class SweepExport:
 
     Attributes:
         folder: Path of the export.
-        places: The exported places of the leaderboard, best first.
-        notes: Warnings for the user, one line for each place and reason.
+        places: The exported rows of the leaderboard, best first.
+        notes: Warnings for the user, one line for each row and reason.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class SweepExport:
 
 
 def is_sweep(path: str | Path) -> bool:
-    """Return whether a sweep lies at ``path``, a folder or an address, and not a run."""
+    """Return whether ``path``, a folder or an address, is a sweep."""
     folder = SweepFolder.at(path)
     return folder.plan.is_file() if folder.remote is None else Store(folder.remote).stored(folder.plan.name) is not None
 
@@ -58,21 +58,22 @@ def export_sweep(
     formats: Sequence[Format] = (),
     overwrite: bool = False,
 ) -> SweepExport:
-    """Write the best ``top`` confirmed settings of a sweep into ``to``, wholly or not at all.
+    """Write the encoders of the best ``top`` confirmed settings of a sweep into ``to``, atomically.
 
-    Each is a folder ``<rank>-<trial>`` with the weights of the first confirming seed, which is no choice by score.
+    Each is a folder ``<rank>-<trial>`` with the weights of the first confirming seed, so no seed is selected by score.
 
     Args:
-        path: Sweep folder.
-        to: Folder to make.
-        top: How many.
-        unconfirmed: Take the best trials of the search as they are, of a sweep that may still be unfinished.
-        formats: What to write beside the weights.
+        path: Sweep folder, or its address in an object store.
+        to: Folder to create.
+        top: Number of settings.
+        unconfirmed: Export the best trials of the search instead; the sweep may be unfinished.
+        formats: Formats to write in addition to the weights.
         overwrite: Replace an earlier export of a sweep there.
 
     Raises:
-        UserError: No such sweep, nothing confirmed, fewer than ``top``, or the folder cannot be made.
-        ExportError: A file of another format does not do what the encoder does.
+        UserError: The sweep does not exist, has fewer than ``top`` confirmed settings (or trials), lacks their
+            weights, or the folder cannot be written.
+        ExportError: The output of a file in another format differs from that of the encoder.
     """
     sweep = SweepFolder.at(path).of("reader").pull_all()
     plan = sweep.read_plan()

@@ -1,6 +1,6 @@
-"""config.json: with it timm opens an exported folder by name, ``timm.create_model("local-dir:DIR", pretrained=True)``.
+"""Writes config.json, with which ``timm.create_model("local-dir:DIR", pretrained=True)`` opens an exported folder.
 
-The Hugging Face Hub has the same layout: config.json, model.safetensors and a card.
+The layout is that of the Hugging Face Hub: config.json, model.safetensors and a card.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _OF_RESNETS = ("conv1", "fc")
 
 
 def opens_in_timm(description: EncoderDescription) -> bool:
-    """Return whether timm has a network with the names and the arithmetic of this encoder.
+    """Return whether timm has a network with the parameter names and the computation of this encoder.
 
-    It has its own, and our ResNets with the stem of ImageNet, whose counterpart is torchvision's.
+    This holds for networks of timm, and for our ResNets with the ImageNet stem and a torchvision counterpart.
 
     Args:
         description: The encoder.
@@ -27,10 +27,10 @@ def opens_in_timm(description: EncoderDescription) -> bool:
 
 
 def timm_config(description: EncoderDescription) -> str:
-    """Return the text of config.json, as ``timm.create_model`` reads it.
+    """Return the content of config.json for ``timm.create_model``.
 
     Args:
-        description: An encoder that opens in timm.
+        description: An encoder for which ``opens_in_timm`` is true.
     """
     name, channels, size = description.architecture.timm_name, description.in_channels, description.input_size
     first, last = first_and_last_layer(name) if name else _OF_RESNETS

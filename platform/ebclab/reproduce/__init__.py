@@ -1,1 +1,1 @@
-"""Tables and figures of papers, run again: studies, their runs, and ours beside the published numbers."""
+"""Reproduces tables and figures of papers: studies, their runs, and a comparison with the published numbers."""

@@ -1,4 +1,4 @@
-"""The studies that are shipped: found by name, read, and those that cannot be written down yet, with the reason."""
+"""Finds and reads the studies shipped with the package; lists tables without a study, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _folder() -> Traversable:
 
 
 def list_studies() -> list[str]:
-    """Return the names of all studies, paper by paper: tables and figures in their order, then the rest."""
+    """Return the names of all studies by paper: figures and tables in numerical order, then the rest."""
     names = [
         f"{paper.name}/{entry.name.removesuffix('.yaml')}"
         for paper in _folder().iterdir()
@@ -31,7 +31,7 @@ def list_studies() -> list[str]:
 
 
 def _order(name: str) -> tuple[str, bool, str, int, str]:
-    """Return where a study stands: ``table2`` before ``table12``, and both before what has no number."""
+    """Return the sort key of a study: ``table2`` before ``table12``, and both before names without a number."""
     paper, _, row = name.partition("/")
     kind, digits = row.rstrip("0123456789"), row[len(row.rstrip("0123456789")) :]
     is_numbered = bool(digits) and kind.rstrip("s-") in ("table", "figure")
@@ -42,11 +42,11 @@ def load_study(name: str) -> Study:
     """Return a study.
 
     Args:
-        name: Paper and row, such as ``ebclr/table1``.
+        name: Paper and table or figure, e.g. ``ebclr/table1``.
 
     Raises:
-        UserError: There is no such study; the text has the nearest name, or says why it cannot be had.
-        ConfigError: Its file has mistakes.
+        UserError: There is no such study; the text has the most similar name, or the reason why there is none.
+        ConfigError: Its file is invalid.
     """
     known, unknown = list_studies(), not_known()
     if name in unknown:
@@ -61,10 +61,10 @@ def load_study(name: str) -> Study:
 
 @cache
 def in_common() -> InCommon:
-    """Return what studies of a paper, and studies at a scale, share.
+    """Return the defaults that studies of a paper, and studies at a scale, share.
 
     Raises:
-        ConfigError: The file has mistakes.
+        ConfigError: The file is invalid.
     """
     where = f"studies/{_IN_COMMON}"
     text = _folder().joinpath(_IN_COMMON).read_text(encoding="utf-8")
@@ -72,11 +72,11 @@ def in_common() -> InCommon:
 
 
 def not_known() -> dict[str, str]:
-    """Return the tables and figures that are no study, and why: what they show is not known here."""
+    """Return the tables and figures without a study, each with the reason."""
     text = _folder().joinpath(_NOT_KNOWN).read_text(encoding="utf-8")
     return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_NOT_KNOWN}").items()}
 
 
 def paper_of(study: Study) -> Shared:
-    """Return what all studies of the study's paper have in common."""
+    """Return the defaults of the study's paper."""
     return in_common().papers.get(study.name.partition("/")[0], Shared())

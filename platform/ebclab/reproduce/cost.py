@@ -1,4 +1,4 @@
-"""What a study costs before it is run: an estimate, and how it was made."""
+"""Estimates the cost of a study before it is run."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ ARITHMETIC: Mapping[str, float] = {
     "vem-svgd": 0.74,
     "vem-image": 4.17,
 }
-"""Arithmetic of a step in steps of SimCLR, counted in benchmarks/results/steps.md; methods that are missing have 1."""
+"""Arithmetic of a step relative to SimCLR, counted in benchmarks/results/steps.md; 1 for methods not listed."""
 
 SHARED_KEYS = 1 / 0.67
-"""What keys by the queries' own network cost more: a second pass with a gradient."""
+"""Cost factor if the query network also encodes the keys: a second pass with a gradient."""
 
 IMAGES_PER_SECOND, SIDE = 1_050.0, 28
-"""Images a second of a SimCLR step of the small encoder on two processor cores, measured, and the images' side."""
+"""Images per second of a SimCLR step of the small encoder on two CPU cores, measured, and the side of the images."""
 
 FASTEST = 6_700.0
-"""The same on digits of 8 pixels, measured: smaller images are no quicker."""
+"""Images per second on 8-pixel digits, measured; an upper bound, as smaller images are no faster."""
 
 MULTIPLICATIONS: Mapping[str, float] = {"resnet18": 5.6e8, "resnet50": 1.3e9}
-"""Multiplications of a forward pass of one image of 32 pixels, by encoder with a CIFAR stem."""
+"""Multiplications of a forward pass of one 32 x 32 image, by encoder with a CIFAR stem."""
 
 GPU_FLOPS = 1e13
-"""Operations a second that a GPU is taken to sustain in training; assumed, not measured."""
+"""Sustained operations per second of a GPU in training; assumed, not measured."""
 
 SECONDS_PER_RUN = 1.0
-"""Start and checkpoints of a run."""
+"""Overhead of a run: start and checkpoints."""
 
 CARD_SECONDS = 12.0
-"""A costly group of the card on 1,442 digits, measured; larger sets take longer."""
+"""Seconds of an expensive group of the card on 1,442 digits, measured; larger datasets take longer."""
 
 PROBE_SECONDS = 5e-4
-"""A linear probe of 200 epochs with its features, for each training image: 30 s for 60,000."""
+"""Seconds per training image of a linear probe of 200 epochs, including features: 30 s for 60,000 images."""
 
 
 @dataclass(frozen=True)
 class StudyCost:
-    """An estimate.
+    """The estimated cost of a study.
 
     Attributes:
         runs: Number of runs.
-        seconds: Time for all of them, one after the other; None where encoder or images are none that were counted.
-        device: What the time is of.
+        seconds: Total time of all runs in sequence; None if there is no estimate for an encoder or dataset.
+        device: Device that the time refers to.
         basis: How it was estimated.
     """
 
@@ -67,7 +67,7 @@ class StudyCost:
     basis: str
 
     def in_words(self) -> str:
-        """Return the time in words, such as 12 s, 40 min or 3.1 h; "none" where nothing is run, or "no estimate"."""
+        """Return the time in words, e.g. 12 s, 40 min or 3.1 GPU h; "none" if nothing is run, or "no estimate"."""
         if not self.runs:
             return "none"
         if self.seconds is None:
@@ -81,7 +81,7 @@ class StudyCost:
 
 
 def estimate(plan: StudyPlan) -> StudyCost:
-    """Return what a study costs at a scale: on two processor cores, or, at the paper's scale, on one GPU."""
+    """Estimate the cost of a study: on two CPU cores or, at the scale "paper", on one GPU."""
     on_gpu = plan.scale == "paper"
     seconds = sum((_gpu_seconds if on_gpu else _core_seconds)(run.config) for run in plan.runs.values())
     seconds += SECONDS_PER_RUN * len(plan.runs) + (0.0 if on_gpu else _probe_seconds(plan))
@@ -103,12 +103,12 @@ def _core_seconds(config: ExperimentConfig) -> float:
 
 def _gpu_seconds(config: ExperimentConfig) -> float:
     count = MULTIPLICATIONS.get(config.encoder.name, math.nan) * (_side(config) / 32) ** 2
-    passes = 2 * 3 * 2  # two views; forward and twice as much back; a multiplication and an addition
+    passes = 2 * 3 * 2  # two views; backward costs twice the forward pass; multiply and add
     return _images(config) * _weight(config) * passes * count / GPU_FLOPS
 
 
 def _probe_seconds(plan: StudyPlan) -> float:
-    """Return the seconds of all probes, each run on each dataset that it is measured on, and of cards."""
+    """Return the seconds of all probes, once per run and dataset, and of all cards."""
     probed = {
         (run, cell.wanted.dataset or plan.runs[run].config.data.name)
         for cell in plan.cells
@@ -121,7 +121,7 @@ def _probe_seconds(plan: StudyPlan) -> float:
 
 
 def _images(config: ExperimentConfig) -> float:
-    """Return the images of all epochs; NaN where nobody says how many there are."""
+    """Return the number of images over all epochs; NaN if the size of the dataset is unknown."""
     known = DATASETS.get(config.data.name)
     count = config.data.train_limit or (known.num_images["train"] if known else math.nan)
     return count * (1 - config.data.holdout_rate) * config.training.epochs

@@ -1,9 +1,9 @@
-"""What a reproduction leaves on disk, and whether a folder holds this one.
+"""The folder of a reproduction on disk.
 
 reproductions/<paper>-<row>-<scale>/
-  plan.json         which study at which scale, and the settings of every run
+  plan.json         study, scale, and the settings of every run
   runs/<name>/      ordinary runs
-  measured/<name>.json   what each run was measured to have, with a checksum
+  measured/<name>.json   measured values of each run, with a checksum
   table.json  table.md  table.html
 """
 
@@ -27,7 +27,7 @@ from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 
 FORMAT = 1
-_SHOWN = 5  # settings of a message
+_SHOWN = 5  # maximum number of changed settings in a message
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ReproductionFolder:
     """The folder of one study at one scale.
 
     Args:
-        path: Where it lies.
+        path: Its path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +65,7 @@ class ReproductionFolder:
 
     @classmethod
     def of(cls, plan: StudyPlan, to: str | None) -> ReproductionFolder:
-        """Return the folder of a plan: ``to``, or one under ``reproductions`` here.
+        """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder.
 
         Raises:
             UserError: ``to`` is an address.
@@ -82,14 +82,14 @@ class ReproductionFolder:
 
     @property
     def page(self) -> Path:
-        """The page."""
+        """Path of the HTML page."""
         return self.path / "table.html"
 
     def enter(self, plan: StudyPlan) -> None:
-        """Write the plan into a new folder, or refuse one that holds another; more runs than before may come.
+        """Write the plan into the folder; the plan of an existing folder may only be extended by further runs.
 
         Raises:
-            RunError: The folder holds something else, another study, scale or settings, or cannot be written.
+            RunError: The folder contains something else or another study, scale or settings, or cannot be written.
         """
         file = self.path / "plan.json"
         now = {name: to_mapping(run.config) for name, run in plan.runs.items()}
@@ -136,15 +136,15 @@ class ReproductionFolder:
             raise RunError(f"{self.path}: holds runs with other settings; choose another --to:{lines}{more}")
 
     def write_numbers(self, run: str, finished: str, found: Mapping[Wanted, Found]) -> None:
-        """Keep what a run was measured to have.
+        """Save the measured values of a run.
 
         Args:
             run: Name of the run.
-            finished: When it finished, as its result says: a run that is trained anew is measured anew.
-            found: The numbers.
+            finished: When it finished, from its result; identifies the training, so that a new one is measured again.
+            found: The measured values.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: They cannot be written.
         """
         numbers = [
             {
@@ -160,7 +160,7 @@ class ReproductionFolder:
         atomic.write_json(file, with_checksum({"format": FORMAT, "run": run, "finished": finished, "numbers": numbers}))
 
     def read_numbers(self, run: str, finished: str) -> dict[Wanted, Found]:
-        """Return what was kept of a run; nothing where the file is missing, damaged, or of an earlier training."""
+        """Return the saved values of a run; empty if the file is missing, damaged, or of an earlier training."""
         try:
             stored = typed(read_json(self._numbers(run)), _StoredNumbers)
         except (RunError, ValueError):

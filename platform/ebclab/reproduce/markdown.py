@@ -1,4 +1,4 @@
-"""A reproduction as Markdown: the same table as on the page."""
+"""Renders a reproduction as Markdown: the same table as on the page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def render_table_markdown(table: ReproducedTable) -> str:
 
 
 def _table(table: ReproducedTable) -> str:
-    """Return a line a cell."""
+    """Return the table with one line per cell."""
     study = table.plan.study
     lines = [["row", "column", "ours", "published", "difference"], ["---", "---", "---:", "---:", "---:"]]
     for cell in table.cells:

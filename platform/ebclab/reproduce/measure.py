@@ -1,4 +1,4 @@
-"""What a column of a study measures, and how it is read off a finished run."""
+"""The metrics of a study's columns, and their measurement on a finished run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES]
 
 @dataclass(frozen=True)
 class Wanted:
-    """One number that is wanted of a run.
+    """A metric to measure on a run.
 
     Attributes:
-        measure: What is measured, as a study writes it.
-        dataset: Dataset that the frozen encoder is measured on; empty means the run's own.
+        measure: The metric, as written in a study.
+        dataset: Dataset that the frozen encoder is evaluated on; empty means the run's own.
     """
 
     measure: str
@@ -35,12 +35,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """One number that was found.
+    """A measured value.
 
     Attributes:
-        value: The number; a share lies in [0, 1].
+        value: The value; shares are in [0, 1].
         detail: How it was measured, in words.
-        answers: Which images were answered right; None where it is no accuracy.
+        answers: Per-image correctness; None if the value is not the score of a probe.
     """
 
     value: float
@@ -49,7 +49,7 @@ class Found:
 
 
 def measure_problem(measure: str) -> str | None:
-    """Return why a study cannot ask for ``measure``; None when it can."""
+    """Return why ``measure`` is not a valid metric of a study; None if it is."""
     kind, _, rest = measure.partition("/")
     if measure in PROBES or measure in _TIMES or (kind == "log" and rest):
         return None
@@ -62,22 +62,22 @@ def measure_problem(measure: str) -> str | None:
 
 
 def is_rate(measure: str) -> bool:
-    """Return whether a number is a share of right answers."""
+    """Return whether a metric is an accuracy with per-image correctness, i.e. the score of a probe."""
     return measure in PROBES
 
 
 def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None) -> dict[Wanted, Found]:
-    """Return what a finished run is measured to have; each dataset is looked at once.
+    """Measure a finished run; all probes on a dataset are evaluated together.
 
     Args:
         run: The run.
-        wanted: The numbers.
-        data_root: Folder that holds datasets; None means the run's own.
+        wanted: The metrics.
+        data_root: Folder that contains datasets; None means the run's own.
 
     Raises:
-        UserError: A dataset is not there.
-        UnmeasuredError: The run lacks what is wanted of it.
-        TrainingError: The encoder gives numbers that are not finite.
+        UserError: A dataset is missing.
+        UnmeasuredError: The run lacks one of the metrics.
+        TrainingError: The encoder returns NaN or infinity.
     """
     found: dict[Wanted, Found] = {}
     for each in dict.fromkeys(wanted):
@@ -109,10 +109,10 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
 
 
 def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
-    """Return a number of the run's evaluation card.
+    """Return a metric of the run's evaluation card.
 
     Raises:
-        UnmeasuredError: The group has no such number, or could not be measured.
+        UnmeasuredError: The group has no such metric, or could not be measured.
     """
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
@@ -126,10 +126,10 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
 
 
 def _in_summary(run: RunResult, measure: str) -> Found:
-    """Return a time, or the newest training metric of a name.
+    """Return a time, or the last logged value of a training metric.
 
     Raises:
-        UnmeasuredError: The run logged no such metric, or one that is not finite.
+        UnmeasuredError: The run logged no such metric, or its last value is not finite.
     """
     summary = run.summary
     if measure == "seconds-per-run":

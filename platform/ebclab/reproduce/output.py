@@ -1,4 +1,4 @@
-"""Writes a reproduction: the page, and the same as JSON and Markdown."""
+"""Writes a reproduction as HTML, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def write_table(table: ReproducedTable, folder: Path) -> None:
 
     Args:
         table: The table.
-        folder: Where it goes.
+        folder: Destination folder.
 
     Raises:
-        UnsavedError: The disk refuses; its ``result`` is the table.
+        UnsavedError: A file cannot be written; its ``result`` is the table.
     """
     try:
         atomic.write_json(folder / "table.json", with_checksum(table.to_mapping()))

@@ -1,4 +1,4 @@
-"""The page of a reproduction: one HTML file that needs no network."""
+"""Renders a reproduction as a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebclab.reproduce.wording import (
 
 
 def render_table_page(table: ReproducedTable) -> str:
-    """Return a reproduction as HTML: a line for each row of the study, three cells for each column."""
+    """Return a reproduction as HTML: one line per row of the study, three cells per column."""
     study = table.plan.study
     rows = [(study.rows[name], list(cells)) for name, cells in groupby(table.cells, key=lambda cell: cell.row)]
     return (
@@ -41,7 +41,7 @@ def render_table_page(table: ReproducedTable) -> str:
 
 
 def _details(table: ReproducedTable) -> dict[str, str]:
-    """Return how the numbers of each column were measured, by its title: in the words of its first row."""
+    """Return how each column was measured, keyed by its title; taken from the first measured row of the column."""
     found: dict[str, str] = {}
     for cell in table.cells:
         if cell.detail:

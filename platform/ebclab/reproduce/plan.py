@@ -1,4 +1,4 @@
-"""From a study and a scale to runs: their settings, their names, and which cells of the table each one serves."""
+"""Plans the runs of a study at a scale: their settings, their names, and the table cells that use them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class PlannedCell:
     Attributes:
         row: Row of the study.
         column: Column of the study.
-        wanted: What is measured of each run.
-        runs: Names of the runs by seed; empty where nothing is run.
-        not_run: Why nothing is run; empty where something is.
-        here: What stands here in place of what the paper measured; empty where nothing does.
+        wanted: What is measured on each run.
+        runs: Names of the runs by seed; empty if nothing is run.
+        not_run: Why nothing is run; empty if there are runs.
+        here: Substitute for what the paper measured; empty if there is none.
     """
 
     row: str
@@ -69,7 +69,7 @@ class StudyPlan:
 
     @property
     def datasets(self) -> list[str]:
-        """Names of the datasets that are trained and measured on."""
+        """Names of the datasets used for training and evaluation."""
         names = [run.config.data.name for run in self.runs.values()]
         return list(
             dict.fromkeys(names + [cell.wanted.dataset for cell in self.cells if cell.runs and cell.wanted.dataset])
@@ -77,14 +77,14 @@ class StudyPlan:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Why nothing is run for some columns, by their titles; those with one reason stand together."""
+        """Why columns are not run, keyed by their titles; columns with the same reason share a key."""
         titles: dict[str, list[str]] = {}
         for name, reason in {cell.column: cell.not_run for cell in self.cells if cell.not_run}.items():
             titles.setdefault(reason, []).append(self.study.columns[name].title)
         return {", ".join(each): reason for reason, each in titles.items()}
 
     def cells_of(self, run: str) -> list[PlannedCell]:
-        """Return the cells that a run serves."""
+        """Return the cells that use a run."""
         return [cell for cell in self.cells if run in cell.runs.values()]
 
 
@@ -96,17 +96,17 @@ def plan_study(
     data_root: str | None = None,
     assignments: Sequence[str] = (),
 ) -> StudyPlan:
-    """Return the runs of a study at a scale. Cells whose settings are the same share a run.
+    """Return the runs of a study at a scale. Cells of a row with the same settings share a run.
 
     Args:
         study: The study.
         scale: The scale.
         seeds: Seeds of each run; empty means those of the scale.
-        data_root: Folder that holds datasets; None means the usual one.
-        assignments: Settings over all others, as ``--set`` takes them.
+        data_root: Folder that contains datasets; None means the default.
+        assignments: Settings that override all others, in the form of ``--set``.
 
     Raises:
-        ConfigError: Settings are wrong, those of all runs at once.
+        ConfigError: Settings are invalid; lists the problems of all runs.
     """
     at_scale = study.scales[scale]
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
@@ -115,7 +115,7 @@ def plan_study(
     runs: dict[str, PlannedRun] = {}
     names: dict[tuple[str, Assignments], str] = {}
     cells: list[PlannedCell] = []
-    problems: dict[str, list[str]] = {}  # runs by what is wrong with them
+    problems: dict[str, list[str]] = {}  # names of runs by problem
     for row in study.rows:
         for name, column in study.columns.items():
             change = at_scale.columns.get(name, ColumnAtScale())
@@ -144,7 +144,7 @@ def plan_study(
 
 
 def _require_no_seed(assignments: Sequence[str]) -> None:
-    given, _ = read_overrides(assignments)  # what cannot be read is said with all else
+    given, _ = read_overrides(assignments)  # invalid assignments are reported later, with other problems
     if "seed" in given:
         raise ConfigError([f"--set seed: every run has a seed of its own, got {given['seed']}; use --seeds"])
 
@@ -154,7 +154,7 @@ def _and_more(bases: Sequence[str]) -> str:
 
 
 def _compose(study: Study, scale: Scale, row: str, column: str, own: Sequence[str]) -> ExperimentConfig:
-    """Return a run's settings but for its seed: recipe, paper, row, column, both together, scale, the user's own."""
+    """Return a run's settings without its seed, merged from recipe, paper, row, column, scale and the user's own."""
     what, at_scale = study.rows[row], study.scales[scale]
     paper, common = paper_of(study), in_common().scales[scale]
     layers: list[Assignments] = [

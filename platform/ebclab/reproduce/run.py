@@ -1,4 +1,4 @@
-"""Trains and measures the runs of a study, one after the other; what is done is not done again."""
+"""Trains and measures the runs of a study in sequence; completed work is not repeated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ebclab.training.pretrain import pretrain
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What became of one run.
+    """The outcome of one run.
 
     Attributes:
         seconds: Training time over all launches.
-        numbers: What it was measured to have.
-        problem: Why it has no numbers; empty where it has.
+        numbers: Its measured values.
+        problem: Why it has no values; empty if it has.
     """
 
     seconds: float = 0.0
@@ -30,14 +30,14 @@ class RunOutcome:
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:
-    """Refuse to begin where images are missing, and name all that are.
+    """Require that all datasets of the catalogue that a plan uses are present.
 
     Args:
         plan: The plan.
-        data_root: Folder that holds datasets; None means the usual one.
+        data_root: Folder that contains datasets; None means the default.
 
     Raises:
-        DataError: Datasets are not there; the text says how to fetch them.
+        DataError: Datasets are missing; lists all of them, and how to fetch them.
     """
     lines = []
     for name in plan.datasets:
@@ -59,20 +59,21 @@ def run_plan(
     note: Callable[[str], None] = lambda text: None,
     display: Display | None = None,
 ) -> dict[str, RunOutcome]:
-    """Train and measure the runs of a plan; return what became of each by its name.
+    """Train and measure the runs of a plan; return their outcomes by name.
 
-    A run whose numbers stop being finite, or that lacks what is measured, costs its own cells; the others go on.
+    If the training of a run fails, e.g. diverges, or the run lacks a metric, its outcome has no values; the other runs
+    continue.
 
     Args:
         plan: The plan.
-        folder: Where runs and numbers lie.
-        data_root: Folder that holds datasets; None means the usual one.
-        note: Called with a line when a run begins or fails.
+        folder: Folder of runs and measured values.
+        data_root: Folder that contains datasets; None means the default.
+        note: Called with a line of text when a run starts or fails.
         display: Shows the progress of a run; None shows nothing.
 
     Raises:
-        UserError: Images are missing, or the folder holds another plan or cannot be written.
-        InterruptedRunError: Somebody asked to stop; the same command goes on.
+        UserError: Datasets are missing, or the folder contains another plan or cannot be written.
+        InterruptedRunError: A stop was requested; the same command resumes.
     """
     require_data(plan, data_root)
     folder.enter(plan)
@@ -94,7 +95,7 @@ def _one(
     data_root: str | None,
     display: Display,
 ) -> RunOutcome:
-    """Train one run, unless it has finished, and measure what is not known of it yet."""
+    """Train one run, unless it has finished, and measure the values that are not saved yet."""
     run = pretrain(plan.runs[name].config, runs=folder.runs, name=name, display=display)
     wanted = list(dict.fromkeys(cell.wanted for cell in plan.cells_of(name)))
     known = folder.read_numbers(name, run.summary.finished)

@@ -1,10 +1,10 @@
-"""A study: one table or figure of a paper as runs of ours, how they are measured, and the numbers that were published.
+"""A study: one table or figure of a paper as our runs, their metrics, and the published numbers.
 
-about      what it asks, where it is printed, how its numbers are known
-columns    what is measured, and the settings that a column adds to a run
+about      question, source, and origin of the published numbers
+columns    the metric, and the settings that a column adds to a run
 rows       a method with its recipe and settings
 published  numbers by row and column
-scales     what smoke, small and paper change
+scales     changes at the scales smoke, small and paper
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 Unit = Literal["percent", "plain", "seconds"]
 
 Assignments = tuple[str, ...]
-"""Texts as ``--set`` takes them: ``training.batch_size=16``."""
+"""Assignments in the form of ``--set``: ``training.batch_size=16``."""
 
 
 @dataclass(frozen=True)
 class StudyAbout:
-    """What a study is, and what is known of the published numbers."""
+    """Description of a study, and the origin of the published numbers."""
 
     title: str = setting("", "What the table or figure shows.")
     asks: str = setting("", "The question that it answers.")
@@ -47,7 +47,7 @@ class StudyAbout:
 
 @dataclass(frozen=True)
 class StudyColumn:
-    """What is measured of a run, and the settings that this column adds to it."""
+    """The metric of a column, and the settings that the column adds to a run."""
 
     title: str = setting("", "Head of the column.")
     measure: str = setting(
@@ -60,14 +60,14 @@ class StudyColumn:
 
 @dataclass(frozen=True)
 class SettingsOfSome:
-    """Settings of some runs: those of one row, of one method, or of one column of a row."""
+    """Settings of a subset of runs: of one row, of one method, or of one column of a row."""
 
     set: tuple[str, ...] = setting((), "Settings.")
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A method with its recipe and settings: a run for each column that needs one."""
+    """A method with its recipe and settings; columns with settings of their own have a separate run."""
 
     title: str = setting("", "Head of the row.")
     method: str = setting("", "Method.")
@@ -79,7 +79,7 @@ class StudyRow:
 
 @dataclass(frozen=True)
 class ColumnAtScale:
-    """What a scale changes in a column."""
+    """Changes of a scale in a column."""
 
     here: str = setting("", "What stands here in place of what the paper measured; empty where nothing does.")
     dataset: str = setting("", "Dataset that is measured on in place of the paper's.")
@@ -89,7 +89,7 @@ class ColumnAtScale:
 
 @dataclass(frozen=True)
 class StudyScale:
-    """How large a study is run."""
+    """The scale at which a study is run."""
 
     seeds: tuple[int, ...] = setting((0,), "Seeds of each run.", minimum=0)
     differs: tuple[str, ...] = setting((), "What differs from the paper at this scale.")
@@ -104,12 +104,12 @@ class Study:
     """One table or figure.
 
     Attributes:
-        name: Paper and row, such as ``ebclr/table1``.
-        about: What it is.
-        columns: What is measured, by name.
-        rows: What is trained, by name.
+        name: Paper and table or figure, e.g. ``ebclr/table1``.
+        about: Its description.
+        columns: Columns by name, with what is measured.
+        rows: Rows by name, with what is trained.
         published: Published numbers by row and column, in the unit of the column.
-        scales: What each scale changes.
+        scales: Changes of each scale.
     """
 
     name: str
@@ -120,13 +120,13 @@ class Study:
     scales: Mapping[Scale, StudyScale]
 
     def published_number(self, row: str, column: str) -> float | None:
-        """Return what the paper has for a cell; None where that is not known."""
+        """Return the published number of a cell; None if it is not known."""
         return self.published.get(self.rows[row].beside or row, {}).get(column)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all studies of a paper, or at a scale, have in common: under what a study says itself."""
+    """Defaults of all studies of a paper, or of all studies at a scale; a study's own settings take precedence."""
 
     recipe: str = setting("", "Named settings of rows that name none.")
     set: tuple[str, ...] = setting((), "Settings of all runs.")
@@ -137,11 +137,11 @@ class Shared:
 
 @dataclass(frozen=True)
 class InCommon:
-    """What studies share.
+    """Defaults that studies share.
 
     Attributes:
-        papers: By the paper, the first part of a study's name.
-        scales: By the scale.
+        papers: Defaults by paper, the first part of a study's name.
+        scales: Defaults by scale.
     """
 
     papers: Mapping[str, Shared]
@@ -149,15 +149,15 @@ class InCommon:
 
 
 def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
-    """Return the study in ``given``.
+    """Return the validated study in ``given``.
 
     Args:
         name: Its name.
         given: Plain values of its YAML file.
-        where: What messages call the file.
+        where: Name of the file in messages.
 
     Raises:
-        ConfigError: With every problem found.
+        ConfigError: The study is invalid; lists every problem.
     """
     problems = Problems()
     _refuse_others(given, ("about", "columns", "rows", "published", "scales"), problems)
@@ -177,7 +177,7 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
 
 
 def parse_common(given: Mapping[str, Any], where: str) -> InCommon:
-    """Return what studies share; arguments and errors as ``parse_study``."""
+    """Return the defaults that studies share; arguments and errors as in ``parse_study``."""
     problems = Problems()
     _refuse_others(given, ("papers", "scales"), problems)
     papers, scales = (_mapping(key, given.get(key), problems) for key in ("papers", "scales"))
@@ -197,7 +197,7 @@ def _shared(key: str, value: Any, problems: Problems) -> Shared:
 
 
 def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:
-    """Return what was written in a section; a section with nothing in it is empty."""
+    """Return the content of a section; empty if the section is empty or invalid, which is reported."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -211,7 +211,7 @@ def _section(key: str, kind: type, value: Any, problems: Problems) -> Any:
 
 
 def _sections(key: str, kind: type, value: Any, problems: Problems) -> dict[str, Any]:
-    """Return the sections in a section, by name; names become names of folders."""
+    """Return the subsections of a section by name; names must be valid folder names."""
     found = _mapping(key, value, problems)
     for name in found:
         if not is_folder_name(name):
@@ -258,7 +258,7 @@ def _published(value: Any, problems: Problems) -> dict[str, dict[str, float]]:
 
 
 def _gaps(study: Study) -> list[str]:
-    """Return a line for everything that a study may not leave out."""
+    """Return a line for each required entry that is missing from a study."""
     missing = [f"about.{name}" for name in ("title", "asks", "source") if not getattr(study.about, name)]
     missing += [name for name in ("columns", "rows") if not getattr(study, name)]
     missing += [f"columns.{name}.title" for name, column in study.columns.items() if not column.title]
@@ -276,7 +276,7 @@ def _gaps(study: Study) -> list[str]:
 
 
 def _names_of_nothing(study: Study) -> list[str]:
-    """Return a line for each name that stands for no row or column."""
+    """Return a line for each name that refers to an unknown row or column."""
     rows, columns = study.rows, study.columns
     printed = {row.beside or name for name, row in rows.items()}
     lines = [_no_such("published", row, printed, "row") for row in study.published if row not in printed]

@@ -1,4 +1,4 @@
-"""Ours beside the published numbers: the cells of a study, and what may be said of them."""
+"""The table of a reproduction: our numbers and the published ones, and how to interpret them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class ReproducedCell:
     Attributes:
         row: Row of the study.
         column: Column of the study.
-        unit: How numbers are read.
-        ours: Our number, the mean over seeds; None where there is none.
+        unit: Unit of the numbers.
+        ours: Our number, the mean over seeds; None if there is none.
         std: Standard deviation over seeds; None with fewer than two.
-        low: Lower end of the 95 % interval of the mean; None where there is none.
-        high: Upper end of it.
-        seeds: Seeds that it is the mean of.
-        published: The published number; None where it is not known.
-        detail: How ours was measured.
-        here: What stands here in place of what the paper measured; empty where nothing does.
-        not_run: Why nothing was run; empty where something was.
-        problem: Why what was run gave no number; empty where it gave one.
+        low: Lower bound of the 95 % confidence interval of the mean; None if there is none.
+        high: Its upper bound.
+        seeds: Seeds that the mean is over.
+        published: The published number; None if it is not known.
+        detail: How our number was measured.
+        here: Substitute for what the paper measured; empty if there is none.
+        not_run: Why nothing was run; empty if there are runs.
+        problem: Why the runs gave no number; empty if at least one did.
     """
 
     row: str
@@ -60,7 +60,7 @@ class ReproducedCell:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published number; None where one of them is missing."""
+        """Our number minus the published one; None if one of them is missing."""
         return None if self.ours is None or self.published is None else self.ours - self.published
 
 
@@ -69,12 +69,12 @@ class ReproducedTable:
     """A study at one scale with its numbers.
 
     Attributes:
-        plan: What was run.
+        plan: The plan.
         cells: The cells, row by row.
-        seconds: Training time of all runs together, over all launches.
-        expected: What it was estimated to cost.
-        failures: A line for each run that gave no numbers.
-        assignments: What the user gave by ``--set``.
+        seconds: Total training time of all runs, over all launches.
+        expected: The estimated cost.
+        failures: A line for each run that failed.
+        assignments: The user's ``--set`` assignments.
     """
 
     plan: StudyPlan
@@ -86,7 +86,7 @@ class ReproducedTable:
 
     @property
     def differs(self) -> list[str]:
-        """What differs from the paper in these numbers, each as a sentence."""
+        """How these numbers differ from the paper's setup, one sentence each."""
         study = self.plan.study
         at_scale = study.scales[self.plan.scale]
         given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
@@ -103,30 +103,30 @@ class ReproducedTable:
 
     @property
     def stand_ins(self) -> list[str]:
-        """What stands at this scale in place of what the paper measured, a sentence for each such column."""
+        """Substitutes at this scale for what the paper measured, one sentence per column."""
         heads = self.plan.study.columns
         columns = {cell.column: cell.here for cell in self.cells if cell.here}
         return [f"{heads[name].title}: here {here}." for name, here in columns.items()]
 
     @property
     def released(self) -> list[str]:
-        """What the released code does differently from the paper."""
+        """How the released code differs from the paper."""
         study = self.plan.study
         return [*study.about.released, *paper_of(study).released]
 
     @property
     def not_run(self) -> dict[str, str]:
-        """Why nothing is run for some columns at this scale, by their titles."""
+        """Why columns are not run at this scale, keyed by their titles."""
         return self.plan.left_out
 
     @property
     def what_it_shows(self) -> str:
-        """What numbers of this scale can show, and what they cannot."""
+        """What numbers at this scale can show, and what they cannot."""
         return WHAT_SCALES_SHOW[self.plan.scale]
 
     @property
     def what_seeds_say(self) -> str:
-        """What the spread is over, and what so few seeds cannot tell."""
+        """What the intervals cover, and a warning if there are few seeds."""
         count = len(self.plan.seeds)
         shown = ", ".join(map(str, self.plan.seeds))
         if count == 1:
@@ -165,8 +165,8 @@ def table_of_plan(
 
     Args:
         plan: The plan.
-        outcomes: What became of each run, by its name.
-        assignments: What the user gave by ``--set``.
+        outcomes: The outcome of each run, by its name.
+        assignments: The user's ``--set`` assignments.
     """
     return ReproducedTable(
         plan,
@@ -179,7 +179,7 @@ def table_of_plan(
 
 
 def _cell(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
-    """Return a cell with the mean of the runs that gave a number."""
+    """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
     found = {
         seed: outcomes[run].numbers[cell.wanted]

@@ -1,4 +1,4 @@
-"""Numbers of a reproduction as people read them, for the terminal, Markdown and the page alike."""
+"""Formats the numbers of a reproduction as text, for the terminal, Markdown and the page."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ NOT_RUN = "not run at this scale"
 
 
 def shown_number(value: float | None, unit: Unit) -> str:
-    """Return a number as text; empty where there is none."""
+    """Return a number as text; empty if there is none."""
     if value is None:
         return ""
     return {"percent": f"{value:.1f}", "plain": f"{value:.3g}", "seconds": f"{value:.1f}"}[unit]
 
 
 def shown_published(value: float | None, unit: Unit) -> str:
-    """Return a published number with the digits that were printed, two behind the point at most for shares."""
+    """Return a published number as printed; percentages with one or two decimals."""
     if value is None or unit != "percent":
         return shown_number(value, unit)
     return f"{value:.2f}".removesuffix("0")
 
 
 def shown_ours(cell: ReproducedCell) -> str:
-    """Return our number with its interval, or why there is none."""
+    """Return our number with its interval, or a remark if there is none."""
     if cell.ours is None:
         return NOT_RUN if cell.not_run else "failed"
     text = shown_number(cell.ours, cell.unit)
@@ -34,7 +34,7 @@ def shown_ours(cell: ReproducedCell) -> str:
 
 
 def shown_difference(cell: ReproducedCell) -> str:
-    """Return ours less the published number with its sign; empty where one is missing."""
+    """Return our number minus the published one, with its sign; empty if one is missing."""
     gap = cell.difference
     if gap is None:
         return ""
@@ -42,12 +42,12 @@ def shown_difference(cell: ReproducedCell) -> str:
 
 
 def unit_in_words(unit: Unit) -> str:
-    """Return what stands behind a column's title; empty where nothing needs to."""
+    """Return the unit appended to a column's title; empty for plain numbers."""
     return {"percent": "%", "plain": "", "seconds": "s"}[unit]
 
 
 def cost_in_words(table: ReproducedTable) -> str:
-    """Return what the runs took, and what was expected."""
+    """Return the actual and the estimated cost of the runs."""
     where = "" if table.expected.seconds is None else f" expected on {table.expected.device}"
     expected = f"{table.expected.in_words()}{where}"
     return f"{len(table.plan.runs)} runs, {clock(table.seconds)} of training; {expected}"

@@ -1,1 +1,1 @@
-"""The groups of a card, a file each: ``INFO`` says what it is, ``measure`` does it; several_labels is for transfer."""
+"""The groups of a card, one module each, with ``INFO`` and ``measure``; several_labels is part of transfer."""

@@ -1,4 +1,4 @@
-"""Whether the probabilities of the linear classifier mean what they say, as they come and after temperature scaling."""
+"""Calibration of the linear classifier's probabilities, before and after temperature scaling."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ INFO = GroupInfo(
 )
 
 BINS = (15, 20)
-"""15: the field's habit, and the bins of whatever has one number of bins alone; 20: VEM's tables."""
+"""15: the common choice, also used for metrics with a single number of bins; 20: the tables of VEM."""
 
 _DRAWS = 1_000
 
 
 class _Probabilities(NamedTuple):
-    """The test images under one temperature."""
+    """The logits of the test images at one temperature."""
 
-    suffix: str  # of names
-    words: str  # of titles
+    suffix: str  # appended to metric names
+    words: str  # appended to metric titles
     protocol: str
     logits: Tensor  # (n, K)
     labels: Tensor
@@ -68,7 +68,7 @@ class _Probabilities(NamedTuple):
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return calibration on the test images; the temperature comes from held-out training images."""
+    """Return calibration on the test images; the temperature is fitted on held-out training images."""
     data, held = measuring.measured, measuring.measured.parts[1]
     temperature = fit_temperature(measuring.held_out_logits, held.labels)
     classifier = (
@@ -107,7 +107,7 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _numbers(state: _Probabilities) -> list[Number]:
-    """Return the numbers that there are before and after scaling, in one order."""
+    """Return the metrics of one temperature, in the same order before and after scaling."""
     scores, right = state.confidences, state.right
     numbers = []
     for count in BINS:
@@ -151,7 +151,7 @@ def _error(state: _Probabilities, name: str, title: str, table: BinTable, words:
 
 
 def _without_interval(state: _Probabilities, name: str, title: str, contributions: Tensor, words: str) -> Number:
-    """Return an error whose estimate is biased upwards: Student's interval around it would promise too much."""
+    """Return a metric without interval: the estimate is biased upwards, so a t interval would be misleading."""
     number = _mean(state, name, title, contributions, words, "share")
     return replace(number, low=None, high=None)
 
@@ -172,7 +172,7 @@ def _largest(state: _Probabilities, count: int) -> Number:
 
 
 def _chance(states: Sequence[_Probabilities]) -> tuple[Table, list[str]]:
-    """Return how large an ECE chance alone makes, and a sentence where what was measured is no larger."""
+    """Return the ECE that chance alone causes, and a remark for each measured ECE that is no larger."""
     rows: list[tuple[str | float, ...]] = []
     remarks = []
     for state in states:
@@ -212,7 +212,7 @@ def _cells(table: BinTable, b: int) -> tuple[int | float | None, ...]:
 
 
 def _reliability(states: Sequence[_Probabilities]) -> Plot:
-    """Return accuracy against confidence, above the number of images in each bin."""
+    """Return a reliability diagram: accuracy against confidence, above the number of images in each bin."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06)
     line = {"color": GREY, "width": 1, "dash": "dot"}
     figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=line, name="calibrated", hoverinfo="skip")

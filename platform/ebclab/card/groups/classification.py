@@ -1,4 +1,4 @@
-"""How well the classes lie apart: nearest neighbours and linear classifiers on frozen features."""
+"""Classification on frozen features: nearest neighbours and linear probes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INFO = GroupInfo(
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return accuracies on the test set of classifiers that were trained on the whole training set."""
+    """Return test accuracies of classifiers that were trained on the full training set."""
     data = measuring.measured
     x, test_x = measuring.features(data.train), measuring.features(data.test)
     split = FeatureSplit(x, data.train.labels, test_x, data.test.labels, data.test.keys, data.num_classes)
@@ -56,7 +56,7 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _own_classifier(measuring: Measuring, method: Classifier) -> Number:
-    """Return how often a method that classifies by itself is right."""
+    """Return the accuracy of a method that is itself a classifier."""
     test = measuring.measured.test
     logits = compute_features(
         method.classify,
@@ -77,7 +77,7 @@ def _own_classifier(measuring: Measuring, method: Classifier) -> Number:
 
 
 def _number(score: Score, title: str, keys: Tensor) -> Number:
-    """Return the score of a probe as a number of the card."""
+    """Return the score of a probe as a metric of the card."""
     if score.answers is None:
         raise ValueError("a score without answers was read from a file, not measured")
     return Number(
@@ -99,7 +99,7 @@ def _number(score: Score, title: str, keys: Tensor) -> Number:
 
 
 def _top(count: int, logits: Tensor, measuring: Measuring, protocol: str) -> Number:
-    """Return how often the right class is among the ``count`` likeliest."""
+    """Return the top-``count`` accuracy."""
     test = measuring.measured.test
     right = (logits.topk(count, dim=1).indices == test.labels[:, None]).any(dim=1)
     title = "linear probe, penalty chosen" + (f", top {count}" if count > 1 else "")

@@ -1,4 +1,4 @@
-"""How far a few labels go: 1 and 10 per cent of them, with the encoder frozen and with all its weights trained."""
+"""Label efficiency: accuracy with 1 % and 10 % of the labels, with a frozen encoder and with fine-tuning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLOURS = {"frozen": BLUE, "fine-tuned": ORANGE, "from-scratch": GREY}
 
 
 class _Measured(NamedTuple):
-    """What one share of the labels gave."""
+    """Results with one fraction of the labels."""
 
     lists: tuple[LabelList, ...]
     numbers: dict[str, Number]
@@ -44,10 +44,10 @@ class _Measured(NamedTuple):
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return accuracies on the test set for 1 % and 10 % of the labels, a list for each seed.
+    """Return test accuracies with 1 % and 10 % of the labels, one label list per seed.
 
     Raises:
-        DataError: The training set is too small for either.
+        DataError: The training set is too small for both.
     """
     data, remarks = measuring.measured, []
     both: tuple[Beginning, ...] = ()
@@ -71,7 +71,7 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _on_lists(measuring: Measuring, lists: tuple[LabelList, ...], both: tuple[Beginning, ...]) -> _Measured:
-    """Return all numbers of one share of the labels."""
+    """Return all results with one fraction of the labels."""
     percent, words = lists[0].percent, _list_in_words(measuring, lists[0])
     right, frozen = _frozen(measuring, lists)
     numbers = {
@@ -103,7 +103,7 @@ def _number(measuring: Measuring, name: str, title: str, right: Tensor, first: L
 
 
 def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor, list[str]]:
-    """Return which test images are right (S, n) with the encoder frozen, and the penalty of each list."""
+    """Return per-image correctness (S, n) on the test set with a frozen encoder, and the penalty of each list."""
     data = measuring.measured
     x, test_x = measuring.features(data.train), measuring.features(data.test).double()
     right, penalties = [], []
@@ -122,7 +122,7 @@ def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor,
 
 
 def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Beginning) -> tuple[Tensor, list[str]]:
-    """Return which test images are right (S, n) after all weights were trained, and the rate of each list."""
+    """Return per-image correctness (S, n) on the test set after fine-tuning, and the learning rate of each list."""
     right, rates = [], []
     for each in lists:
         labelled = measuring.measured.train.rows(each.rows)
@@ -134,7 +134,7 @@ def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Begi
 
 
 def _chosen_rate(measuring: Measuring, labels: LabelList, beginning: Beginning, what: str) -> ChosenRate:
-    """Return the rate that was best on a part of the labelled images themselves; no other label is looked at."""
+    """Return the learning rate that is best on a held-out fold of the labelled images; uses no other labels."""
     labelled, folds = measuring.measured.train.rows(labels.rows), num_folds(labels)
     held_out = labels.fold(0, folds) if folds > 1 else torch.zeros(len(labelled), dtype=torch.bool)
     return choose_rate(
@@ -175,7 +175,7 @@ def _trained_words(measuring: Measuring, beginning: Beginning, first: LabelList)
 
 
 def _table(measured: list[_Measured]) -> Table:
-    """Return which images the lists hold, and what was chosen on each of them."""
+    """Return a table of the label lists, with the hyperparameters chosen on each of them."""
     titles = {"frozen": "l2", "fine-tuned": "rate, fine-tuned", "from-scratch": "rate, from scratch"}
     chosen = [name for name in titles if name in measured[0].choices]
     rows: tuple[tuple[str | int, ...], ...] = tuple(
@@ -195,7 +195,7 @@ def _table(measured: list[_Measured]) -> Table:
 
 
 def _plot(measured: list[_Measured]) -> Plot:
-    """Return accuracy against labelled images."""
+    """Return a plot of accuracy against the number of labelled images."""
     figure = go.Figure()
     for name, colour in _COLOURS.items():
         found = [(len(each.lists[0].rows), each.numbers[name]) for each in measured if name in each.numbers]

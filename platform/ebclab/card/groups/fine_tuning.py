@@ -1,4 +1,4 @@
-"""What an encoder is worth as a beginning: all its weights trained on all labels, beside random weights that were."""
+"""Fine-tuning: accuracy after training all weights on all labels, compared with random initialization."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ INFO = GroupInfo(
 
 
 class Beginning(NamedTuple):
-    """Weights that fine-tuning begins with.
+    """Initial weights of fine-tuning.
 
     Attributes:
         name: Key.
-        title: What tables call what it becomes.
-        encoder: Gives the encoder for a seed.
+        title: Name of the trained result in tables.
+        encoder: Returns the encoder for a seed.
     """
 
     name: str
@@ -55,7 +55,7 @@ def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
     """Return the encoder itself, and the same network with random weights.
 
     Raises:
-        DataError: There are no weights to train.
+        DataError: The encoder has no trainable weights.
     """
     trainable = any(parameter.requires_grad for parameter in subject.encoder.parameters())
     if subject.random_weights is None or not trainable:
@@ -67,7 +67,7 @@ def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
 
 
 def task_on(measuring: Measuring) -> FineTuningTask:
-    """Return what is done with every encoder on the dataset of ``measuring``."""
+    """Return the fine-tuning task on the dataset of ``measuring``, the same for all initial weights."""
     options, data = measuring.options, measuring.measured
     return FineTuningTask(
         num_classes=data.num_classes,
@@ -82,7 +82,7 @@ def task_on(measuring: Measuring) -> FineTuningTask:
 def answers(
     beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
 ) -> Tensor:
-    """Return which test images (n,) bool are right after training on ``labelled``."""
+    """Return per-image correctness (n,) bool on the test set after training on ``labelled``."""
     task, test = task_on(measuring), measuring.measured.test
     encoder = beginning.encoder(seed)
     model = fine_tuned(encoder, labelled, task, rate=rate, seed=seed, on_progress=measuring.on_progress, what=what)
@@ -90,12 +90,12 @@ def answers(
 
 
 def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, protocol: str) -> Number:
-    """Return how much more is right than from scratch, image by image.
+    """Return the gain in accuracy over training from scratch, paired by image.
 
     Args:
         name: Key within the group.
-        title: What it is.
-        right: (S, n) bool for each name of ``beginnings``.
+        title: Title.
+        right: (S, n) bool per-image correctness for each name of ``beginnings``.
         measuring: The encoder and the images.
         protocol: How it was measured.
     """
@@ -109,12 +109,15 @@ def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, 
 
 
 def rates_in_words() -> str:
-    """Return the rates that are tried."""
+    """Return the learning rates that are tried, as text."""
     return ", ".join(f"{rate:g}" for rate in sorted(RATES))
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return accuracies after fine-tuning and from scratch, on the card's dataset and on every further one."""
+    """Return accuracies after fine-tuning and from scratch, on the card's dataset and on all further datasets.
+
+    Raises:
+        DataError: The encoder has no trainable weights."""
     both = beginnings(measuring.subject)
     numbers: list[Number] = []
     rows: list[tuple[str | float, ...]] = []
@@ -138,7 +141,7 @@ def measure(measuring: Measuring) -> Findings:
 def _on_one(
     measuring: Measuring, both: tuple[Beginning, Beginning], prefix: str
 ) -> tuple[list[Number], list[tuple[str | float, ...]]]:
-    """Return the numbers and the rates tried on one dataset."""
+    """Return the metrics on one dataset, and table rows of the learning rates tried."""
     data, seeds = measuring.measured, measuring.seeds
     on = f" on {data.name}" if prefix else ""
     numbers, rows, right = [], [], {}
@@ -181,7 +184,7 @@ def _chosen(beginning: Beginning, measuring: Measuring, what: str) -> ChosenRate
 
 
 def rate_cells(chosen: ChosenRate) -> tuple[str | float, ...]:
-    """Return the held-out accuracy of each rate, in per cent, and the rate that was taken, as cells of a table."""
+    """Return the held-out accuracy of each learning rate in per cent, and the rate chosen, as table cells."""
     shares = chosen.accuracies or (None,) * len(RATES)
     return (*("none held out" if share is None else round(100 * share, 2) for share in shares), f"{chosen.rate:g}")
 

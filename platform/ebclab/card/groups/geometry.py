@@ -1,4 +1,4 @@
-"""What the features are like, without labels: how close two views lie, how evenly images spread."""
+"""Label-free metrics of the features: alignment of two views, uniformity, effective rank, InfoNCE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _VIEWS = "two fixed views: crops of 20 to 100 % of the area; brightness and cont
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return label-free numbers about embeddings of test images, and of two views of them."""
+    """Return label-free metrics of the embeddings of test images, and of two views of them.
+
+    Raises:
+        DataError: There are fewer than two test images."""
     test, subject = measuring.measured.test, measuring.subject
     few = limit(test, MOST_IMAGES)
     if len(few) < 2:
@@ -69,7 +72,7 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _contrasts(found: Geometry, count: int) -> tuple[Number, ...]:
-    """Return how hard it is to tell an image's second view from those of all others."""
+    """Return the metrics of the task to identify an image's second view among those of all others."""
     against = f"against {found.num_negatives:,} others at temperature {TEMPERATURE:g}; {_VIEWS}"
     return (
         _plain(

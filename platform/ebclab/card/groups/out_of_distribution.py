@@ -1,4 +1,4 @@
-"""Whether images from outside can be told from test images: by detectors on features, by the method's own energy."""
+"""Out-of-distribution detection: by detectors on features, and by the method's own energy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INFO = GroupInfo(
 )
 
 REFERENCES = 4_096
-"""Training images, chosen by hash, that a method's own energy compares an image with; all where there are fewer."""
+"""Number of training images, chosen by hash, that a method's own energy uses as references; all if there are fewer."""
 
 _ENERGY, _OWN, _SLOPE = "energy", "own-energy", "own-energy-slope"
 _FEWEST_BINS, _MOST_BINS = 10, 60
@@ -42,13 +42,13 @@ _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
 
 @dataclass(frozen=True)
 class _Detector:
-    """What scores images; larger for outside.
+    """A detector; its scores are larger for out-of-distribution images.
 
     Attributes:
         name: Key.
-        title: What tables call it.
-        protocol: Its equation, settings and what it was fitted on.
-        scores: Scores (n,) of images, in their order.
+        title: Its name in tables.
+        protocol: Its equation, settings and the data that it was fitted on.
+        scores: Returns scores (n,) of images, in their order.
     """
 
     name: str
@@ -59,15 +59,15 @@ class _Detector:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """How well one detector tells one set from the inside.
+    """Results of one detector on one out-of-distribution set.
 
     Attributes:
         detector: Key of the detector.
-        title: What tables call it.
-        auroc: With contributions and interval.
+        title: Its name in tables.
+        auroc: AUROC with contributions and interval.
         fpr: FPR at 95 % recall.
-        aupr_out: Outside is what is looked for.
-        aupr_in: Inside is.
+        aupr_out: AUPR with outside as the positive class.
+        aupr_in: AUPR with inside as the positive class.
     """
 
     detector: str
@@ -79,7 +79,7 @@ class _Ranking:
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return how well detectors tell each set from the test images, and plots of energies."""
+    """Return the metrics of all detectors on each out-of-distribution set, and histograms of energies."""
     fitted = _fitted(measuring)
     detectors = (*_plain(measuring, fitted), *_own(measuring))
     names = _names(measuring.outside)
@@ -104,12 +104,12 @@ def measure(measuring: Measuring) -> Findings:
 
 def _fitted(measuring: Measuring) -> Fitted:
     features, train = measuring.part_features[0], measuring.measured.parts[0]
-    head = measuring.classifier.head  # refuses sets that are too small
+    head = measuring.classifier.head  # raises DataError if the set is too small
     return fit_detectors(features, train.labels, head)
 
 
 def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
-    """Return the detectors on features and logits, which score a set of images once."""
+    """Return the detectors on features and logits; scores of an image set are cached."""
     head, count = measuring.classifier.head, len(measuring.measured.parts[0])
     words = (
         f"features and logits of the linear classifier, l2 {head.l2:g} chosen on held-out images, fitted like the "
@@ -130,7 +130,7 @@ def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
 
 
 def _own(measuring: Measuring) -> list[_Detector]:
-    """Return the energy of the run's own method, and how steep it is; nothing for what has none."""
+    """Return detectors by the energy of the run's own method and by its gradient norm; empty if it has no energy."""
     method = measuring.method
     if not isinstance(method, ImageEnergy):
         return []
@@ -157,7 +157,7 @@ def _own(measuring: Measuring) -> list[_Detector]:
 
 
 def _energies(measuring: Measuring, method: ImageEnergy, references: ImageSet) -> Callable[[ImageSet], Tensor]:
-    """Return what gives energies and lengths of their gradients (n, 2) of images, given reference images."""
+    """Return a function from images to energies and their gradient norms (n, 2), given reference images."""
     compared = _encoded(measuring, method.encode_references, references, "references").to(measuring.device)
 
     def energy_and_slope(batch: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def _encoded(measuring: Measuring, function: Callable[[Tensor], Tensor], images:
 
 
 def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor]:
-    """Return the function with what it returned for each set, several of which share their inside images."""
+    """Memoize a function by image set; several out-of-distribution sets share their inside images."""
     known: list[tuple[ImageSet, Tensor]] = []
 
     def remembered(images: ImageSet) -> Tensor:
@@ -197,7 +197,7 @@ def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor
 
 
 def _names(sets: Sequence[OutsideSet]) -> list[str]:
-    """Return a key for each set: letters, digits and hyphens, no two the same."""
+    """Return a unique key for each set, of lowercase letters, digits and hyphens."""
     names: list[str] = []
     for each in sets:
         name = re.sub("[^a-z0-9]+", "-", f"{each.kind}-{short_name(each.name)}".lower()).strip("-")
@@ -235,7 +235,7 @@ def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
 
 
 def _within_bounds(number: Number) -> Number:
-    """Return an AUROC whose interval ends at 0 and 1; none where the sets do not overlap, of which DeLong says 0."""
+    """Clip the interval of an AUROC to [0, 1]; remove it if the sets do not overlap (DeLong's variance is 0)."""
     if number.low is None or number.high is None or number.low == number.high:
         return replace(number, low=None, high=None)
     return replace(number, low=max(0.0, number.low), high=min(1.0, number.high))
@@ -264,7 +264,7 @@ def _of_one_set(rankings: Sequence[_Ranking], sets: OutsideSet) -> Table:
 
 
 def _overview(rankings: dict[str, list[_Ranking]], sets: Sequence[OutsideSet]) -> Table:
-    """Return AUROC by detector and set, near sets before far ones, each with the mean over its kind."""
+    """Return AUROC by detector and set, near sets before far ones, with means over kinds of several sets."""
     order = [place for kind in ("near", "far") for place, each in enumerate(sets) if each.kind == kind]
     by_set = [list(rankings.values())[place] for place in order]
     kinds = [kind for kind in ("near", "far") if sum(each.kind == kind for each in sets) > 1]
@@ -284,7 +284,7 @@ def _overview(rankings: dict[str, list[_Ranking]], sets: Sequence[OutsideSet]) -
 
 
 def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
-    """Return a sentence: whether the method's own energy is better than the best detector on features."""
+    """Return a sentence that compares the method's own energy with the best detector on features."""
     (own,) = (each for each in rankings if each.detector == _OWN)
     plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE)]
     best = max(plain, key=lambda each: each.auroc.value)
@@ -300,7 +300,7 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
 
 
 def _difference(one: Number, other: Number) -> Number:
-    """Return how much larger an AUROC is than another on the same images, with its interval (DeLong, paired)."""
+    """Return the difference of two AUROCs on the same images, with its interval (DeLong, paired)."""
     if one.contributions is None or other.contributions is None:
         raise ValueError("an AUROC without contributions was read from a file, not measured")
     return mean_over_images(
@@ -314,7 +314,7 @@ def _difference(one: Number, other: Number) -> Number:
 
 
 def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
-    """Return the scores of the test images and of each set as lines of shares by bin."""
+    """Return histograms of the scores of the test images and of each out-of-distribution set, as lines."""
     samples = {f"inside: {measuring.measured.name}": detector.scores(measuring.measured.test).double()}
     for each in measuring.outside:
         samples[f"{each.kind}: {each.name}"] = detector.scores(each.outside).double()

@@ -1,4 +1,4 @@
-"""What an encoder sees as alike: a map of the test images, and the training images nearest to some of them."""
+"""Visualizations of the features: maps of the test images, and nearest training images of some of them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ INFO = GroupInfo(
     looks_at=("train", "test"),
 )
 
-_MOST_POINTS = 1_000  # t-SNE looks at all pairs
+_MOST_POINTS = 1_000  # t-SNE computes all pairwise distances
 _QUERIES, _NEIGHBOURS = 10, 8
-_SIDE, _GAP = 56, 6  # shown pixels
+_SIDE, _GAP = 56, 6  # displayed pixels
 _RIGHT, _WRONG, _QUERY = "#2e9e6b", "#d5442e", "#3987d0"
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return two maps and a grid of neighbours; there are no numbers here."""
+    """Return two maps and a grid of nearest neighbours; no metrics.
+
+    Raises:
+        DataError: There are fewer than three test images, or their features are all equal."""
     data = measuring.measured
     rows = limited(data.test.keys, _MOST_POINTS)
     few = data.test.rows(rows)
@@ -60,14 +63,15 @@ def _pca(features: Tensor) -> Tensor:
 
 
 def _tsne(features: Tensor, start: Tensor) -> Tensor:
-    """Return a t-SNE map (n, 2) of features (n, D), begun at (n, 2) places, not all the same, made small.
+    """Return a t-SNE map (n, 2) of features (n, D), initialized with (n, 2) positions, which are scaled down.
 
-    scikit-learn's own start at PCA is in float32, NaN where features are nearly the same, and ends the process then.
+    The positions must not all be equal. scikit-learn's own PCA initialization is in float32, yields NaN for nearly
+    equal features, and then crashes the process.
     """
-    from sklearn.manifold import TSNE  # a second to import
+    from sklearn.manifold import TSNE  # takes a second to import
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # its threads wait for each other a thousand times: twenty times slower beside others
+    with threadpool_limits(1):  # its threads synchronize a thousand times: 20 times slower on a busy machine
         small = (1e-4 * start / start[:, 0].std(correction=0)).float().numpy()
         tsne = TSNE(perplexity=_perplexity(len(features)), init=small, random_state=0)
         return torch.from_numpy(tsne.fit_transform(features.float().numpy()))
@@ -82,7 +86,7 @@ def _words(count: int) -> str:
 
 
 def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
-    """Return a scatter plot of (n, 2) places, a colour a class."""
+    """Return a scatter plot of (n, 2) positions, one colour per class."""
     figure = go.Figure()
     for label in sorted(set(images.labels.tolist())):
         here = places[images.labels == label]
@@ -100,7 +104,7 @@ def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
 
 
 def _neighbours(measuring: Measuring) -> Picture:
-    """Return test images with the training images nearest to them by cosine similarity."""
+    """Return a picture of test images with their nearest training images by cosine similarity."""
     data = measuring.measured
     rows = limited(data.test.keys, _QUERIES)
     queries, seen = data.test.rows(rows), functional.normalize(measuring.features(data.test)[rows], dim=1)
@@ -120,7 +124,7 @@ def _neighbours(measuring: Measuring) -> Picture:
 
 
 def _row(query: Tensor, label: int, train: ImageSet, rows: Sequence[int]) -> list[tuple[Tensor, str]]:
-    """Return images (C, H, W) with the colours of their frames."""
+    """Return the images (C, H, W) of one row with the colours of their frames."""
     near = [(train.images[row], _RIGHT if int(train.labels[row]) == label >= 0 else _WRONG) for row in rows]
     return [(query, _QUERY), *near]
 

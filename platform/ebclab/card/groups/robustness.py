@@ -1,4 +1,4 @@
-"""How often the linear classifier stays right when every pixel may change a little, to its disadvantage."""
+"""Adversarial robustness: accuracy of the linear classifier under L-infinity attacks on pixels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INFO = GroupInfo(
 LEVELS = (2, 4, 8, 16)
 """Values of eps at which PGD is tried, in 255ths."""
 
-_USUAL = 8  # the field's eps for small images, in 255ths
+_USUAL = 8  # the standard eps for small images, in 255ths
 _STEPS = 20
 _QUERIES = 200
 _SHOWN = 8  # images in the picture
@@ -48,7 +48,7 @@ _Attack = Callable[[Tensor, Tensor, Tensor], Tensor]  # pixels, labels, keys -> 
 
 @dataclass(frozen=True)
 class _Target:
-    """A classifier of pixels, and the test images on which it is attacked."""
+    """A classifier of pixels, and the test images on which it is attacked; ``right`` is its per-image correctness."""
 
     measuring: Measuring
     model: PixelClassifier
@@ -62,7 +62,7 @@ class _Target:
         return pixels, images.labels[rows].to(device), images.keys[rows].to(device)
 
     def under(self, attack: _Attack, what: str) -> Tensor:
-        """Return which images (n,) the classifier is right about under an attack; those that were wrong stay wrong."""
+        """Return per-image correctness (n,) under an attack; images that were wrong without it stay wrong."""
         still = self.right.clone()
         for rows in self._right_rows(what):
             pixels, labels, keys = self.batch(rows)
@@ -72,7 +72,7 @@ class _Target:
         return still
 
     def without_gradient(self) -> int:
-        """Return for how many of the images that it is right about the gradient is exactly 0."""
+        """Return the number of correctly classified images whose gradient is exactly 0."""
         count = 0
         for rows in self._right_rows("gradients"):
             pixels, labels, _ = self.batch(rows)
@@ -80,11 +80,11 @@ class _Target:
         return count
 
     def fgsm(self, level: int) -> _Attack:
-        """Return FGSM."""
+        """Return FGSM with eps of ``level`` / 255."""
         return lambda x, labels, keys: fgsm(self.model, x, labels, level / 255)
 
     def pgd(self, level: int, seed: int) -> _Attack:
-        """Return PGD-20 from a random start, in steps of a quarter of eps."""
+        """Return PGD-20 with eps of ``level`` / 255 from a random start, with steps of a quarter of eps."""
         eps = level / 255
         return lambda x, labels, keys: pgd(
             self.model,
@@ -97,7 +97,7 @@ class _Target:
         )
 
     def _right_rows(self, what: str) -> Iterator[Tensor]:
-        """Yield rows that it is right about, a quarter of the batch size at a time: gradients need memory."""
+        """Yield rows of correctly classified images, in chunks of a quarter of the batch size to limit memory."""
         rows, size = self.right.nonzero()[:, 0], max(1, self.measuring.options.settings.batch_size // 4)
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
@@ -105,10 +105,10 @@ class _Target:
 
 
 class _Outcomes(NamedTuple):
-    """Which images (n,) the classifier is right about under each attack."""
+    """Per-image correctness (n,) under each attack."""
 
     fgsm: dict[int, Tensor]  # by level
-    pgd: Tensor  # (P, n), a row a seed
+    pgd: Tensor  # (P, n), one row per seed
     curve: dict[int, Tensor]  # PGD by level, the first seed
     unbounded: Tensor  # PGD at eps = 1, from the image itself
     square: Tensor
@@ -116,7 +116,7 @@ class _Outcomes(NamedTuple):
 
 
 class _Check(NamedTuple):
-    """One sign of masked gradients."""
+    """One check for masked gradients."""
 
     words: str
     found: str
@@ -124,10 +124,10 @@ class _Check(NamedTuple):
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return accuracies under attack, and what speaks for masked gradients.
+    """Return accuracies under attack, and checks for masked gradients.
 
     Raises:
-        UserError: AutoAttack was asked for, and is not installed or does not fit.
+        UserError: AutoAttack was requested, and is not installed or needs more classes.
     """
     if measuring.options.autoattack:
         _check_autoattack(measuring.measured.num_classes)
@@ -153,7 +153,7 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _target(measuring: Measuring) -> _Target:
-    """Return the classifier with the images that it is attacked on, and which of them it is right about."""
+    """Return the classifier with the images that it is attacked on, and its per-image correctness on them."""
     subject = measuring.subject
     model = PixelClassifier(subject.encoder, subject.preprocessing, measuring.classifier.head).to(measuring.device)
     images = limit(measuring.measured.test, measuring.options.attacked_images)
@@ -231,7 +231,7 @@ def _protocol(target: _Target) -> str:
 
 
 def _checks(target: _Target, outcomes: _Outcomes) -> list[_Check]:
-    """Return the signs of masked gradients (Carlini et al., 2019, section 4), each as what ought to hold."""
+    """Return checks for masked gradients (Carlini et al., 2019, section 4); each states what is expected to hold."""
     chance, count = 1 / target.measuring.measured.num_classes, len(target.images)
     still = _share(outcomes.unbounded)
     spread = 2 * (still * (1 - still) / count) ** 0.5
@@ -264,7 +264,7 @@ def _share(right: Tensor) -> float:
 
 
 def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
-    """Return accuracy against eps."""
+    """Return a plot of accuracy against eps."""
     figure = go.Figure()
     ticks = (
         {"0": target.right}
@@ -296,7 +296,7 @@ def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
 
 
 def _picture(target: _Target, outcomes: _Outcomes) -> tuple[Picture, ...]:
-    """Return a picture of the first images that PGD misleads, or fails to; none where there was nothing to attack."""
+    """Return a picture of the first images that PGD misleads, else of those that resist; empty if there are none."""
     misled = target.right & ~outcomes.pgd[0]
     chosen = misled if bool(misled.any()) else target.right
     rows = chosen.nonzero()[:_SHOWN, 0]
@@ -332,7 +332,7 @@ def _targets(target: _Target) -> int:
 
 
 def _autoattack(target: _Target, eps: float) -> _Attack:
-    """Return AutoAttack's standard version (Croce & Hein, 2020), with fewer target classes where there are fewer."""
+    """Return AutoAttack's standard version (Croce & Hein, 2020), with at most K - 1 target classes."""
     from pyautoattack import AutoAttack
 
     device = target.measuring.device
@@ -340,7 +340,7 @@ def _autoattack(target: _Target, eps: float) -> _Attack:
     attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = _targets(target)
 
     def moved(pixels: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
-        with draws_put_back(device):  # it seeds torch's own generators
+        with draws_put_back(device):  # it seeds torch's global generators
             found: Tensor = attack.run_standard_evaluation(pixels, labels, batch_size=len(pixels))[0]
         return found
 

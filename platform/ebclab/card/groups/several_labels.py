@@ -1,4 +1,4 @@
-"""Mean AP of linear classifiers on images with any number of labels: the part of ``transfer`` for PASCAL VOC."""
+"""Mean AP of linear classifiers on multi-label images: the part of ``transfer`` for PASCAL VOC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TITLES: dict[str, tuple[Interpolation, str]] = {
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return mean AP of the test images, and the AP of each class.
+    """Return the mean AP on the test images, and the AP of each class.
 
     Raises:
         DataError: A class has no training or no test image, or too few images are held out.

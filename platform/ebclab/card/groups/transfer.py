@@ -1,4 +1,4 @@
-"""How well the frozen encoder serves on datasets that it was not trained on."""
+"""Transfer of the frozen encoder to datasets that it was not trained on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INFO = GroupInfo(
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return for every further dataset what ``classification`` returns for the card's own.
+    """Return the results of ``classification`` or ``several_labels`` on every further dataset.
 
     Raises:
         DataError: None of them can be measured.
@@ -62,6 +62,6 @@ def _classified(measuring: Measuring, other: MeasuredSet) -> Findings:
 
 
 def _as_seen(measuring: Measuring, other: MeasuredSet) -> str:
-    """Return at which size the encoder sees the images, where that is not their own."""
+    """Return a phrase on the resizing of the images for the encoder; empty if they are not resized."""
     side, (height, width) = measuring.subject.preprocessing.image_size, other.train.images.shape[-2:]
     return "" if (height, width) == (side, side) else f", {width} x {height} pixels scaled to {side} x {side}"

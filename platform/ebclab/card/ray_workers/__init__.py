@@ -1,1 +1,1 @@
-"""The groups of a card, spread over processes of Ray."""
+"""Distributes the groups of a card over Ray workers."""

@@ -1,4 +1,4 @@
-"""Which job of an evaluation a free worker gets next, and what is lost with a worker that dies: no word about Ray."""
+"""Schedules the jobs of an evaluation, including retries of jobs whose worker died; does not depend on Ray."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 TRIES = 2
-"""How often a job is begun whose worker dies. A machine may be taken away; what ends its process does so twice."""
+"""Attempts of a job whose worker dies: a machine may be preempted, but a job that crashes its process does so again."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work.
+    """One unit of work.
 
     Attributes:
-        card: Number of the card that it is for.
+        card: Index of its card.
         what: Name of a group, or of features.
-        needs: Names of the features that must be there before a group begins; features need none.
-        computes: It computes features; otherwise it measures a group.
-        is_long: It takes long, so it begins early.
+        needs: Names of the features that a group requires before it starts; empty for features.
+        computes: Whether it computes features; otherwise it measures a group.
+        is_long: Whether it takes long, so that it is started early.
     """
 
     card: int
@@ -31,11 +31,11 @@ class Job:
 
 @dataclass
 class Schedule:
-    """The jobs that are not done.
+    """The jobs that are not completed.
 
     Attributes:
-        waiting: Jobs that nobody works on.
-        ready: Names of features that are there, or cannot be had.
+        waiting: Jobs that are not assigned to a worker.
+        ready: Names of features that are available, or have failed.
     """
 
     waiting: list[Job]
@@ -44,11 +44,11 @@ class Schedule:
 
     @classmethod
     def of(cls, jobs: Sequence[Job], ready: set[str]) -> Schedule:
-        """Return a schedule of jobs; features that several cards need are computed for the first.
+        """Return a schedule of jobs; features that several cards need are computed once, for the first of them.
 
         Args:
             jobs: The groups to measure, and the features that they need.
-            ready: Names of features that are there already.
+            ready: Names of features that are already available.
         """
         first = {job.what: job for job in reversed(jobs) if job.computes and job.what not in ready}
         groups = [job for job in jobs if not job.computes]
@@ -56,10 +56,10 @@ class Schedule:
         return cls([*(job for job in jobs if first.get(job.what) is job and job.what in needed), *groups], set(ready))
 
     def next(self, card: int | None) -> Job | None:
-        """Return the job that a free worker begins; None while there is none that can begin.
+        """Return the next job for an idle worker, and remove it from ``waiting``; None if no job can start.
 
-        Features come first, since others wait for them; then long groups; then those of the card that the worker has
-        at hand, whose classifier it may have fitted.
+        Features have priority, since groups wait for them; then long groups; then groups of the worker's last card,
+        whose classifier it may have cached.
 
         Args:
             card: The card that the worker worked on last; None for a new worker.
@@ -67,18 +67,18 @@ class Schedule:
         able = [job for job in self.waiting if job.needs <= self.ready]
         if not able:
             return None
-        chosen = min(able, key=lambda job: (not job.computes, not job.is_long, job.card != card))  # the first of equals
+        chosen = min(able, key=lambda job: (not job.computes, not job.is_long, job.card != card))  # first among ties
         self.waiting.remove(chosen)
         self._begun[chosen] += 1
         return chosen
 
     def done(self, job: Job) -> None:
-        """Note that a job is over, well or badly."""
+        """Record that a job has ended, whether it succeeded or failed."""
         if job.computes:
             self.ready.add(job.what)
 
     def died(self, job: Job) -> bool:
-        """Return whether a job whose worker died is begun again; it waits for a free worker then."""
+        """Requeue a job whose worker died, unless its attempts are used up; return whether it was requeued."""
         again = self._begun[job] < TRIES
         if again:
             self.waiting.insert(0, job)

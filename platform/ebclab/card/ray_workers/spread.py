@@ -1,8 +1,8 @@
-"""Spreads the groups of cards over workers of Ray; this process alone reads and writes files.
+"""Distributes the groups of cards over Ray workers; only this process reads and writes files.
 
-Encoders and images go into Ray's object store once, features come back through it, and each result is written here as
-soon as it is there. So workers need no disk in common with this process, and an interrupted evaluation goes on at the
-next group, with workers or without.
+Encoders and images are put into Ray's object store once, features are returned through it, and this process saves each
+result as soon as it arrives. So workers need no shared disk, and an interrupted evaluation resumes at the next group,
+with workers or without.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _POLL_SECONDS = 1.0
 
 
 def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnProgress) -> list[Card]:
-    """Return a card for each task, with the numbers that one process gives.
+    """Return a card for each task, with the same results as in one process.
 
     Args:
         tasks: The cards.
-        workers: How many processes measure, at least 1; those that would have nothing to do are not started.
-        on_progress: Called with the groups done and all groups, and with the work under way.
+        workers: Number of workers, at least 1; no more are started than there are jobs.
+        on_progress: Called with the groups done and their total, and with the progress of running jobs.
 
     Raises:
-        UserError: The cluster cannot be reached, is too small or runs other versions.
-        TrainingError: The head of the cluster is lost, or a worker cannot start.
-        OSError: The disk refuses a result.
+        UserError: The cluster cannot be reached, is too small or has other versions.
+        TrainingError: The head of the cluster is lost, or a worker cannot be started.
+        OSError: A result cannot be written.
     """
     evaluation = _Evaluation(tasks, workers, on_progress)
     if evaluation.is_complete:
@@ -64,11 +64,11 @@ def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnP
 
 @dataclass
 class _Worker:
-    """A process of Ray.
+    """A Ray worker.
 
     Attributes:
-        actor: Ray's handle of a ``CardWorker``.
-        card: Number of the card that it worked on last; None at first.
+        actor: Actor handle of a ``CardWorker``.
+        card: Index of the card of its last job; None before its first.
     """
 
     actor: Any
@@ -77,11 +77,11 @@ class _Worker:
 
 @dataclass
 class _Underway:
-    """What a worker is asked to do.
+    """A pending call of a worker.
 
     Attributes:
         worker: The worker.
-        job: The job; None while it says who it is.
+        job: The job; None for the initial call of ``hello``.
     """
 
     worker: _Worker
@@ -110,18 +110,18 @@ class _Evaluation:
 
     @property
     def is_complete(self) -> bool:
-        """Nothing is left to measure."""
+        """Whether nothing is left to measure."""
         return len(self._results) == sum(len(task.groups) for task in self.tasks)
 
     def cards(self) -> list[Card]:
-        """Return the cards, once everything is measured."""
+        """Return the cards; requires that everything is measured."""
         return [
             task.card({group: self._results[number, group] for group in task.groups}, self._environment)
             for number, task in enumerate(self.tasks)
         ]
 
     def _jobs(self) -> list[Job]:
-        """Return all groups that are not known, and the features that they look at; features on disk are taken up."""
+        """Return jobs for all groups without a result and for the features they use; loads features from disk."""
         jobs: list[Job] = []
         for number, task in enumerate(self.tasks):
             measuring = task.measuring
@@ -136,7 +136,7 @@ class _Evaluation:
         return jobs
 
     def measure(self) -> None:
-        """Measure what is not known, on the cluster that this process has joined."""
+        """Measure all groups without a result, on the cluster that this process has joined."""
         schedule = Schedule.of(self._jobs(), set(self._features))
         given = self._given(len(schedule.waiting))
         underway: dict[ray.ObjectRef[Any], _Underway] = {}
@@ -156,7 +156,7 @@ class _Evaluation:
         self._show({})
 
     def _give(self, idle: list[_Worker], schedule: Schedule) -> dict[ray.ObjectRef[Any], _Underway]:
-        """Give idle workers the jobs that can begin; those that get one leave ``idle``."""
+        """Assign jobs that can start to idle workers, and remove these from ``idle``."""
         begun = {}
         for worker in list(idle):
             if (job := schedule.next(worker.card)) is None:
@@ -177,7 +177,7 @@ class _Evaluation:
         return reference
 
     def _take(self, reference: ray.ObjectRef[Any], each: _Underway, schedule: Schedule) -> bool:
-        """Take up what a worker has done; return whether the worker is still there."""
+        """Process the outcome of a call; return whether the worker is still alive."""
         job = each.job
         try:
             outcome = ray.get(reference)
@@ -204,7 +204,7 @@ class _Evaluation:
         return True
 
     def _keep(self, job: Job, outcome: Any) -> None:
-        """Write down what a worker found."""
+        """Record the outcome of a job, and save it."""
         task = self.tasks[job.card]
         if not job.computes:
             self._results[job.card, job.what] = outcome
@@ -212,11 +212,11 @@ class _Evaluation:
         elif isinstance(outcome, EbclabError):
             self._features[job.what] = outcome
         else:
-            self._features[job.what] = ray.put(outcome)  # in this machine's memory: that of a worker's may go
+            self._features[job.what] = ray.put(outcome)  # into this node's object store: a worker's node may be lost
             task.measuring.store.keep(job.what, read_only(outcome))
 
     def _lose(self, job: Job, reason: str) -> None:
-        """Note why a job has no outcome; groups that look at features which cannot be had say so themselves."""
+        """Record why a job failed; groups that use features which failed report this themselves."""
         if job.computes:
             self._features[job.what] = TrainingError(
                 f"features of {self.tasks[job.card].measuring.subject.label}: {reason}"
@@ -226,10 +226,10 @@ class _Evaluation:
             self._results[job.card, job.what] = GroupResult(job.what, key, Findings(()), 0.0, reason, failed=True)
 
     def _given(self, jobs: int) -> Given:
-        """Return what each worker reserves.
+        """Return the resources of each worker, and their number.
 
         Raises:
-            UserError: The cluster can never hold so many.
+            UserError: The cluster has fewer CPUs than workers.
         """
         cpus, gpus = cluster_size()
         workers = min(self.workers, jobs)
@@ -243,17 +243,17 @@ class _Evaluation:
         return Given(share, gpu_share, Origin.here(), tuple(sys.argv), workers)
 
     def _start(self, given: Given) -> dict[ray.ObjectRef[Any], _Underway]:
-        """Start a worker, which first says who it is."""
+        """Start a worker, whose first call returns its environment."""
         remote: Any = ray.remote(CardWorker)
         actor = remote.options(
             num_cpus=given.cpus,
             num_gpus=given.gpus,
-            max_concurrency=2,  # a job, and meanwhile how far it is
+            max_concurrency=2,  # a job, and calls of ``progress`` meanwhile
         ).remote(given)
         return {actor.hello.remote(): _Underway(_Worker(actor), None)}
 
     def _send(self, number: int) -> SentCard:
-        """Return a card whose encoder and images lie in Ray's object store, each once."""
+        """Return a card whose encoder and images are in Ray's object store, each put there once."""
         task, measuring = self.tasks[number], self.tasks[number].measuring
         measured, others, outside = measuring.measured, measuring.others, measuring.outside
         return SentCard(
@@ -276,13 +276,13 @@ class _Evaluation:
         return self._put(id(images), lambda: ImageArrays.of(images))
 
     def _put(self, name: int, make: Any) -> ray.ObjectRef[Any]:
-        """Return what ``make`` makes from Ray's object store, where it is put once for each name."""
+        """Return a reference to the result of ``make`` in Ray's object store, where it is put once per name."""
         reference: ray.ObjectRef[Any] = self._sent.get(name) or ray.put(make())
         self._sent[name] = reference
         return reference
 
     def _show(self, underway: Mapping[ray.ObjectRef[Any], _Underway]) -> None:
-        """Show how many groups are done, and how far those under way are."""
+        """Report the number of groups done, and the progress of running jobs."""
         if self.on_progress is silent:
             return
         total = sum(len(task.groups) for task in self.tasks)
@@ -293,7 +293,7 @@ class _Evaluation:
             try:
                 progress = ray.get(reference)
             except RayError:
-                continue  # it has died, which its job tells
+                continue  # the worker died, which the call of its job reports
             job = working[reference]
             if progress is not None and job is not None:
                 done, of, what = progress

@@ -1,4 +1,4 @@
-"""A process of Ray that computes features and measures groups; it reads and writes no file of a run or a card."""
+"""A Ray actor that computes features and measures groups; it does not access files of runs or cards."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from ebclab.errors import EbclabError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.environment import describe_environment
 
-_CARDS_AT_HAND = 2  # encoders, images and classifiers that a worker keeps
+_CARDS_AT_HAND = 2  # cards whose encoder, images and classifier a worker caches
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)
 class SentImages:
-    """Image sets in Ray's object store, each by the names that ``spread`` gives them.
+    """References to the image sets of a card in Ray's object store.
 
     Attributes:
-        measured: Name of the dataset, its training and its test images.
-        others: The same of each dataset that the encoder is transferred to.
-        outside: Name, kind, outside and inside of each set of ``--ood``.
+        measured: Name, training images and test images of the dataset that is evaluated on.
+        others: The same for each transfer dataset.
+        outside: Name, kind, outside images and inside images of each out-of-distribution set.
     """
 
     measured: tuple[str, ray.ObjectRef[ImageArrays], ray.ObjectRef[ImageArrays]]
@@ -47,15 +47,15 @@ class SentImages:
 
 @dataclass(frozen=True)
 class SentCard:
-    """Everything that a worker needs of one card.
+    """Everything that a worker needs to evaluate one card.
 
     Attributes:
-        number: Which card it is.
+        number: Index of the card.
         subject: The encoder, without the folder of its run.
-        images: What it is measured on.
-        options: What the user asked for.
+        images: The images that it is evaluated on.
+        options: Options of the evaluation.
         device: The setting ``resources.device``.
-        threads: The setting ``resources.threads``; no worker takes more than it was given.
+        threads: The setting ``resources.threads``; capped at the CPUs of a worker.
     """
 
     number: int
@@ -68,14 +68,14 @@ class SentCard:
 
 @dataclass(frozen=True)
 class Given:
-    """What every worker is given of a cluster, and by whom.
+    """Resources of every worker, and the command that started it.
 
     Attributes:
         cpus: CPUs that it reserves, at least 1.
-        gpus: GPUs, or a share of one.
-        origin: Where the command runs; every machine must run the same versions.
+        gpus: GPUs that it reserves; may be a fraction.
+        origin: Machine and versions of the command; every worker must run the same versions.
         command: The command line of the user.
-        workers: How many there are.
+        workers: Number of workers.
     """
 
     cpus: int
@@ -86,10 +86,10 @@ class Given:
 
 
 class CardWorker:
-    """Does one job at a time and tells meanwhile how far it is.
+    """Runs one job at a time, and reports its progress meanwhile.
 
     Args:
-        given: What it may use.
+        given: Its resources.
     """
 
     def __init__(self, given: Given) -> None:
@@ -101,36 +101,36 @@ class CardWorker:
         """Return the environment of this process: versions, machine, device, threads.
 
         Raises:
-            VersionError: This machine runs other versions.
+            VersionError: This machine has other versions.
         """
         self._given.origin.require_same_here()
         device = resolve_device("cuda" if self._given.gpus else "cpu")
         return describe_environment(device, self._given.cpus, self._given.workers, self._given.command)
 
     def progress(self) -> tuple[int, int, str] | None:
-        """Return work done, work in all and what it is; None before the first word about it."""
+        """Return the work done, the total work, and its description; None before the first report of a job."""
         return self._progress
 
     def compute(self, sent: SentCard, name: str) -> Array | EbclabError:
-        """Return features of the images that go by ``name``, or why there are none."""
+        """Return the features with this name, or the error if they cannot be computed."""
         card = self._card(sent)
         try:
             return card.measuring.features(card.images[name]).numpy()
         except EbclabError as error:
             return error
-        except Exception as error:  # what a group would say of it in one process
+        except Exception as error:  # the text that ``measure_group`` reports within one process
             return EbclabError(f"{type(error).__name__}: {error}")
 
     def measure(
         self, sent: SentCard, group: str, key: str, features: Mapping[str, ray.ObjectRef[Array] | EbclabError]
     ) -> GroupResult:
-        """Return what a group finds, or why it finds nothing.
+        """Return the result of a group.
 
         Args:
             sent: The card.
             group: Name of the group.
-            key: Of the result.
-            features: What the group looks at, by name: features, or why there are none.
+            key: Key of the result.
+            features: The features that the group uses, by name, or the error if there are none.
         """
         measuring = self._card(sent).measuring
         measuring.store.lend(
@@ -142,7 +142,7 @@ class CardWorker:
         return measure_group(group, key, measuring)
 
     def _card(self, sent: SentCard) -> _CardAtHand:
-        """Return a card with all that was computed for it, and give its job the threads that it may have."""
+        """Return a card with its cached results; sets the number of threads and clears the progress for its job."""
         self._progress = None
         set_threads(min(sent.threads or self._given.cpus, self._given.cpus))
         if sent.number not in self._at_hand:
@@ -163,7 +163,7 @@ class _CardAtHand:
 
     @cached_property
     def images(self) -> dict[str, ImageSet]:
-        """All image sets of the card by the names of their features."""
+        """All image sets of the card, keyed by the names of their features."""
         return {name: images for part in get_args(Part) for name, images in self.measuring.images_of(part).items()}
 
 
