@@ -25,7 +25,7 @@ class Notices:
         self._polled = 0.0
 
     def new(self) -> list[str]:
-        """Return the names of machines that started to drain since the last call; asks Ray at most every 2 seconds."""
+        """Return the names of machines that started to drain since the last call; queries Ray at most every 2 s."""
         if time.monotonic() - self._polled < _PAUSE:
             return []
         self._polled = time.monotonic()

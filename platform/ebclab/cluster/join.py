@@ -107,7 +107,7 @@ def nodes() -> list[dict[str, float]]:
 
 
 def nodes_to_come(most: int) -> list[dict[str, float]]:
-    """Return the resources of the nodes to which the joined cluster may grow; empty if it was not told a limit.
+    """Return the resources of the nodes to which the joined cluster may grow; empty if no limit was reported.
 
     Args:
         most: Maximum number of nodes of each kind that are returned.

@@ -37,7 +37,7 @@ class Placement:
         return max(1, int(self.cpus))
 
     def in_words(self) -> str:
-        """Return the number of workers and the resources of each, in words."""
+        """Return the number of workers and the resources of each, as text."""
         count = _count(self.sizes[0], "worker") if not self.elastic else " or ".join(map(str, self.sizes)) + " workers"
         each = _count(self.cpus, "CPU") + (f" and {_count(self.gpus, 'GPU')}" if self.gpus else "")
         return f"{count} with {each} each"

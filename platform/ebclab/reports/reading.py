@@ -64,7 +64,7 @@ class SweepRecord:
 
     @property
     def objective_words(self) -> str:
-        """The objective in words."""
+        """Display name of the objective."""
         return OBJECTIVES[self.objective]
 
     def shown(self, value: float) -> str:

@@ -201,7 +201,7 @@ class Mirror:
         for name, path in list(self._local()):
             if name not in plain and _checkpoint_of(name) not in checkpoints:
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # the folder holds other files
+                with suppress(OSError):  # the folder contains other files
                     path.parent.rmdir()
 
     def _stamps(self) -> dict[str, _Stamp]:
