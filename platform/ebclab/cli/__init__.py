@@ -1,4 +1,4 @@
-"""The ``ebclab`` command: one file for each verb; errors are shown as sentences."""
+"""The ``ebclab`` command line: one file per command; errors are printed as messages without a traceback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_WithoutCredentials("%(levelname)s: %(message)s"))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: names on a disk need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: file names need not be valid text
     logging.basicConfig(level=logging.WARNING, handlers=[lines], force=True)
     try:
         arguments = sys.argv[1:] if argv is None else argv
@@ -54,7 +54,7 @@ def _run(argv: list[str] | None) -> int:
     """Run the command line and return its exit code.
 
     Raises:
-        UserError: The words after ``ebclab`` are none that it knows.
+        UserError: The command line is invalid.
     """
     import typer
 
@@ -62,29 +62,29 @@ def _run(argv: list[str] | None) -> int:
 
     try:
         return app(args=argv, prog_name="ebclab", standalone_mode=False) or 0
-    except typer.Abort:  # Ctrl-C or the end of the input where a question was asked
+    except typer.Abort:  # Ctrl-C or the end of the input at a prompt
         print("aborted", file=sys.stderr)
         return _INTERRUPTED
     except typer.TyperException as error:
         if text := _usage_problem(error):
             raise UserError(text) from error
-        return UserError.exit_code  # no verb was given, and the help was printed
+        return UserError.exit_code  # no command was given, and the help was printed
 
 
 def _usage_problem(error: typer.TyperException) -> str:
-    """Return what is wrong with the words of a command line."""
+    """Return a message about an invalid command line; empty if only the help was printed."""
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     refused = getattr(error.__cause__, "errors", None)
     if parameter is not None and refused is not None:
         (problem, *_) = refused()
         return f"{max(parameter.opts, key=len)}: {_wrong(problem)}, got {problem['input']!r}"
     message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-    answered = "?" in message  # with the right name
+    answered = "?" in message  # the message already suggests a name
     return f"{message}; see `{context.command_path} --help`" if message and context and not answered else message
 
 
 def _wrong(problem: dict[str, Any]) -> str:
-    """Return what is wrong with a value that pydantic, which typer reads them with, refuses."""
+    """Return why a value is refused by pydantic, with which typer validates values."""
     kind, limits = problem["type"], problem.get("ctx", {})
     if kind.startswith("int"):
         return "not a whole number"
@@ -95,17 +95,17 @@ def _wrong(problem: dict[str, Any]) -> str:
 
 
 class _WithoutCredentials(logging.Formatter):
-    """Shows log lines, and tracebacks in them, without the credentials of addresses in the environment."""
+    """Removes credentials from log lines and the tracebacks in them, e.g. those of addresses in the environment."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_credentials(super().format(record))
 
 
 def _require_text(arguments: Sequence[str]) -> None:
-    """Refuse words that cannot be written into a file or shown, the folder's path included, which stands before paths.
+    """Refuse arguments or a current folder, the prefix of relative paths, that cannot be encoded as UTF-8.
 
     Raises:
-        UserError: One of them is no text in UTF-8, or the folder is gone.
+        UserError: One of them cannot be encoded, or the current folder was removed.
     """
     try:
         here = os.getcwd()
@@ -119,10 +119,10 @@ def _require_text(arguments: Sequence[str]) -> None:
 
 
 def _require_no_credentials(arguments: Sequence[str]) -> None:
-    """Refuse a command line with credentials before a verb can show or write it.
+    """Refuse a command line with credentials before a command can display or record it.
 
     Raises:
-        UserError: With a line for each address that holds some.
+        UserError: Some addresses contain credentials; the message has a line for each of them.
     """
     problems = []
     for before, text in zip(["", *arguments], arguments, strict=False):

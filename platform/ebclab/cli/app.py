@@ -1,4 +1,4 @@
-"""The verbs of ``ebclab``, listed by hand. Verbs import what they need when they run: ``--help`` stays quick."""
+"""The commands of ``ebclab``; each imports its dependencies only when it runs, so that ``--help`` stays fast."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ebclab.cli.studies import compare, reproduce
 
 
 class _Plain:
-    """Help that shows no type beside a flag, which takes no value, and that of one value where several may be given."""
+    """Help that shows no type for flags, and the type of a single value for repeatable options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters as ``--help`` and the parser want them."""
+        """Return the parameters, with metavars for ``--help``."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if getattr(parameter, "is_flag", False):
@@ -26,11 +26,11 @@ class _Plain:
 
 
 class _Verb(_Plain, TyperCommand):
-    """A verb."""
+    """A command."""
 
 
 class _Verbs(_Plain, TyperGroup):
-    """Verbs with a word before them."""
+    """A group of commands."""
 
 
 app = typer.Typer(
@@ -44,7 +44,7 @@ app = typer.Typer(
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version and leave, when it is asked for."""
+    """Print the version and exit if ``asked``."""
     if asked:
         import ebclab
 
@@ -80,4 +80,4 @@ for _part in (app, runs.app, data.app, cluster.app):
     for _command in _part.registered_commands:
         _command.cls = _Verb
         _blocks = (_command.callback.__doc__ or "").split("\n\n")
-        _command.help = "\n\n".join(" ".join(text.split()) for text in _blocks)  # broken where the terminal ends
+        _command.help = "\n\n".join(" ".join(text.split()) for text in _blocks)  # wrapped at the terminal's width

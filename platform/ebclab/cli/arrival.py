@@ -13,10 +13,10 @@ from pathlib import Path
 from ebclab.cli import main
 
 SUBMITTED_FROM = "EBCLAB_SUBMITTED_FROM"
-"""Environment variable with the Python that submitted."""
+"""Environment variable with the Python version of the submitting process."""
 
 OLDEST_PYTHON = (3, 11)
-"""The same as in pyproject.toml."""
+"""Minimum version of Python, as in pyproject.toml."""
 
 
 def arrive(arguments: list[str]) -> int:
@@ -35,7 +35,7 @@ def arrive(arguments: list[str]) -> int:
         print(f"submitted from {origin}, running on {here}", file=sys.stderr)
     from ebclab.submission.command import as_recorded, with_sent_files
 
-    sys.argv = ["ebclab", *as_recorded(arguments)]  # what runs, sweeps and their reports say that they were made by
+    sys.argv = ["ebclab", *as_recorded(arguments)]  # the command line that runs, sweeps and reports record
     return main(with_sent_files(arguments, [Path(folder) for folder in sys.path]))
 
 

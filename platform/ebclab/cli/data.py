@@ -105,7 +105,7 @@ def prepare(
 
 
 class PreparationProgress:
-    """How far a preparation is, its rate and what is left: a line that changes in a terminal, else one a minute."""
+    """Progress, rate and remaining time of a preparation: an updated line in a terminal, else one line per minute."""
 
     def __init__(self) -> None:
         self._start = self._shown = time.monotonic()
@@ -113,7 +113,7 @@ class PreparationProgress:
         self._every = 0.2 if sys.stderr.isatty() else 60.0
 
     def seen(self, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` images are written."""
+        """Report that ``done`` of ``total`` images are written."""
         from ebclab.formatting import clock
 
         now = time.monotonic()

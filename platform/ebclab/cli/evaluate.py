@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _OF_CARDS = frozenset(
     ["ood", "seeds", "attacked", "autoattack", "train_limit", "test_limit", "workers", "fine_tuning_epochs", "to"]
 )
-"""Options that single probes do not read."""
+"""Options that single probes do not use."""
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What ``ebclab evaluate`` takes."""
+    """Arguments and options of ``ebclab evaluate``; see the help text of each option."""
 
     encoders: Annotated[
         list[str],
@@ -147,7 +147,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
 
 
 def _print_cards(done: Cards) -> None:
-    """Print a table a group: a line a number, a column an encoder."""
+    """Print one table per group, with one row per metric and one column per encoder."""
     from itertools import groupby
 
     from rich import box
@@ -182,7 +182,7 @@ def _print_cards(done: Cards) -> None:
 
 
 def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
-    """Print the scores of single probes and keep them beside the run."""
+    """Print the scores of single probes and save them with the run."""
     import json
 
     from ebclab.card.subject import is_export
@@ -221,7 +221,7 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
 
 
 def _refuse_options_of_cards(options: EvaluateOptions) -> None:
-    """Refuse what single probes do not read.
+    """Refuse options that single probes do not use.
 
     Raises:
         UserError: One of these options was given.
@@ -250,7 +250,7 @@ def _picture_chains(options: EvaluateOptions) -> None:
 
 
 def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
-    """Print one line an encoder, one column a probe."""
+    """Print a table with one row per encoder and one column per probe."""
     from rich.console import Console
     from rich.table import Table
 
@@ -267,14 +267,14 @@ def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
 
 
 def _summary(score: Score) -> str:
-    """Return accuracy, its spread over seeds where there are several, and its interval over test images."""
+    """Return accuracy as text, with its standard deviation over seeds, if several, and interval over test images."""
     spread = f" +/- {100 * score.std:.1f}" if score.std is not None else ""
     return f"{100 * score.value:.1f} %{spread} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
 
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """Yield a callback (done, total, what) that moves a bar for each work under way; lines without a terminal."""
+    """Yield a callback (done, total, what) that updates a progress bar per task; prints lines without a terminal."""
     from ebclab.evaluation.progress import ProgressRates, in_lines, in_rate
 
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""``ebclab export``: encoders of a run or of a sweep as folders that open elsewhere."""
+"""``ebclab export``: exports encoders of a run or of a sweep as portable folders."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def export(
 
 
 def _require_fitting(source: str, of_sweep: bool, top: int | None, unconfirmed: bool, checkpoint: str) -> None:
-    """Refuse options that are for a sweep when it is a run, and the other way round."""
+    """Refuse options for sweeps if the source is a run, and vice versa."""
     if of_sweep and checkpoint != "last":
         raise UserError(f"--checkpoint: a sweep ranks last checkpoints, got {checkpoint}; leave it out")
     if not of_sweep and (top is not None or unconfirmed):

@@ -1,4 +1,4 @@
-"""Options that several verbs have, and how a verb takes its options as one typed object."""
+"""Options shared by several commands, and a decorator that passes a command's options as one typed object."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Options = TypeVar("Options")
 
 RESULTS = "results"
-"""Marks an option that names what a command leaves behind or starts from: a run, a sweep, an export, a report.
+"""Marks an option that names an output or input of a command: a run, a sweep, an export, a report.
 
-On a cluster such a path lies on the head node, and ``submit`` says so.
+On a cluster, such a path is on the head node, which ``submit`` reports.
 """
 
 Method = Annotated[
@@ -46,25 +46,25 @@ DataRoot = Annotated[
 
 
 def set_option(help_text: str) -> Any:
-    """Return the option ``--set`` with the sentence that ``--help`` shows."""
+    """Return the option ``--set`` with a help text."""
     return typer.Option("--set", metavar="KEY=VALUE", help=help_text)
 
 
 def init_option(help_text: str) -> Any:
-    """Return the option ``--init`` with the sentence that ``--help`` shows."""
+    """Return the option ``--init`` with a help text."""
     return typer.Option("--init", metavar="DIR", help=help_text)
 
 
 def resume_option(help_text: str) -> Any:
-    """Return the flag ``--resume`` with the sentence that ``--help`` shows."""
+    """Return the flag ``--resume`` with a help text."""
     return typer.Option("--resume", help=help_text)
 
 
 def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Let a verb take its options as one object; typer sees one parameter for each field of it.
+    """Return a decorator that passes a command's options as one object; typer sees one parameter per field.
 
     Args:
-        options: A dataclass whose fields are annotated as typer wants parameters to be.
+        options: A dataclass whose fields are annotated as typer parameters.
     """
     hints = get_type_hints(options, include_extras=True)
     fields = inspect.signature(options).parameters.values()
@@ -82,28 +82,29 @@ def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Calla
 
 
 def as_assignments(settings: Mapping[str, object], assignments: Iterable[str] | None) -> list[str]:
-    """Return options that are settings as ``--set`` has them, before the user's own so that these win.
+    """Return options that are settings in the form of ``--set``, before the user's own, which take precedence.
 
     Args:
-        settings: Value of each option by the key of its setting; None where it was left out.
-        assignments: The user's own.
+        settings: Value of each option by the key of its setting; None if it was omitted.
+        assignments: The user's own assignments.
     """
     given = {key: value for key, value in settings.items() if value is not None}
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()] + [*(assignments or ())]
 
 
 def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: str) -> ExperimentConfig:
-    """Return settings that name no cluster but one that the user named: by ``--set``, or by $RAY_ADDRESS, which wins.
+    """Return settings without a cluster's address that only a file names: ``--set`` or $RAY_ADDRESS must name one.
 
-    Whoever answers at an address can give this process orders, so nobody's file chooses one.
+    The cluster at an address can control this process, so a file alone must not select one. $RAY_ADDRESS replaces the
+    address of a file.
 
     Args:
         settings: Settings of this command.
         overrides: Texts of ``--set``.
-        where: The file that the other settings are from, for messages.
+        where: Source of the other settings, for messages.
 
     Raises:
-        UserError: A file names a cluster, and the user named none.
+        UserError: A file names a cluster, and the user has named none.
     """
     from ebclab.config import read_overrides
 
@@ -121,17 +122,18 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
 def composed(
     method: str, recipe: str | None, config: str | None, overrides: list[str], *, look: bool = True
 ) -> ExperimentConfig:
-    """Return the settings that a command line asks for; what suits images named by their place is chosen and said.
+    """Return the settings of a command line; those that fit images given by location are chosen and reported.
 
     Args:
         method: Name of the method.
         recipe: Name of a recipe.
         config: YAML file, by path or by address.
         overrides: Texts of ``--set``.
-        look: Look at the images. Without, as where they are not here, no views are taken for what would be chosen.
+        look: Inspect the images. If False, e.g. since they are on another machine, views that would be chosen are
+            replaced by none.
 
     Raises:
-        UserError: A file cannot be read, or settings are wrong.
+        UserError: A file cannot be read, or settings are invalid.
     """
     from ebclab.config import compose, load_yaml_file
     from ebclab.storage.object_store import fetched
@@ -156,6 +158,6 @@ def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names_a_place(mapping: Mapping[str, Any]) -> bool:
-    """Return whether the images are named by their place."""
+    """Return whether the images are given by location."""
     data = mapping.get("data")
     return isinstance(data, Mapping) and str(data.get("name")).startswith(LOCATIONS)

@@ -1,4 +1,4 @@
-"""``ebclab pretrain``: one run, started, continued or reported."""
+"""``ebclab pretrain``: starts, continues or reports one run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 _FAR = 4
-"""Times as many images a batch, or as few, as a learning rate was chosen for: said before training."""
+"""Ratio of batch sizes, in either direction, from which a note about a recipe's learning rate is printed."""
 
 
 @dataclass(frozen=True)
 class PretrainOptions:
-    """What stands after ``ebclab pretrain``; the help of each option says what it means."""
+    """Arguments and options of ``ebclab pretrain``; see the help text of each option."""
 
     method: options.Method
     recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None
@@ -63,17 +63,17 @@ class PretrainOptions:
 
     @property
     def goes_on(self) -> bool:
-        """The run is there already."""
+        """Whether the command continues an existing run."""
         return self.resume or self.extend is not None
 
     def settings(self, *, look: bool = True) -> ExperimentConfig:
-        """Return the settings of the run: those of this command, or, to go on with a run, those that it has.
+        """Return the settings of the run: those of this command, or the recorded ones of the run to continue.
 
         Args:
-            look: Look at images that are named by their place; a submitted command's may lie elsewhere.
+            look: Inspect images that are given by location; those of a submitted command may be on another machine.
 
         Raises:
-            UserError: They are wrong, or a file cannot be read.
+            UserError: Settings are invalid, or a file cannot be read.
             RunError: There is no run to resume.
         """
         named = {
@@ -110,7 +110,7 @@ def pretrain(given: PretrainOptions) -> None:
 
 
 def _note_on_rate(given: PretrainOptions, settings: ExperimentConfig) -> str:
-    """Return a line when a run keeps its recipe's learning rate for batches far from the recipe's; else nothing."""
+    """Return a note if a run keeps its recipe's learning rate at a very different batch size; else an empty string."""
     if given.recipe is None:
         return ""
     named = as_assignments({"data.name": settings.data.name}, None)
@@ -130,10 +130,10 @@ def _note_on_rate(given: PretrainOptions, settings: ExperimentConfig) -> str:
 
 
 def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
-    """Delete a run of the same name that has other settings, or has finished and the user agrees.
+    """Delete a run of the same name that has other settings, or that has finished if the user confirms it.
 
     Raises:
-        UserError: ``--resume`` was given too, the user does not agree, or a process works there.
+        UserError: ``--resume`` or ``--extend`` was given too, the user does not confirm, or a process works there.
     """
     from ebclab.config.names import require_folder_name
     from ebclab.errors import UserError
@@ -166,7 +166,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 
 
 def report(run: RunResult) -> None:
-    """Print what a finished run found and what can be done next."""
+    """Print the results of a finished run and a next command."""
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
     from ebclab.formatting import count
 
@@ -191,7 +191,7 @@ def report(run: RunResult) -> None:
 
 
 def _next(dataset: str, run: str) -> str:
-    """Return the command that goes on from a finished run: images without a test part measure nothing."""
+    """Return the next command after a finished run: evaluate, or export if its images have no test split."""
     from ebclab.data.sources.load import splits_of
     from ebclab.errors import DataError
 
@@ -202,12 +202,12 @@ def _next(dataset: str, run: str) -> str:
 
 
 def _monitored(seconds: float) -> str:
-    """Return what monitors took; empty where there were none."""
+    """Return the time that monitors took, as text; empty if there were none."""
     return f", of which monitors {seconds:,.1f} s" if seconds else ""
 
 
 def _rate(rate: Throughput | None) -> str:
-    """Return images per second, with their spread where more than one time was taken."""
+    """Return images per second as text, with their standard deviation if several times were measured."""
     if rate is None:
         return ""
     spread = f" +/- {rate.std:,.0f}" if rate.std else ""
@@ -227,7 +227,7 @@ def _worker_settings(workers: str | None) -> list[str]:
 
 
 def _saved_settings(method: str, runs: str, name: str | None, overrides: list[str]) -> ExperimentConfig:
-    """Return the settings of the run that is to be continued, with this command's overrides on top."""
+    """Return the settings of the run to continue, with this command's overrides applied."""
     from ebclab.config import compose, to_mapping
     from ebclab.config.names import require_folder_name
     from ebclab.errors import RunError
@@ -245,5 +245,5 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     if (own := settings["method"]["name"]) != method:
         raise RunError(f"{folder.address}: a run of {own}, got {method}; write `ebclab pretrain {own}`")
     if any(text.startswith("training.epochs=") for text in overrides):
-        settings["training"]["extended"] = []  # the command says how the run began
+        settings["training"]["extended"] = []  # the command gives the original number of epochs
     return compose(method, config=settings, overrides=overrides)

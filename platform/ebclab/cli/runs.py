@@ -1,4 +1,4 @@
-"""``ebclab runs``: lists and shows runs and sweeps, frees disk space and names."""
+"""``ebclab runs``: lists, shows, cleans up and deletes runs and sweeps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ app = typer.Typer(help="List and show runs and sweeps, clean up, delete.", no_ar
 
 _Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; default: ./runs."), RESULTS]
 _COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
-_DROPPED = ("size", "age")  # in this order, where there is no room
-_FOLDED = {"name": 16, "done": 10, "data": 12, "method": 8}  # then, in this order, down to so many cells
+_DROPPED = ("size", "age")  # in this order, if the table is too wide
+_FOLDED = {"name": 16, "done": 10, "data": 12, "method": 8}  # then wrapped, in this order, to at least so many cells
 _BETWEEN = 2  # spaces after a column
 _Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; default: ./sweeps."), RESULTS]
 
@@ -61,9 +61,9 @@ def list_runs(
 
 
 def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:
-    """Return the lines of a table of the entries: where it is too wide, size and age go, then long cells fold.
+    """Return the lines of a table of the entries; if it is too wide, size and age are dropped, then cells wrapped.
 
-    Rich's own tables take a thousand times as long, which is seconds for thousands of runs.
+    Rich's own tables take a thousand times as long, i.e. seconds for thousands of runs.
     """
     from rich.cells import cell_len
 

@@ -1,4 +1,4 @@
-"""``ebclab show``: settings, methods, recipes, view recipes, probe protocols and groups of the card, as text."""
+"""``ebclab show``: prints settings, methods, recipes, view recipes, probe protocols and groups of the card."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show(
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:
-    """Print names and their descriptions in two columns as wide as the terminal; one line each without a terminal."""
+    """Print names and descriptions in two columns, wrapped at the terminal's width; unwrapped without a terminal."""
     width = max(map(len, pairs))
     columns = terminal_columns()
     for name, text in pairs.items():
@@ -66,7 +66,7 @@ def _print_pairs(pairs: dict[str, str]) -> None:
 
 
 def _print_costs(rows: list[tuple[str, ...]]) -> None:
-    """Print what methods cost as a table of at most 80 columns."""
+    """Print the costs of methods as a table of at most 80 columns."""
     typer.echo(
         "\nWhat a training step takes at default settings: images that pass forward and\n"
         "backward through the encoder and slow copies of it, for each image of the\n"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 READS_THE_REST = {"allow_interspersed_args": False}
-"""Settings of click: the arguments after the submitted verb belong to that verb, with and without ``--`` before it."""
+"""Settings of click: arguments after the submitted command belong to it, with or without a ``--`` before it."""
 
 
 def submit(
@@ -78,7 +78,7 @@ def _submit(
 
     verb = require_verb(command)
     job_id = require_id(name) if name is not None else new_id(verb)
-    send_token(os.environ)  # now: checking a sweep imports Ray, which reads the mode then
+    send_token(os.environ)  # now, since checking a sweep imports Ray, which then reads the mode
     for note in notes_on(ebclab, command):
         _note(note)
     with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:
@@ -96,7 +96,7 @@ def _submit(
 
 
 def _origin(wheel: Path | None) -> dict[str, str]:
-    """Return the environment variables that say where the code comes from."""
+    """Return the environment variables that record the submitting Python and the commit of the code."""
     from ebclab.cli.arrival import SUBMITTED_FROM
     from ebclab.runs.environment import SENT_COMMIT, source_commit
 
@@ -118,7 +118,7 @@ def _connect(asked: str | None) -> Cluster:
 
 
 def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
-    """Show a job's log until its end and exit with its exit code."""
+    """Show a job's log until it ends, and exit with the job's exit code."""
     from ebclab.cluster.jobs import verdict
     from ebclab.submission.following import follow
 
@@ -168,7 +168,7 @@ def _took(job: JobState) -> str:
 
     return (
         clock(max(0.0, (job.ended or time.time()) - job.started)) if job.started else ""
-    )  # the clock there is another
+    )  # the cluster's clock may differ
 
 
 def _how_to_go_on(job_id: str, address: str | None) -> str:
@@ -181,7 +181,7 @@ def _command(what: str, job_id: str, address: str | None) -> str:
 
 
 def _write(text: str) -> None:
-    """Print a job's output at once."""
+    """Print a job's output immediately."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

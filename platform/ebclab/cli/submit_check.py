@@ -1,4 +1,4 @@
-"""What ``ebclab submit`` checks before it sends a command line: options, settings, and where results will lie."""
+"""Checks of ``ebclab submit`` before it sends a command line: options, settings, and the location of results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ebclab.methods_by_name import code_of, import_method, is_import_name
 
 
 def notes_on(ebclab: Any, arguments: Sequence[str]) -> list[str]:
-    """Check a command line as far as that is possible without the cluster's folders; return sentences for the user.
+    """Check a command line as far as possible without the cluster's folders; return notes for the user.
 
     Args:
-        ebclab: The command that all verbs belong to.
-        arguments: What would stand after ``ebclab``; the verb is one that may be submitted.
+        ebclab: The root command.
+        arguments: The arguments after ``ebclab``, of a command that may be submitted.
 
     Raises:
-        UserError: Settings, recipe, space or files are wrong. Wrong options end the process as they do locally.
+        UserError: Settings, recipe, space or files are invalid. Invalid options end the process as they do locally.
     """
     words, command, given = _parsed(ebclab, arguments)
     notes = (_note_on_results(_results_in(command, given)), _note_on_settings(words, given))
@@ -35,11 +35,11 @@ def named_code(ebclab: Any, arguments: Sequence[str]) -> list[Path]:
     """Return the packages and files of the methods that a command line names as ``package.module:Class``.
 
     Args:
-        ebclab: The command that all verbs belong to.
+        ebclab: The root command.
         arguments: A command line that ``notes_on`` has accepted.
 
     Raises:
-        ConfigError: One cannot be imported here, or lies in no single place.
+        ConfigError: A method cannot be imported here, or its code has no single location.
     """
     _, _, given = _parsed(ebclab, arguments)
     names = [name for name in (given.get("method"), *(given.get("methods") or ())) if name and is_import_name(name)]
@@ -49,7 +49,7 @@ def named_code(ebclab: Any, arguments: Sequence[str]) -> list[Path]:
 
 
 def _parsed(ebclab: Any, arguments: Sequence[str]) -> tuple[str, Any, dict[str, Any]]:
-    """Return the verb, its command and the value of each of its options by name, as its own parser reads them."""
+    """Return the name of the command, the command, and its options by name, as parsed by the command's own parser."""
     command = ebclab
     context, words, rest = command.make_context("ebclab", list(arguments)), [], list(arguments)
     while hasattr(command, "resolve_command"):
@@ -68,7 +68,7 @@ def _results_in(command: Any, given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _note_on_results(results: Iterable[str]) -> str | None:
-    """Return a sentence about folders of the head node, None when all lie in a store."""
+    """Return a note on results in folders of the head node; None if all of them are in a store."""
     local = [place for place in results if not place.startswith(TIMM) and not is_address(place)]
     if not local:
         return None
@@ -77,7 +77,10 @@ def _note_on_results(results: Iterable[str]) -> str | None:
 
 
 def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
-    """Compose the settings as the verb will; those of a resumed run or sweep are known on the cluster only."""
+    """Compose the settings as the command will, and return a note on them; None if there is none.
+
+    Settings of a resumed run or sweep are known on the cluster only.
+    """
     if verb == "sweep" and not (sweep := SweepOptions(**given)).resume:
         sweep.plan(look=False)
         sweep.limits()

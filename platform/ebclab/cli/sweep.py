@@ -23,7 +23,7 @@ _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What stands after ``ebclab sweep``; the help of each option says what it means."""
+    """Arguments and options of ``ebclab sweep``; see the help text of each option."""
 
     method: options.Method
     space: Annotated[
@@ -97,13 +97,13 @@ class SweepOptions:
     price_per_hour: Annotated[float | None, typer.Option(help="With --show: price of one hour of one trial.")] = None
 
     def plan(self, *, look: bool = True) -> SweepPlan:
-        """Return the plan of the sweep; what the command leaves out has its default, or that of the resumed sweep.
+        """Return the plan of the sweep; omitted options have their defaults, or the values of the resumed sweep.
 
         Args:
-            look: Look at images that are named by their place; a submitted command's may lie elsewhere.
+            look: Inspect images that are given by location; those of a submitted command may be on another machine.
 
         Raises:
-            UserError: Settings, space or rules are wrong, or a file cannot be read.
+            UserError: Settings, space or rules are invalid, or a file cannot be read.
         """
         from ebclab.config import compose, to_mapping
         from ebclab.config.names import require_folder_name
@@ -132,10 +132,10 @@ class SweepOptions:
         return plan
 
     def limits(self) -> Limits:
-        """Return what the trials may use.
+        """Return the resource limits of the trials and the time limit of the search.
 
         Raises:
-            UserError: ``--concurrent`` or ``--time`` is wrong.
+            UserError: ``--concurrent`` or ``--time`` is invalid.
         """
         from ebclab.sweeps.resources import Limits
 
@@ -143,7 +143,7 @@ class SweepOptions:
         return Limits(self.gpus_per_trial, concurrent_of(self.concurrent), seconds)
 
     def _choices(self) -> dict[str, Any]:
-        """Return the arguments of ``make_plan`` that this command gives."""
+        """Return the arguments of ``make_plan`` that this command specifies."""
         from ebclab.storage.object_store import fetched
 
         asked = {
@@ -162,7 +162,7 @@ class SweepOptions:
         return {key: value for key, value in asked.items() if value is not None}
 
     def _saved(self) -> SweepPlan | None:
-        """Return the plan of the sweep to resume; None when this command says by itself what the sweep is."""
+        """Return the plan of the sweep to resume; None if there is none, or if this command specifies it completely."""
         from ebclab.storage.remote import remote_in
         from ebclab.sweeps.folder import SweepFolder
 
@@ -188,7 +188,7 @@ def sweep(given: SweepOptions) -> None:
         if given.warm_start:
             from ebclab.sweeps.warm_start import earlier_results
 
-            earlier_results(given.warm_start, plan)  # refuses what the sweep itself would refuse
+            earlier_results(given.warm_start, plan)  # raises the same errors as the sweep itself
         return print_forecast(plan, limits, given.price_per_hour)
     from ebclab.sweeps.sweep import sweep as run_sweep
 
@@ -199,7 +199,7 @@ def sweep(given: SweepOptions) -> None:
 
 
 def _choices_of(plan: SweepPlan) -> dict[str, Any]:
-    """Return the arguments of ``make_plan`` that make this plan again."""
+    """Return the arguments of ``make_plan`` that reproduce this plan."""
     rules = asdict(plan.rules)
     return {
         "space": plan.space,
@@ -215,11 +215,11 @@ def seconds_of(text: str, option: str = "--time") -> float:
     """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds.
 
     Args:
-        text: What the user wrote.
-        option: Where, for messages.
+        text: The user's input.
+        option: Name of the option, for messages.
 
     Raises:
-        UserError: It is none.
+        UserError: The text is not a positive duration.
     """
     parts = re.fullmatch(r"((?:\d+(?:\.\d+)?[dhms])+)", text.strip())
     seconds = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)) if parts else 0
@@ -229,10 +229,10 @@ def seconds_of(text: str, option: str = "--time") -> float:
 
 
 def concurrent_of(text: str) -> int | None:
-    """Return a number of trials at once; None for ``auto``.
+    """Return a number of concurrent trials; None for ``auto``.
 
     Raises:
-        UserError: It is none.
+        UserError: The text is not a positive number.
     """
     if text == "auto":
         return None

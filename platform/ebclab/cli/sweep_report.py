@@ -1,4 +1,4 @@
-"""What ``ebclab sweep`` prints: a forecast before, and what was found after."""
+"""Output of ``ebclab sweep``: a forecast before, and the results after."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ebclab.sweeps.results import ConfirmedSettings, SweepResult
 
 _COPIED = ("next", "sweep", "page")
-"""Facts that are commands and places."""
+"""Facts that are commands or paths, which are not wrapped so that they can be copied."""
 
 
 def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
-    """Print what would be searched, with what, and how long that can take at most."""
+    """Print the search space, the resources and an upper bound of the time."""
     from rich.console import Console
     from rich.table import Table
 
@@ -71,7 +71,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
 
 
 def print_result(result: SweepResult, plan: SweepPlan) -> None:
-    """Print the confirmed settings, the test score of the winner and where everything lies."""
+    """Print the confirmed settings, the test score of the winner and the location of the sweep."""
     from rich.console import Console
     from rich.table import Table
 
@@ -112,7 +112,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
 
 
 def _on_test_set(result: SweepResult) -> str:
-    """Return the winner's test scores, and its gain over the starting settings there."""
+    """Return the winner's test scores and its gain over the starting settings on the test set, as text."""
     scores = []
     for name, score in (result.test or {}).items():
         gap = (result.test_gain or {}).get(name)
@@ -135,7 +135,7 @@ def _short(value: Any) -> str:
 
 
 def print_facts(facts: dict[str, str]) -> None:
-    """Print names and what is said of them in two columns, as wide as the terminal but for what is copied from it."""
+    """Print names and facts in two columns, wrapped at the terminal's width except for commands and paths to copy."""
     width = max(map(len, facts))
     columns = terminal_columns()
     lines = textwrap.TextWrapper(columns, break_long_words=False, break_on_hyphens=False)

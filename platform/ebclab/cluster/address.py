@@ -1,6 +1,6 @@
-"""Checks that a Ray cluster answers at an address and admits this process, before Ray tries to join it.
+"""Checks that a Ray cluster responds at an address and admits this process, before Ray tries to join it.
 
-Ray itself tries for 20 seconds to a minute, prints a line each second, and then does not say what was wrong.
+Ray itself retries for 20 to 60 seconds, prints a line each second, and then does not report the cause.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _ID_REQUEST = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # Ray's first request;
 
 
 def require_answer(address: str, *, discovered: bool = False) -> None:
-    """Refuse an address where no cluster answers, or where the cluster does not admit this process.
+    """Refuse an address where no cluster responds, or where the cluster does not admit this process.
 
     Args:
         address: "local", or HOST:PORT.
         discovered: Ray discovered the address on this machine; it then sends the token even without RAY_AUTH_MODE.
 
     Raises:
-        UserError: The address is malformed, nothing listens there, a program that is no Ray cluster does, or the
-            cluster wants another token.
+        UserError: The address is malformed, nothing listens there, the server there is not a Ray cluster, or the
+            cluster requires another token.
     """
     if address == "local":
         return
@@ -38,7 +38,7 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
-    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
         raise UserError(
             f"resources.address: no cluster answers, got {address} ({error}); "
             "check RAY_ADDRESS and that the cluster is up, or leave it out to use this machine alone"
@@ -47,10 +47,10 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
 
 
 def _require_entry(address: str, discovered: bool) -> None:
-    """Ask the cluster for its id, as Ray would, and refuse one that does not answer this process.
+    """Request the cluster's id, as Ray would, and refuse a cluster that does not admit this process.
 
     Raises:
-        UserError: The cluster wants a token or another one, or what answers is no Ray cluster.
+        UserError: The cluster requires a token or another one, or the server is not a Ray cluster.
     """
     import grpc
 
@@ -69,7 +69,7 @@ def _require_entry(address: str, discovered: bool) -> None:
 
 
 def _ask(address: str, token: str | None) -> bytes:
-    """Return the cluster's answer to the request for its id."""
+    """Return the cluster's response to the request for its id."""
     import grpc
 
     metadata = [("authorization", f"Bearer {token}")] if token else []
@@ -79,13 +79,13 @@ def _ask(address: str, token: str | None) -> bytes:
 
 
 def who_answers(address: str) -> bytes | None:
-    """Return the id of the cluster at an address: bytes that differ from those of a later cluster on the same port.
+    """Return the id of the cluster at an address, which differs from that of a later cluster on the same port.
 
     Args:
         address: HOST:PORT.
 
     Returns:
-        None when nothing listens there; empty bytes when something listens but does not give an id.
+        The id; None if nothing listens there; empty bytes if something listens but does not return an id.
     """
     import grpc
 
@@ -101,7 +101,7 @@ def who_answers(address: str) -> bytes | None:
 
 
 def _refused(address: str, token: str | None, source: TokenSource, is_sent: bool) -> str:
-    """Return why a cluster that wants a token refuses this process, and what to do, in one sentence."""
+    """Return a message why a cluster that requires a token refuses this process, with a remedy."""
     where = f"resources.address: the cluster at {address}"
     if token:
         return f"{where} has another token than the one in {source.name}; {COPY_TOKEN}"

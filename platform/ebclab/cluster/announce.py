@@ -24,18 +24,18 @@ _UNITS = ("CPU", "GPU")
 
 @dataclass(frozen=True)
 class Growth:
-    """How far a cluster may grow beside its head.
+    """The workers to which a cluster may grow, in addition to its head.
 
     Attributes:
-        kinds: For each kind of worker, the largest number of them and the resources of one, as {"CPU": 4, "GPU": 1}.
-        most: The largest number of workers of all kinds together.
+        kinds: For each kind of worker, the maximum number of them and the resources of one, e.g. {"CPU": 4, "GPU": 1}.
+        most: Maximum number of workers of all kinds together.
     """
 
     kinds: Mapping[str, tuple[int, Mapping[str, int]]]
     most: int
 
     def largest(self, unit: str) -> int:
-        """Return how much of a resource the workers can have together: those with most of it come first."""
+        """Return the maximum total of a resource over all workers; kinds with most of it are counted first."""
         total, left = 0, self.most
         for number, has in sorted(self.kinds.values(), key=lambda kind: -kind[1].get(unit, 0)):
             total += min(number, left) * has.get(unit, 0)
@@ -44,9 +44,9 @@ class Growth:
 
 
 def announce(growth: Growth) -> str:
-    """Report to the head of this machine's cluster how far the cluster may grow; return that limit in words.
+    """Report to the head of this machine's cluster how far the cluster may grow; return a message with that limit.
 
-    What the head itself has counts, too.
+    The limit includes the resources of the head itself.
 
     Raises:
         UserError: No head runs here, or it does not admit this process.
@@ -60,13 +60,13 @@ def announce(growth: Growth) -> str:
         if most:
             config.node_group_configs.add(name=name, max_count=most, resources=dict(resources))
     total = {unit: head.get(unit, 0) + growth.largest(unit) for unit in _UNITS}
-    config.max_resources.update(total)  # fewer than the kinds' sum where all of them may not come at once
+    config.max_resources.update(total)  # less than the kinds' sum if the total number of workers is limited
     client.report_cluster_config(config.SerializeToString())
     return f"told the head at {address}: the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
 
 
 def _of_the_head(client: Any) -> dict[str, int]:
-    """Return the CPUs and GPUs that the living head has itself."""
+    """Return the CPUs and GPUs of the head itself, if it is alive."""
     alive = gcs_pb2.GcsNodeInfo.ALIVE  # type: ignore[attr-defined]
     for info in client.get_all_node_info().values():
         if info.is_head_node and info.state == alive:
@@ -75,7 +75,7 @@ def _of_the_head(client: Any) -> dict[str, int]:
 
 
 def growth_of(path: Path) -> Growth:
-    """Return how far a cluster may grow by the configuration that ``ray up`` copied to its head.
+    """Return how far a cluster may grow according to the configuration that ``ray up`` copied to its head.
 
     Args:
         path: Usually ~/ray_bootstrap_config.yaml.

@@ -1,4 +1,4 @@
-"""The http address of a cluster's job server, which is that of its dashboard."""
+"""The http address of a cluster's job server, which is also that of its dashboard."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ebclab.config.addresses import credentials_problem, is_address
 from ebclab.errors import UserError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-"""The local end of the tunnel that ``ray dashboard cluster.yaml`` makes; on a head node, the job server itself."""
+"""The local end of the tunnel that ``ray dashboard cluster.yaml`` opens; on a head node, the job server itself."""
 
 _ASKED = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def choose_address(asked: str | None, environment: Mapping[str, str]) -> str:
-    """Return the http address of the job server: ``asked``, else that of the environment, else that of the tunnel.
+    """Return the http address of the job server: ``asked``, else from the environment, else that of the tunnel.
 
     Args:
-        asked: The value of ``--address``; None when it was left out.
-        environment: Environment variables. RAY_ADDRESS counts only when it is a URL; a GCS address has no
+        asked: The value of ``--address``; None if omitted.
+        environment: Environment variables. RAY_ADDRESS is used only if it is a URL; a GCS address has no
             job server.
 
     Raises:
-        UserError: The address is not an http address.
+        UserError: The address is not an http address, or contains credentials.
     """
     named = {"--address": asked} | {
         name: value for name in _ASKED if is_address(value := environment.get(name, "")) or name != "RAY_ADDRESS"
@@ -53,7 +53,7 @@ def _is_http(text: str) -> bool:
 
 
 def plain_text_warning(address: str, environment: Mapping[str, str]) -> str | None:
-    """Return a warning when the token would cross a network unencrypted, else None."""
+    """Return a warning if the token would be sent unencrypted over a network, else None."""
     parts = urlsplit(address)
     if parts.scheme == "https" or parts.hostname in _LOOPBACK or not token_source(environment).is_set:
         return None

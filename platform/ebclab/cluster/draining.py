@@ -1,4 +1,4 @@
-"""Preemption notices of the cluster's machines; a run that gets one saves at once."""
+"""Preemption notices of the cluster's machines; a run that receives one saves immediately."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAUSE = 2.0  # seconds between polls
 class Notices:
     """Machines of the joined cluster that are being drained, each reported once.
 
-    Ray drains a node after ``ray drain-node``, on request of its autoscaler, and when its own processes get a
+    Ray drains a node after ``ray drain-node``, on request of its autoscaler, and if its own processes receive
     SIGTERM.
     """
 
@@ -25,7 +25,7 @@ class Notices:
         self._polled = 0.0
 
     def new(self) -> list[str]:
-        """Return the names of machines that started to drain since the last call; asks Ray at most every 2 seconds."""
+        """Return the names of machines that started to drain since the last call; queries Ray at most every 2 s."""
         if time.monotonic() - self._polled < _PAUSE:
             return []
         self._polled = time.monotonic()
@@ -46,5 +46,5 @@ def on_drain(act: Callable[[list[str]], None]) -> Iterator[None]:
 
     with repeating(
         poll, _PAUSE, "the question which machines will be taken away"
-    ):  # goes on after an error: the next notice must still be seen
+    ):  # continues after an error: the next notice must still be seen
         yield

@@ -1,4 +1,4 @@
-"""The state of a submitted job, and the exit code that follows from how it ended."""
+"""The state of a submitted job, and the exit code derived from how it ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JobState:
         status: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
         command: The shell command that the head node runs.
         message: Ray's message about the job.
-        exit_code: Exit code of the process; None while it runs, or when Ray ended it.
+        exit_code: Exit code of the process; None while it runs, or if Ray terminated it.
         started: Seconds since 1970.
         ended: Seconds since 1970; None while it runs.
     """
@@ -35,7 +35,7 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        """The job has ended."""
+        """Whether the job has ended."""
         return self.status in _ENDS
 
 
@@ -48,10 +48,10 @@ class Jobs(Protocol):
 
 
 def verdict(job: JobState) -> tuple[int, str | None]:
-    """Return the exit code for a job that has ended, and a sentence when the job's own log may not explain it.
+    """Return the exit code for a job that has ended, and a message if the job's own log may not explain it.
 
     Args:
-        job: A job that is over. Its own exit code is passed on.
+        job: A job that has ended. Its own exit code is passed on, unless a signal ended it.
     """
     if job.status == "STOPPED":
         return _INTERRUPTED, f"{job.id} was stopped; submitting the same command again goes on from what it saved"

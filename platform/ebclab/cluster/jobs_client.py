@@ -1,4 +1,4 @@
-"""Client of a cluster's job server: Ray's own, with short timeouts, and with its errors as one-line messages."""
+"""Client of a cluster's job server: Ray's client with short timeouts and one-line error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ebclab.cluster.token import MODE, sends_token, token_source
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
-_WAIT_SECONDS = (5.0, 60.0)  # to connect, to get an answer: the server itself may wait for a busy head node
+_WAIT_SECONDS = (5.0, 60.0)  # connect and read timeouts: the server itself may wait for a busy head node
 _STOP_SECONDS = 600
 _CHATTY = ("ray.dashboard.modules", "ray._private.authentication", "ray._private.runtime_env")
 
@@ -34,7 +34,7 @@ class Cluster:
         address: http address of its job server.
 
     Raises:
-        UnreachableError: No server answers there.
+        UnreachableError: No server responds there.
         UserError: The token is missing or wrong, or the cluster runs another version of Ray.
     """
 
@@ -57,7 +57,7 @@ class Cluster:
             job_id: Its name.
             command: What the head node runs.
             packages: Folders that come first on the import path of the job's processes on all nodes.
-            variables: Environment variables of the job's processes; whoever may see the job sees them.
+            variables: Environment variables of the job's processes; visible to everyone who can see the job.
 
         Raises:
             UserError: The name is taken.
@@ -92,9 +92,9 @@ class Cluster:
         return sorted(jobs, key=lambda job: job.started or 0.0, reverse=True)
 
     def stop(self, job_id: str) -> bool:
-        """Ask a job to save and stop; return whether it was running.
+        """Request a job to save and stop; return whether it was running.
 
-        Its processes get SIGTERM, and SIGKILL ten minutes later if they still run.
+        Its processes receive SIGTERM, and SIGKILL ten minutes later if they still run.
 
         Raises:
             UserError: There is no such job.
@@ -119,7 +119,7 @@ class Cluster:
 
     @contextmanager
     def _readable_errors(self, job_id: str = "") -> Iterator[None]:
-        """Turn the errors of Ray's client into ours, with one line of text."""
+        """Convert errors of Ray's client into errors of this package with one-line messages."""
         try:
             yield
         except AuthenticationError as error:
@@ -176,7 +176,7 @@ class Cluster:
 
 
 class _Client(JobSubmissionClient):
-    """Ray's client with timeouts; without them it waits for ever."""
+    """Ray's client with timeouts; without them, it waits forever."""
 
     def _do_request(self, method: str, endpoint: str, **arguments: Any) -> requests.Response:
         arguments.setdefault("timeout", _WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, and ends this process when the cluster's head is lost."""
+"""Joins a Ray cluster, and ends this process if the cluster's head is lost."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from ebclab.errors import TrainingError, UserError
 
 @contextmanager
 def cluster_session(address: str, display: Showing) -> Iterator[Head]:
-    """Join a cluster, or start one on this machine alone when ``address`` is "local"; leave it at the end.
+    """Join a cluster, or start one on this machine only if ``address`` is "local"; leave it at exit.
 
-    When the cluster's head is lost meanwhile, this process ends with a message.
+    If the cluster's head is lost in the meantime, this process exits with a message.
 
     Raises:
-        UserError: No cluster answers, or it runs other versions of Ray or Python, or it wants another token.
+        UserError: No cluster responds, or it runs other versions of Ray or Python, or it requires another token.
     """
     was_joined, token_mode = ray.is_initialized(), os.environ.get(MODE)
     if not was_joined:
@@ -78,7 +78,7 @@ def _join(address: str) -> None:
             "set RAY_TMPDIR to a folder of yours with a short path, such as /tmp"
         ) from error
     except Exception as error:
-        if type(error) is not Exception:  # nothing narrower tells that Ray's own processes were not up within 30 s
+        if type(error) is not Exception:  # Ray raises a bare Exception if its own processes did not start within 30 s
             raise
         raise UserError(
             f"{where}: did not start, got {' '.join(str(error).split())} "
@@ -90,7 +90,7 @@ def _require_answer(address: str) -> None:
     """Refuse an address where no cluster admits this process; "auto" is the cluster that Ray finds on this machine."""
     if address != "auto":
         require_answer(address)
-    elif local := services.canonicalize_bootstrap_address("auto"):  # ray.init refuses when there is none
+    elif local := services.canonicalize_bootstrap_address("auto"):  # ray.init raises an error if there is none
         require_answer(local, discovered=True)
 
 
@@ -102,15 +102,15 @@ def cluster_size() -> tuple[float, float]:
 
 
 def nodes() -> list[dict[str, float]]:
-    """Return the resources of each living node of the joined cluster, by name."""
+    """Return the resources, by name, of each live node of the joined cluster."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def nodes_to_come(most: int) -> list[dict[str, float]]:
-    """Return the resources of the nodes that the joined cluster may have once it has grown, as far as it was told.
+    """Return the resources of the nodes to which the joined cluster may grow; empty if no limit was reported.
 
     Args:
-        most: Nodes of each kind that are returned at most.
+        most: Maximum number of nodes of each kind that are returned.
     """
     growth = ray._private.state.state.get_cluster_config()
     kinds = growth.node_group_configs if growth else ()
@@ -118,7 +118,7 @@ def nodes_to_come(most: int) -> list[dict[str, float]]:
 
 
 _POLL_SECONDS = 2.0
-_PATIENCE = 30.0  # seconds without an answer until the head counts as lost; Ray waits 60
+_PATIENCE = 30.0  # seconds without a response until the head is considered lost; Ray waits 60
 
 
 class Showing(Protocol):
@@ -128,7 +128,7 @@ class Showing(Protocol):
 
 
 class Head:
-    """The head of a cluster, recognised by the id that the cluster had when this process joined it.
+    """The head of a cluster, identified by the id that the cluster had when this process joined it.
 
     Args:
         address: HOST:PORT of its GCS.
@@ -140,10 +140,10 @@ class Head:
         self._heard = time.monotonic()
 
     def loss(self, *, patience: float = _PATIENCE) -> str:
-        """Return a sentence when the head is lost; empty while it may still be there.
+        """Return a message if the head is lost; empty while it may still be alive.
 
         Args:
-            patience: Seconds without an answer after which it counts as lost.
+            patience: Seconds without a response after which it is considered lost.
         """
         answer, now = who_answers(self._address), time.monotonic()
         if answer is None:
@@ -156,7 +156,7 @@ class Head:
         return ""
 
     def lost(self) -> TrainingError | None:
-        """Return the error to raise if Ray failed because the head is lost; None if the head still answers."""
+        """Return the error to raise if Ray failed because the head is lost; None if the head still responds."""
         sentence = self.loss(patience=0)
         return TrainingError(sentence) if sentence else None
 
@@ -169,11 +169,11 @@ class Head:
 
 @contextmanager
 def watched_head(address: str, display: Showing) -> Iterator[Head]:
-    """Yield the head at ``address``; end this process with a message and exit code 1 when the head is lost.
+    """Yield the head at ``address``; end this process with a message and exit code 1 if the head is lost.
 
     Args:
         address: HOST:PORT of its GCS.
-        display: Is stopped before the message.
+        display: Stopped before the message is printed.
     """
     head, over = Head(address), threading.Event()
 
@@ -194,10 +194,10 @@ def head_of_this_machine(remedy: str) -> str:
     """Return the address of the head of the cluster to which this machine belongs.
 
     Args:
-        remedy: What the error message advises when no node of a cluster runs here.
+        remedy: Advice of the error message if no node of a cluster runs here.
 
     Raises:
-        UserError: No node runs here, or the head does not answer or does not admit this process.
+        UserError: No node runs here, or the head does not respond or does not admit this process.
     """
     named = os.environ.get("RAY_ADDRESS") or "auto"
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")

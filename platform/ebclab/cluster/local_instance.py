@@ -1,7 +1,7 @@
-"""Closes an instance of Ray on this machine alone to other users of the machine: its token, its folder, its ports.
+"""Protects a Ray instance that runs on this machine only from the machine's other users: token, folder, ports.
 
-Left to itself, Ray writes the token and its sessions so that every user can read the one and write into the other, and
-listens on every address of the machine.
+By default, Ray makes the token readable and its sessions writable for all users, and listens on all addresses of the
+machine.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ebclab.errors import UserError
 
 _log = logging.getLogger("ebclab.cluster")
 _FOLDER, _FILE = 0o700, 0o600
-_OTHERS = 0o077  # what group and others may do
+_OTHERS = 0o077  # permissions of group and others
 _OTHERS_WRITE = 0o022
 
 _SWITCH = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
-"""Ray's switch between every address and 127.0.0.1; on macOS and Windows Ray sets it so by itself."""
+"""Ray's switch between all addresses and 127.0.0.1; on macOS and Windows, Ray uses 127.0.0.1 by default."""
 
 _GLOO = "GLOO_SOCKET_IFNAME"
-"""The interface on which ranks speak to each other; gloo takes the one that the machine's name leads to."""
+"""Network interface over which ranks communicate; by default, gloo uses the one that the host name resolves to."""
 
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Bind to 127.0.0.1 what Ray starts in this block, this process's own port and those of later workers included."""
+    """Bind all ports that Ray opens in this block to 127.0.0.1, including those of this process and later workers."""
     names = {_SWITCH: "0", _GLOO: os.environ.get(_GLOO) or ("lo0" if sys.platform == "darwin" else "lo")}
     before, allowed = {name: os.environ.get(name) for name in names}, ray_constants.ENABLE_RAY_CLUSTER
     os.environ.update(names)  # the processes of the instance inherit them
@@ -51,12 +51,12 @@ def on_loopback() -> Iterator[None]:
 
 
 def put_back_token_mode(before: str | None) -> None:
-    """Undo that Ray, when it starts an instance, wants tokens from now on of whatever speaks to this process.
+    """Restore the token mode: after Ray starts an instance, this process requires tokens from all its peers.
 
-    A head without a token that is joined next could not reach this process: trials and workers would seem to die.
+    Otherwise a head without a token that is joined next could not reach it: trials and workers would appear to die.
 
     Args:
-        before: The environment variable of the mode before the instance was started; None when there was none.
+        before: Value of the mode's environment variable before the instance was started; None if it was not set.
     """
     if os.environ.get(MODE) == before:
         return
@@ -66,7 +66,7 @@ def put_back_token_mode(before: str | None) -> None:
 
 
 def _put_back(before: Mapping[str, str | None]) -> None:
-    """Give environment variables the values that they had; None when there was none."""
+    """Restore environment variables to their previous values; None removes a variable."""
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
@@ -75,12 +75,12 @@ def _put_back(before: Mapping[str, str | None]) -> None:
 
 
 def folder_of_sessions() -> Path:
-    """Return the folder for Ray's sockets, logs and spilled objects, in one that only this user can enter.
+    """Return the folder for Ray's sockets, logs and spilled objects, in a parent that only this user can access.
 
-    Ray opens its own folders to everybody (0777), so the folder around them is closed.
+    Ray makes its own folders accessible to all users (0777), so access is restricted at their parent folder.
 
     Raises:
-        UserError: The folder around it is another user's, a symbolic link, or cannot be made.
+        UserError: The parent folder belongs to another user, is a symbolic link, or cannot be created.
     """
     around = Path(get_default_system_temp_dir()) / f"ebclab-{os.geteuid()}"  # type: ignore[no-untyped-call]
     with _own_folder(around, "set RAY_TMPDIR to a folder of yours"):
@@ -89,9 +89,9 @@ def folder_of_sessions() -> Path:
 
 @contextmanager
 def session_removed() -> Iterator[None]:
-    """Remove the folder of the instance that this process has started once the block is left, which ends the instance.
+    """At exit, after the block has shut down the instance that this process started, remove the instance's folder.
 
-    Folders of other sessions stay: their processes may be alive. A process that is killed leaves its own.
+    Folders of other sessions are kept, since their processes may be alive. A killed process leaves its own behind.
     """
     node = worker._global_node
     folder = Path(node.get_session_dir_path()) if node is not None and node.is_head() else None
@@ -106,38 +106,40 @@ def session_removed() -> Iterator[None]:
 
 
 def make_token_private(environment: Mapping[str, str]) -> None:
-    """See to it that only this user can read the token of an instance of Ray that is about to start here.
+    """Ensure that only this user can read the token of a Ray instance that is about to start here.
 
-    A missing token is made, since Ray would make one that everybody can read. What others could read is closed to them,
-    with a warning. Nothing happens where Ray takes the token from a variable, or where the user has switched it off.
+    A missing token is created, since Ray would create one that all users can read. A token file that others can read
+    is restricted to this user, with a warning. Nothing is done if Ray takes the token from an environment variable or
+    the user has disabled tokens.
 
     Args:
         environment: Environment variables.
 
     Raises:
-        UserError: File or folder is another user's, a symbolic link, or cannot be read or written.
+        UserError: The file or folder belongs to another user, is a symbolic link, or cannot be read or written; or a
+            file given by RAY_AUTH_TOKEN_PATH is missing or empty, or in a folder to which others may write.
     """
     source = token_source(environment)
     if source.file is None or not sends_token(environment, unasked=True):
         return
     if source.required:
-        source.read()  # refuses one that is missing or empty
+        source.read()  # raises an error if it is missing or empty
         _require_only_ours(source.file.parent)
         _private_text(source.file)
         return
     remedy = "move it away, or name a file of yours in RAY_AUTH_TOKEN_PATH"
     with _own_folder(source.file.parent, remedy) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # two processes that start at once make one token
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # two processes that start at the same time create one token
         if not _private_text(source.file):
             _write(source.file, secrets.token_hex(32))
 
 
 @contextmanager
 def _own_folder(folder: Path, remedy: str) -> Iterator[int]:
-    """Make a folder if need be, close it to other users, and yield its file descriptor.
+    """Create a folder if needed, restrict it to this user, and yield its file descriptor.
 
     Raises:
-        UserError: It is another user's, a symbolic link, or cannot be made.
+        UserError: It belongs to another user, is a symbolic link, or cannot be created.
     """
     try:
         folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
@@ -152,10 +154,10 @@ def _own_folder(folder: Path, remedy: str) -> Iterator[int]:
 
 
 def _private_text(path: Path) -> str:
-    """Return what a file holds, closed to other users by now; empty when there is none.
+    """Restrict a file to this user and return its content without surrounding whitespace; empty if there is no file.
 
     Raises:
-        UserError: It is another user's, no ordinary file, or cannot be read.
+        UserError: It belongs to another user, is not a regular file, or cannot be read.
     """
     remedy = "copy the token into a file of yours with `install -m 600`"
     try:
@@ -186,10 +188,10 @@ def _write(path: Path, token: str) -> None:
 
 
 def _close_to_others(path: Path, descriptor: int, mode: int, remedy: str) -> bool:
-    """Give an open file or folder of this user's the mode that closes it to others; return whether it was open to them.
+    """Restrict an open file or folder of this user to ``mode``; return whether others had access to it.
 
     Raises:
-        UserError: It is another user's, or its mode cannot be changed.
+        UserError: It belongs to another user, or its mode cannot be changed.
     """
     found = os.fstat(descriptor)
     if found.st_uid != os.geteuid():
@@ -204,10 +206,10 @@ def _close_to_others(path: Path, descriptor: int, mode: int, remedy: str) -> boo
 
 
 def _require_only_ours(folder: Path) -> None:
-    """Refuse a folder in which other users could put another token in place of the user's.
+    """Refuse a folder in which other users could replace the user's token.
 
     Raises:
-        UserError: Others may write into it, and it has no sticky bit.
+        UserError: Others may write to it, and it has no sticky bit.
     """
     mode = folder.stat().st_mode
     if mode & _OTHERS_WRITE and not mode & stat.S_ISVTX:

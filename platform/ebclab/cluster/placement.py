@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from ebclab.errors import UserError
 
 Nodes = Sequence[Mapping[str, float]]
-"""What each node of a cluster has, as {"CPU": 8, "GPU": 1}."""
+"""Resources of each node of a cluster, e.g. {"CPU": 8, "GPU": 1}."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The workers that a run asks a cluster for.
+    """The workers that a run requests from a cluster.
 
     Attributes:
         sizes: Numbers of workers that the run may have, ascending; a single one unless the run is elastic.
@@ -28,7 +28,7 @@ class Placement:
 
     @property
     def elastic(self) -> bool:
-        """The number of workers may change during the run."""
+        """Whether the number of workers may change during the run."""
         return len(self.sizes) > 1
 
     @property
@@ -37,13 +37,13 @@ class Placement:
         return max(1, int(self.cpus))
 
     def in_words(self) -> str:
-        """Return the number of workers and the resources of each, in words."""
+        """Return the number of workers and the resources of each, as text."""
         count = _count(self.sizes[0], "worker") if not self.elastic else " or ".join(map(str, self.sizes)) + " workers"
         each = _count(self.cpus, "CPU") + (f" and {_count(self.gpus, 'GPU')}" if self.gpus else "")
         return f"{count} with {each} each"
 
     def largest(self, possible: int) -> int:
-        """Return the largest allowed number of workers that does not exceed ``possible``; 0 when there is none."""
+        """Return the largest allowed number of workers that does not exceed ``possible``; 0 if there is none."""
         return max((size for size in self.sizes if size <= possible), default=0)
 
     def require_room(self, cpus: float, gpus: float) -> None:
@@ -54,7 +54,7 @@ class Placement:
             gpus: GPUs, likewise.
 
         Raises:
-            UserError: The cluster lacks CPUs or GPUs; the message shows the sum.
+            UserError: The cluster lacks CPUs or GPUs; the message shows the calculation.
         """
         fewest = self.sizes[0]
         for unit, each, has in (("GPU", self.gpus, gpus), ("CPU", self.cpus, cpus)):
@@ -70,10 +70,10 @@ class Placement:
                 )
 
     def require_places(self, nodes: Nodes) -> None:
-        """Refuse nodes that never hold the smallest allowed number of workers, though together they have enough.
+        """Refuse nodes that can never hold the smallest allowed number of workers, even if their total suffices.
 
         Raises:
-            UserError: Some workers would wait for ever.
+            UserError: Some workers would wait forever.
         """
         if (held := places(nodes, self.cpus, self.gpus)) < self.sizes[0]:
             raise UserError(
@@ -86,13 +86,13 @@ def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[i
     """Return the numbers of workers in [fewest, most] that split a global batch evenly, ascending.
 
     Args:
-        fewest: Workers the run needs at least.
-        most: Workers it can use at most.
+        fewest: Minimum number of workers.
+        most: Maximum number of workers.
         batch_size: Global batch size.
         groups: For each batch norm, the number of groups into which it cuts a global batch; 1 means none.
 
     Raises:
-        UserError: No number in the range does; the message names numbers that do.
+        UserError: No number in the range does; the message suggests numbers that do.
     """
     to_split = {batch_size, *groups} - {1}
     splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
@@ -110,7 +110,7 @@ def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[i
 
 
 def places(nodes: Nodes, cpus: float, gpus: float) -> float:
-    """Return how many processes that reserve so many CPUs and GPUs each lie on these nodes, each of them on one."""
+    """Return how many processes that each reserve ``cpus`` and ``gpus`` on a single node fit on these nodes."""
     return sum(
         min((node.get(unit, 0) / each + 1e-9) // 1 for unit, each in (("CPU", cpus), ("GPU", gpus)) if each)
         for node in nodes
@@ -119,12 +119,12 @@ def places(nodes: Nodes, cpus: float, gpus: float) -> float:
 
 
 def even_share(nodes: Nodes, workers: int, *, cpus: float = math.inf, gpus: int = 0) -> float:
-    """Return the most whole CPUs that each of ``workers`` can reserve on these nodes, at least 1.
+    """Return the largest integer number of CPUs that each of ``workers`` can reserve on these nodes, at least 1.
 
     Args:
-        nodes: What each node has.
-        workers: Processes, each of which lies on one node.
-        cpus: CPUs that they may reserve together.
+        nodes: Resources of each node.
+        workers: Number of processes, each of which is placed on a single node.
+        cpus: CPUs that they may reserve in total.
         gpus: GPUs that each of them reserves.
     """
     for share in range(int(max((node.get("CPU", 0) for node in nodes), default=1)), 1, -1):
@@ -144,10 +144,10 @@ def _plural(word: str, amount: float) -> str:
 def cpu_reservation(nodes: Nodes, workers: int, *, cpus: float, gpus: int = 0) -> float:
     """Return the CPUs that each worker of a streamed run reserves; fractions are allowed.
 
-    One CPU stays free for Ray Data, whose tasks could not start otherwise.
+    One CPU remains free for Ray Data, whose tasks could not start otherwise.
 
     Args:
-        nodes: What each node has.
+        nodes: Resources of each node.
         workers: Ray Train workers, at least 1.
         cpus: CPUs of the cluster.
         gpus: GPUs that each of them reserves.
@@ -163,11 +163,11 @@ def cpu_reservation(nodes: Nodes, workers: int, *, cpus: float, gpus: int = 0) -
         )
     if each >= 1:
         return even_share(nodes, workers, cpus=cpus - 1, gpus=gpus)
-    return math.floor(each * 10_000) / 10_000  # Ray counts ten thousandths
+    return math.floor(each * 10_000) / 10_000  # Ray's resolution is 0.0001
 
 
 def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:
-    """Return how many workers that reserve ``reserved`` CPUs each fit on a cluster; a stream needs one CPU more.
+    """Return how many workers that reserve ``reserved`` CPUs each fit on a cluster; a stream needs one more CPU.
 
     Args:
         cpus: CPUs of the cluster.
@@ -187,7 +187,7 @@ def require_cpus(cpus: float, workers: int, reserved: float, *, streamed: bool) 
         streamed: Whether Ray Data delivers the images and needs one CPU of its own.
 
     Raises:
-        UserError: The workers need more CPUs; the message shows the sum.
+        UserError: The workers need more CPUs; the message shows the calculation.
     """
     needed = workers * reserved + (1 if streamed else 0)
     if needed > cpus + 1e-9:

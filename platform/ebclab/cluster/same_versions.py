@@ -16,9 +16,9 @@ _ANSWER_SECONDS = 60.0
 
 
 def require_same_versions() -> None:
-    """Ask every other node of the cluster for its versions. Nodes that join later check themselves before they work.
+    """Check the versions of all other nodes of the cluster. Nodes that join later check themselves before they work.
 
-    A node that dies meanwhile, or does not answer within a minute, is skipped: it will check itself, too.
+    A node that dies meanwhile, or does not respond within a minute, is skipped: it will check itself, too.
 
     Raises:
         VersionError: Some nodes run other versions; the message names each node and both versions.
@@ -44,7 +44,7 @@ def require_same_versions() -> None:
 
 
 def _other_nodes() -> dict[str, str]:
-    """Return the ids of all living nodes but this one, by their address and host name."""
+    """Return the ids of all live nodes except this one, by their address and host name."""
     here = ray.get_runtime_context().get_node_id()
     nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     return {

@@ -1,4 +1,4 @@
-"""Environment variables for Ray: our defaults for its switches, and the variables that all nodes of a cluster get.
+"""Environment variables for Ray: our defaults for its switches, and variables passed to all nodes of a cluster.
 
 Ray reads some of its switches when it is imported.
 """
@@ -12,7 +12,7 @@ from ebclab.storage.retry import PATIENCE
 
 SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",  # a box about Tune's own view of a sweep
+    "RAY_AIR_NEW_OUTPUT": "0",  # Tune's own display of a sweep
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers on this machine keep the user's working folder
     "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # Ray prints a page about it, our display one line
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
@@ -27,15 +27,15 @@ SWITCHES = {
 
 
 def set_ray_switches() -> None:
-    """Set Ray's switches in this process; local workers inherit them. Values that the user has set stay."""
+    """Set Ray's switches in this process; local workers inherit them. Values that the user has set are kept."""
     for name, value in SWITCHES.items():
         os.environ.setdefault(name, value)
 
 
 def environment_of_nodes() -> dict[str, dict[str, str]] | None:
-    """Return a runtime environment for Ray with this process's variables about stores; None when none is set.
+    """Return a runtime environment for Ray with this process's variables about stores; None if none is set.
 
-    The processes of a cluster that runs already do not inherit the environment of this process.
+    The processes of a cluster that is already running do not inherit the environment of this process.
     """
     by_ray = os.environ.get(
         "RAY_JOB_CONFIG_JSON_ENV_VAR", ""

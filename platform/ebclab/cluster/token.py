@@ -1,4 +1,4 @@
-"""The token with which a Ray cluster lets this process in: where Ray looks for it, and when Ray sends it."""
+"""The token that authenticates this process at a Ray cluster: where Ray looks for it, and when Ray sends it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from ebclab.errors import UserError
 
 MODE = "RAY_AUTH_MODE"
-"""Variable that Ray reads when it is imported; with the value "token" Ray sends the token."""
+"""Environment variable that Ray reads when it is imported; with the value "token", Ray sends the token."""
 
 COPY_TOKEN = "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
-"""Advice for those whose token is missing or wrong."""
+"""Advice if the token is missing or wrong."""
 
 _TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
@@ -23,10 +23,10 @@ class TokenSource:
     """The place from which Ray takes this user's token.
 
     Attributes:
-        name: The place as messages name it.
-        text: The token; empty when it is in a file.
-        file: The file; None when the token is in a variable.
-        required: The user has named the file, so it must hold a token.
+        name: Name of the place in messages.
+        text: The token; empty if it is in a file.
+        file: The file; None if the token is in an environment variable.
+        required: Whether the user has named the file, so that it must contain a token.
     """
 
     name: str
@@ -36,11 +36,11 @@ class TokenSource:
 
     @property
     def is_set(self) -> bool:
-        """The user has put something there, or has named a file."""
+        """Whether the environment variable is set, the default file exists, or the user has named a file."""
         return self.required or self.file is None or self.file.is_file()
 
     def read(self) -> str | None:
-        """Return the token, or None when there is none.
+        """Return the token, or None if there is none.
 
         Raises:
             UserError: RAY_AUTH_TOKEN_PATH names a file that cannot be read or is empty.
@@ -57,7 +57,7 @@ class TokenSource:
 
 
 def token_source(environment: Mapping[str, str]) -> TokenSource:
-    """Return the first place, in Ray's order of search, that the environment names; else Ray's usual file.
+    """Return the first source, in Ray's search order, that the environment names; else Ray's default file.
 
     Args:
         environment: Environment variables.
@@ -75,15 +75,15 @@ def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> boo
 
     Args:
         environment: Environment variables.
-        unasked: What Ray does when RAY_AUTH_MODE is not set.
+        unasked: Whether Ray sends a token if RAY_AUTH_MODE is not set.
     """
     return environment.get(MODE, "token" if unasked else "").lower() == "token"
 
 
 def send_token(environment: MutableMapping[str, str]) -> None:
-    """Have Ray's client send the user's token when there is one: clusters without authentication ignore it.
+    """Have Ray's client send the user's token if there is one; clusters without authentication ignore it.
 
-    Must happen before Ray is imported. RAY_AUTH_MODE stays as the user has set it.
+    Must be called before Ray is imported. A value of RAY_AUTH_MODE that the user has set is kept.
     """
     if token_source(environment).is_set:
         environment.setdefault(MODE, "token")

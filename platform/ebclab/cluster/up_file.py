@@ -1,4 +1,4 @@
-"""Finds mistakes in a configuration for ``ray up`` before it starts; Ray answers a typo with a traceback."""
+"""Validates a configuration for ``ray up`` before it starts; Ray reports a typo with a traceback."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SOURCES = {
 
 
 def check_cluster_file(path: Path) -> list[str]:
-    """Check a configuration for ``ray up`` and return its machines, with their largest numbers, one line each.
+    """Validate a configuration for ``ray up``; return a summary with one line per kind of machine.
 
     Args:
-        path: The file; relative paths in its ``file_mounts`` start at the current folder, as for Ray.
+        path: The file; relative paths in its ``file_mounts`` are relative to the current folder, as in Ray.
 
     Raises:
-        ConfigError: Some settings would stop ``ray up`` or open the cluster to others; the message names all of them.
+        ConfigError: Some settings would make ``ray up`` fail or open the cluster to others; the message lists them all.
         UserError: The file cannot be read, or Ray is not installed.
     """
     try:
@@ -59,7 +59,7 @@ def check_cluster_file(path: Path) -> list[str]:
 
 
 def _folder_of_autoscaler() -> Path:
-    """Return the folder in which the installed Ray has the schema of such files, and its own values."""
+    """Return the folder in which the installed Ray keeps the schema of such files and their default values."""
     spec = find_spec("ray")
     if spec is None or not spec.submodule_search_locations:
         raise UserError("Ray is not installed here; install ray[default] to check a file for it")
@@ -86,7 +86,7 @@ def _against_schema(config: dict[str, Any]) -> tuple[list[str], bool]:
 
 
 def _not_chosen(config: dict[str, Any]) -> Iterator[str]:
-    """Yield each value that the user must still choose, once even where it is used several times."""
+    """Yield each value that the user must still choose, once even if it is used several times."""
     seen: set[str] = set()
     for place, value in _texts(config):
         if _OPEN in value and value not in seen:
@@ -112,7 +112,7 @@ def _missing_files(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _with_rays_own(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration with Ray's own value of everything that it leaves out, as ``ray up`` fills it in."""
+    """Return the configuration with Ray's defaults for missing top-level keys, as ``ray up`` fills them in."""
     kind = str(config["provider"].get("type"))
     path = _folder_of_autoscaler() / kind / "defaults.yaml"
     own = from_yaml(path.read_text(encoding="utf-8"), str(path)) if kind.isalpha() and path.is_file() else {}
@@ -120,7 +120,7 @@ def _with_rays_own(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open_doors(config: dict[str, Any]) -> Iterator[str]:
-    """Yield each setting that would let strangers in; Ray allows all of them, and has some of them by itself."""
+    """Yield each setting that would give strangers access; Ray allows all of them, and some are its defaults."""
     for name in ("head_start_ray_commands", "worker_start_ray_commands"):
         for command in config.get(name) or []:
             if "ray start" not in command:

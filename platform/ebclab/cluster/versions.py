@@ -18,7 +18,7 @@ _PACKAGES = ("ebclab", "energy_contrast")
 
 @dataclass(frozen=True)
 class Origin:
-    """The process that started a run or a sweep; its workers get this object and compare their versions with it.
+    """The process that started a run or a sweep; its workers receive this object and compare their versions with it.
 
     Attributes:
         host: Name of the machine.
@@ -71,7 +71,7 @@ def versions_here() -> dict[str, str]:
 
 
 def mismatch(node: str, theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
-    """Return a sentence about the versions in which a node differs from the starting process; None when it does not.
+    """Return a message about the versions of a node that differ from the starting process's; None if all are equal.
 
     Args:
         node: Name of the node as the user knows it.

@@ -1,4 +1,4 @@
-"""Reports: one self-contained HTML page about one or several sweeps, made from their logs.
+"""Reports: one self-contained HTML page about one or several runs or sweeps, made from their folders.
 
-Start reading at ``page.py``, which renders the page.
+Start reading at ``page.py``, which renders the page about sweeps; ``runs`` has the page about runs.
 """

@@ -1,4 +1,4 @@
-"""Compare trials of different lengths by what they had measured after the same number of epochs."""
+"""Compare trials of different lengths by their objectives after the same number of epochs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ebclab.sweeps.space.space import Space
 from ebclab.sweeps.trial import Trial
 
 LEAST_TRIALS = 8
-"""With fewer trials, no importance is computed."""
+"""Minimum number of trials for which an importance is computed."""
 MOST_TRIALS = 150
-"""Largest number of trials for fANOVA, which takes 1 s with 150 trials and 20 s with 1,000; more are thinned evenly."""
+"""Maximum number of trials for fANOVA, which takes 1 s with 150 trials and 20 s with 1,000; more are thinned evenly."""
 _NUM_TREES = 16
 
 
@@ -48,7 +48,7 @@ class Footing:
 
 
 def footing(space: Space, trials: Sequence[Trial]) -> Footing:
-    """Return the trials that can be compared; those outside the space or with a value that is not finite are none."""
+    """Return the comparable trials; those outside the space or with a non-finite objective are excluded."""
     inside = [trial for trial in trials if is_inside(space, trial) and trial.curve]
     lengths = sorted((trial.epochs_done for trial in inside), reverse=True)
     epoch = lengths[(len(lengths) - 1) // 2] if lengths else 0
@@ -57,18 +57,18 @@ def footing(space: Space, trials: Sequence[Trial]) -> Footing:
 
 
 def is_inside(space: Space, trial: Trial) -> bool:
-    """Return whether the point of a trial lies in the space."""
+    """Return whether the point of a trial is inside the search space."""
     return all(parameter.find(trial.point.get(name)) is not None for name, parameter in space.by_name.items())
 
 
 def short_names(space: Space) -> dict[str, str]:
-    """Return a short name of every setting: the last part of its key, unless two settings share it."""
+    """Return a short name for every setting: the last part of its key, unless two settings share it."""
     last = [name.rsplit(".", 1)[-1] for name in space.by_name]
     return {name: word if last.count(word) == 1 else name for name, word in zip(space.by_name, last, strict=True)}
 
 
 def labels(space: Space) -> dict[str, str]:
-    """Return a label of every parameter for plots; a parameter with ``times`` is plotted as its factor."""
+    """Return a label for every parameter in plots; a parameter with ``times`` is plotted as its factor."""
     return {
         name: as_text(word) + (" (factor)" if space.by_name[name].times else "")
         for name, word in short_names(space).items()
@@ -82,7 +82,7 @@ def as_text(value: object) -> str:
 
 
 def study_of(space: Space, compared: Footing) -> optuna.Study:
-    """Return the compared trials as a study for optuna's plots and importances."""
+    """Return the compared trials as an optuna study, for its plots and importances."""
     names = labels(space)
     distributions = {names[name]: _distribution(parameter) for name, parameter in space.by_name.items()}
     logger, level = optuna.logging, optuna.logging.get_verbosity()
@@ -105,13 +105,14 @@ def study_of(space: Space, compared: Footing) -> optuna.Study:
 
 
 def importance(space: Space, compared: Footing) -> dict[str, float]:
-    """Return what each setting explains alone of the objective's variance over the space (fANOVA), 1 in sum.
+    """Return the share of the objective's variance that each setting alone explains (fANOVA), normalized to sum to 1.
 
-    The result is empty when there are fewer than ``LEAST_TRIALS`` trials or all measured the same.
+    The result is empty if there are fewer than ``LEAST_TRIALS`` trials, if all objectives are equal, or if no tree can
+    split the trials.
 
     Args:
         space: The search space.
-        compared: The trials, thinned when there are many.
+        compared: The trials, thinned if there are many.
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}

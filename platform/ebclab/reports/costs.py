@@ -11,14 +11,14 @@ from ebclab.sweeps.trial import Trial
 
 @dataclass(frozen=True)
 class Cost:
-    """What the trials of a sweep used.
+    """Resources that the trials of a sweep used.
 
     Attributes:
-        search_hours: Training time of all search trials together.
-        confirm_hours: Training time of all confirming runs together.
-        gpus_per_trial: GPUs of a trial, or a share of one, since the newest start or resume.
-        price: Price of one GPU for one hour; None when unknown.
-        gpu_hours: GPU-hours of all trials; a share of a GPU counts as that share.
+        search_hours: Total training time of all search trials, in hours.
+        confirm_hours: Total training time of all confirming runs, in hours.
+        gpus_per_trial: GPUs per trial, or a fraction of one, since the latest start or resume.
+        price: Price of one GPU for one hour; None if unknown.
+        gpu_hours: GPU-hours of all trials; fractions of a GPU count as such.
     """
 
     search_hours: float
@@ -29,26 +29,26 @@ class Cost:
 
     @property
     def trial_hours(self) -> float:
-        """Training time of all trials together, in hours."""
+        """Total training time of all trials, in hours."""
         return self.search_hours + self.confirm_hours
 
     @property
     def used_gpus(self) -> bool:
-        """Trials have GPUs, or had some before the sweep was resumed."""
+        """Whether trials use GPUs, or used some before the sweep was resumed."""
         return bool(self.gpus_per_trial or self.gpu_hours)
 
     @property
     def money(self) -> float | None:
-        """GPU-hours times the price; None without a price."""
+        """GPU-hours times the price; None if the price is unknown."""
         return None if self.price is None else self.gpu_hours * self.price
 
 
 def cost_of(record: SweepRecord, price: float | None) -> Cost:
-    """Return the cost of a sweep so far; idle machines and lost turns are not in the log and do not count.
+    """Return the cost of a sweep so far; idle machines and lost turns are not in the log and not included.
 
     Args:
         record: The sweep.
-        price: Price of one GPU-hour, in any currency; None when unknown.
+        price: Price of one GPU-hour, in any currency; None if unknown.
     """
     search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")
     gpu_hours = sum(trial.gpu_seconds for trial in (*search, *confirm)) / 3600
@@ -60,7 +60,7 @@ def _hours(trials: Sequence[Trial]) -> float:
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the Pareto front: points with a higher objective than all that took no more time, fastest first.
+    """Return the Pareto front: points with a higher objective than all others that took no more time, fastest first.
 
     Args:
         points: Pairs of seconds and objective.

@@ -19,18 +19,18 @@ from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.trial import Trial
 
 MOST_CURVES, MOST_POINTS = 150, 50
-"""Largest numbers drawn; more curves or points are thinned evenly, and the page says so."""
+"""Maximum numbers of curves and of points per curve; more are thinned evenly, which the page states."""
 _BEST_KEPT = 30
 TRACES = {
     "ess": "effective sample size (share of K)",
     "energy_gap": "energy gap",
     "log_k_saturation": "saturation of the log K bound",
 }
-"""Diagnostics that are drawn when they were logged, with their labels."""
+"""Diagnostics that are drawn if they were logged, with their labels."""
 
 
 def learning_curves(record: SweepRecord) -> Plot | None:
-    """Return the objective by epochs of every search trial; a mark shows how each ended."""
+    """Return a plot of every search trial's objective by epochs; a marker shows how each ended."""
     measured = [trial for trial in record.search if trial.curve]
     if not measured:
         return None
@@ -67,7 +67,7 @@ _HOVER = "%{text}<br>epoch %{x}: %{y}<extra></extra>"
 
 
 def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that are drawn: the best ones, and others evenly by rank."""
+    """Return the trials that are drawn: the best ones, and others evenly spaced by rank."""
     if len(measured) <= MOST_CURVES:
         return list(measured)
     ids = {trial.id for trial in record.order}
@@ -114,7 +114,7 @@ def _ends(trials: Sequence[Trial], name: str, colour: str, symbol: str) -> go.Sc
 
 
 def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> Plot | None:
-    """Return the runs of all confirmed settings, with means and their intervals."""
+    """Return a plot of the runs of all confirmed settings, with means and 95 % confidence intervals."""
     if not confirmed:
         return None
     figure = go.Figure()
@@ -147,7 +147,7 @@ def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]
 
 
 def diagnostics(record: SweepRecord) -> Plot | None:
-    """Return ESS, energy gap and log-K saturation by epochs of the best, the median and the worst trial."""
+    """Return plots of ESS, energy gap and log-K saturation by epochs for the best, the median and the worst trial."""
     finished = [trial for trial in record.order if trial.state == "finished"]
     order = finished if len(finished) >= 3 else record.order
     logged = [name for name in TRACES if any(name in point.metrics for t in order for point in t.curve.values())]
@@ -173,7 +173,7 @@ def diagnostics(record: SweepRecord) -> Plot | None:
 
 
 def objective_against_time(record: SweepRecord) -> Plot | None:
-    """Return the last objective of each trial against its training time, with the Pareto front."""
+    """Return a plot of each trial's last objective against its training time, with the Pareto front."""
     ended = [t for t in record.search if t.last and t.state != "failed" and math.isfinite(t.last.objective)]
     if not ended:
         return None
@@ -206,7 +206,7 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
                 name=words,
                 hovertemplate="%{text}<br>%{x:.1f} s: %{y}<extra></extra>",
             )
-    shares = {round(each, 6) for each in gpus.values()}  # several where a sweep was resumed with others
+    shares = {round(each, 6) for each in gpus.values()}  # several if a sweep was resumed with other GPUs
     share = shares.pop()
     scale = f"; {3600 / share:,.0f} s are one GPU-hour" if share else "; no GPU was used"
     if shares:
@@ -218,5 +218,5 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
 
 
 def tick_format(objective: str) -> str:
-    """Return plotly's format of an objective on an axis."""
+    """Return plotly's tick format for an objective."""
     return ".1%" if objective in SHARES else ".3f"

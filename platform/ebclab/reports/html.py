@@ -1,4 +1,4 @@
-"""What every page of ebclab is made of: templates that escape, values for scripts, the style and script they share."""
+"""Shared parts of all HTML pages: templates with escaping, values for scripts, common style and script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2
 
 
 def templates(package: str) -> Environment:
-    """Return the environment of the templates in ``package``: text is escaped, an unknown name is an error."""
+    """Return the environment of the templates in ``package``: text is escaped, undefined names raise an error."""
     environment = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,
@@ -35,13 +35,13 @@ def in_script(value: Any) -> Markup:
 
 
 def page_frame(*, drawn: bool = True) -> dict[str, Any]:
-    """Return what the templates of all pages want, by name: when a page was made, its nonce, style and scripts.
+    """Return the variables that the templates of all pages need: creation time, nonce, style and scripts.
 
-    The script draws plots, sorts and filters tables, and follows light and dark. plotly.js is whole, since a page needs
-    no network.
+    The script draws plots, sorts and filters tables, and follows light and dark mode. plotly.js is fully embedded, so
+    that a page works offline.
 
     Args:
-        drawn: The page has plots; without any, plotly.js is left out.
+        drawn: Whether the page has plots; if not, plotly.js is omitted.
     """
     return {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M}",

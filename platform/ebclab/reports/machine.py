@@ -1,4 +1,4 @@
-"""The machine and the versions behind a run or a sweep, in words."""
+"""Descriptions of the machine and the package versions of a run or a sweep."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _PACKAGES = ("python", "ebclab", "torch", "torchvision", "ray", "numpy", "scikit
 
 
 def machine_in_words(environment: Mapping[str, Any], whose: str) -> str:
-    """Return device, processor and threads; empty when nothing is known.
+    """Return a description of device, processor, machine and threads; empty if nothing is known.
 
     Args:
-        environment: What a launch wrote down of itself.
-        whose: Whose threads they are, such as "a trial".
+        environment: Environment recorded by a launch.
+        whose: Owner of the threads, e.g. "a trial".
     """
     if not environment:
         return ""
@@ -29,5 +29,5 @@ def machine_in_words(environment: Mapping[str, Any], whose: str) -> str:
 
 
 def versions_in_words(environment: Mapping[str, Any]) -> str:
-    """Return the packages that matter with their versions; empty when nothing is known."""
+    """Return the main packages with their versions; empty if nothing is known."""
     return ", ".join(f"{name} {environment[name]}" for name in _PACKAGES if environment.get(name))

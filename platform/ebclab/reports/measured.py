@@ -51,7 +51,7 @@ def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) ->
 
 
 def _same_images(record: SweepRecord) -> str:
-    """Return whether the images that confirmed are those that the search chose by."""
+    """Return a description of the images used for confirmation, and whether the search used the same ones."""
     config = record.plan.config
     if not record.plan.top:
         return "none"
@@ -68,7 +68,7 @@ def _same_images(record: SweepRecord) -> str:
 
 
 def test_set_readings(record: SweepRecord) -> str:
-    """Return how often the test set was read, and for which runs."""
+    """Return a description of how often the test set was read, and for which runs."""
     readings = readings_of_test_set(record.log)
     if not readings:
         return "not read"
@@ -82,7 +82,7 @@ def test_set_readings(record: SweepRecord) -> str:
 
 
 def _by_settings(runs: Sequence[str]) -> str:
-    """Return names of confirming runs in words: whose runs they are, and with which seeds."""
+    """Return a description of confirming runs, given by name: their settings and seeds."""
     seeds: dict[str, list[str]] = {}
     for name in runs:
         source, _, seed = name.removeprefix("confirm-").rpartition("-seed")
@@ -91,7 +91,7 @@ def _by_settings(runs: Sequence[str]) -> str:
 
 
 def _intervals(confirmed: Sequence[ConfirmedSettings]) -> str:
-    """Return what the intervals say, and of which model they are."""
+    """Return a description of the confidence intervals and their statistical model."""
     if not confirmed:
         return "none: nothing is confirmed"
     winner = confirmed[0]

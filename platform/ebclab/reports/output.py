@@ -1,4 +1,4 @@
-"""Write a report: the page, and the same facts as CSV and JSON."""
+"""Write a report about sweeps: the page, and the same facts as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _COLUMNS = (
 def write_report(
     folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None
 ) -> tuple[str, list[str]]:
-    """Write the report of one or several sweeps; return the path or address of the page, and what could not be read.
+    """Write the report of one or several sweeps; return the path or address of the page, and notes on unreadable data.
 
     Args:
         folders: Sweeps, finished or not: folders, or addresses in an object store.
         to: File or address of the page; the CSV and JSON files have the same name with other endings. None means
             report.html in the sweep's folder, or sweeps.html in the current folder for several sweeps.
-        price: Price of one GPU-hour, in any currency; None when unknown.
+        price: Price of one GPU-hour, in any currency; None if unknown.
 
     Raises:
-        UserError: A folder is no sweep, objectives differ, or the page cannot be written.
+        UserError: A folder is not a sweep, objectives differ, the price is negative, or the page cannot be written.
     """
     problems = [] if price is None or price >= 0 else [f"--price-per-gpu-hour: must not be negative, got {price:g}"]
     if problems:
@@ -134,7 +134,7 @@ def _facts(part: Section) -> dict[str, Any]:
 
 
 def _confirmed(entry: ConfirmedSettings, gap: Difference | None, plan: SweepPlan) -> dict[str, Any]:
-    """Return confirmed settings as plain values, with how far they lie below the winner."""
+    """Return confirmed settings as plain values, with their difference from the winner."""
     return {
         "source": entry.source,
         "settings": entry.settings,

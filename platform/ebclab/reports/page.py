@@ -1,4 +1,4 @@
-"""Render the page: template, style, script and plotly.js in one HTML file that needs no network."""
+"""Render the page: template, style, script and plotly.js in one HTML file that works offline."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def render(parts: Sequence[Section], csv_name: str, json_name: str) -> str:
 
 
 def _in_order(record: SweepRecord) -> list[Trial]:
-    """Return the search trials by rank, then those without a rank, then the confirming ones."""
+    """Return the search trials by rank, then those without a rank, then the confirming runs."""
     ranked = {trial.id: trial for trial in record.order}
     return list((ranked | {trial.id: trial for trial in record.search} | record.log.trials).values())
 
 
 def _tested(score: SeedScores) -> str:
-    """Return a test score for people, with its interval."""
+    """Return a formatted test score with its confidence interval."""
     if score.low is None or score.high is None:
         return f"{score.mean:.1%}, no interval"
     return f"{score.mean:.1%} ({shown_interval('holdout_knn', score.low, score.high)})"

@@ -1,4 +1,4 @@
-"""Where a report goes: a page on a disk or in a store, and the files beside it."""
+"""Where a report is written: a page on a disk or in a store, and the files next to it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class PagePlace:
     """The place of a page.
 
     Attributes:
-        path: The page on this disk.
-        remote: The store folder that it is sent to; None where the disk is its place.
+        path: Path of the page on this disk.
+        remote: The store folder to which it is uploaded; None if it stays on the disk.
     """
 
     path: Path
     remote: RemoteFolder | None
 
     def write(self, texts: Mapping[str, str]) -> str:
-        """Write the page and the files beside it; return the path or address of the page.
+        """Write the page and the files next to it; return the path or address of the page.
 
         Args:
-            texts: Contents by the ending of the file's name.
+            texts: Contents by file name suffix, e.g. ".html".
 
         Raises:
             RunError: A file cannot be written.
@@ -54,8 +54,8 @@ def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: 
 
     Args:
         to: File or address of the page; None means report.html in the folder, or ``of_several`` in the current one.
-        folders: What the page is about.
-        of_several: Name of a page about several folders.
+        folders: Runs or sweeps that the page is about.
+        of_several: File name of a page about several folders.
 
     Raises:
         UserError: No page can be written there.

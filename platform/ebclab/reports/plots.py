@@ -21,7 +21,7 @@ BLUE, GREY, ORANGE, RED, PURPLE, GREEN, BROWN = (
     "#a6761d",
 )
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
-"""Colours of things side by side, in their order."""
+"""Colours of items that are drawn together, in order."""
 SCALE = [[0.0, "#4358b0"], [0.35, "#2f87b5"], [0.7, "#52b788"], [1.0, "#f2c14e"]]
 ENDS = {
     "finished": ("finished", BLUE, "circle"),
@@ -34,8 +34,8 @@ ENDS = {
     "failed": ("failed", BROWN, "cross"),
     "not over": ("not over yet", GREEN, "circle-open"),
 }
-"""The ways in which a trial may end: words, colour and mark."""
-_FEW_EPOCHS = 10  # with more, plotly puts ticks at whole epochs by itself
+"""The ways in which a trial may end: label, colour and marker symbol."""
+_FEW_EPOCHS = 10  # with more, plotly places ticks at whole epochs by itself
 _STOPS = {
     "rung ": "below the others at a rung",
     "collapsed": "collapsed",
@@ -79,7 +79,7 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
 
 
 def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:
-    """Return axis settings that put ticks at whole epochs."""
+    """Return axis settings that place ticks at whole epochs."""
     most = max((trial.epochs_done for trial in trials), default=0)
     return {"dtick": 1} if most <= _FEW_EPOCHS else {}
 

@@ -27,16 +27,16 @@ from energy_contrast.method import Method
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """A sweep as its folder shows it.
+    """A sweep as read from its folder.
 
     Attributes:
         folder: The sweep's folder.
         plan: The sweep's plan.
         log: The sweep's log.
-        notes: What could not be read, one sentence each.
-        is_finished: The sweep has written its result.
-        is_running: A process works on the sweep now.
-        read_at: When the log was last written.
+        notes: Messages about content that could not be read.
+        is_finished: Whether the sweep has written its result.
+        is_running: Whether a process currently works on the sweep.
+        read_at: Modification time of the log, or of the plan if there is no log.
     """
 
     folder: SweepFolder
@@ -54,7 +54,7 @@ class SweepRecord:
 
     @property
     def title(self) -> str:
-        """Method and dataset, for people."""
+        """Method and dataset, for headings."""
         return f"{self.plan.config.method_name} on {self.plan.config.data.name}"
 
     @property
@@ -64,11 +64,11 @@ class SweepRecord:
 
     @property
     def objective_words(self) -> str:
-        """The objective in words."""
+        """Display name of the objective."""
         return OBJECTIVES[self.objective]
 
     def shown(self, value: float) -> str:
-        """Return a value of the objective for people."""
+        """Return a formatted value of the objective."""
         return shown_score(self.objective, value)
 
     @cached_property
@@ -78,28 +78,28 @@ class SweepRecord:
 
     @cached_property
     def order(self) -> list[Trial]:
-        """The search trials that measured anything, best first; diverged and failed ones are left out."""
+        """The search trials with measurements, best first; diverged and failed ones are excluded."""
         return ranked(self.search)
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """The log's event of the newest start or resume; empty when there is none."""
+        """The latest event of a resume in the log, else of a start; empty if there is none."""
         return self.log.last_event("resumed") or self.log.last_event("started") or {}
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """The machine and versions of the sweep's own process."""
+        """Machine and versions of the sweep's own process; empty if not recorded."""
         facts = self.start.get("environment")
         return dict(facts) if isinstance(facts, Mapping) else {}
 
     @property
     def gpus_per_trial(self) -> float:
-        """GPUs of a trial, or a share of one."""
+        """GPUs per trial, or a fraction of one."""
         return gpus_of(self.start)
 
     @cached_property
     def machines(self) -> list[str]:
-        """The machines that trials ran on, from their run folders; else the machine of the sweep's own process."""
+        """Descriptions of the machines that trials ran on, from their run folders; else of the sweep's own process."""
         written = [read_environment(path) for path in sorted(self.folder.trials.glob("*/environment.json"))]
         names = dict.fromkeys(machine_in_words(each, "a trial") for each in written)
         known = [name for name in names if name]
@@ -107,11 +107,11 @@ class SweepRecord:
 
     @cached_property
     def split(self) -> tuple[int, int] | None:
-        """Numbers of training and held-out images, from any finished run; None when no run has finished."""
+        """Numbers of training and held-out images, from any finished run; None if no run has finished."""
         for path in sorted(self.folder.trials.glob("*/result.json")):
             try:
                 summary = RunSummary.read(path, str(path))
-            except (RunError, OSError):  # removed since it was listed, or damaged; another run tells as well
+            except (RunError, OSError):  # removed since it was listed, or damaged; any other run will do
                 continue
             return summary.train_images, summary.holdout_images
         return None
@@ -142,6 +142,6 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
 
 
 def _changed(folder: SweepFolder, path: Path) -> datetime:
-    """Return when a file of a sweep was written; in a store, by the store's clock."""
+    """Return the modification time of a sweep's file; in a store, by the store's clock."""
     stored = Store(folder.remote).stored(path.name) if folder.remote else None
     return stored.changed if stored and stored.changed else datetime.fromtimestamp(path.stat().st_mtime, UTC)

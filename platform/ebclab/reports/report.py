@@ -1,4 +1,4 @@
-"""The page about runs or about sweeps, whichever the folders are."""
+"""Writes the page about runs or about sweeps, depending on the kind of the folders."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _USUAL = ("runs", "sweeps")
 
 
 def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour: float | None = None) -> str:
-    """Write one HTML page about runs or about sweeps, with CSV and JSON beside it; return its path or address.
+    """Write one HTML page about runs or about sweeps, with CSV and JSON files next to it; return its path or address.
 
     Args:
-        places: Folders or addresses, finished or not: all of runs, or all of sweeps.
+        places: Folders or addresses of runs only, or of sweeps only, finished or not.
         to: File or address of the page. None means report.html in the folder, or runs.html or sweeps.html in the
-            current folder where there are several.
-        price_per_gpu_hour: Price of one GPU-hour, in any currency, for sweeps; None when unknown.
+            current folder if there are several.
+        price_per_gpu_hour: Price of one GPU-hour, in any currency, for sweeps only; None if unknown.
 
     Raises:
-        UserError: A place is neither a run nor a sweep, there are both or none, or the page cannot be written.
+        UserError: A place is neither a run nor a sweep, both kinds or no places are given, a price is given for runs,
+            or the page cannot be written.
     """
     if not places:
         raise UserError("report: nothing to show, got no folder; name runs or sweeps")
@@ -57,7 +58,7 @@ def _kind(place: str | Path) -> Literal["run", "sweep"] | None:
 
 
 def _not_found(place: str) -> str:
-    """Return the sentence about a folder that holds neither, with the one that may be meant."""
+    """Return the message about a place that is neither a run nor a sweep, with a suggestion."""
     path = Path(place)
     around = [folder for parent in (path.parent, *map(Path, _USUAL)) if parent.is_dir() for folder in parent.iterdir()]
     known = {str(folder): folder for folder in around if _kind(folder) is not None}

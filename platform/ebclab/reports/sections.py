@@ -34,19 +34,19 @@ class Section:
         record: The sweep.
         facts: Header rows by name.
         confirmed: Confirmed settings, the winner first.
-        differences: How far each of them lies below the winner; None for the winner itself.
-        start: Index in ``confirmed`` of the settings that the search started from; None when they were not confirmed.
-        commands: Commands that run the winner and the sweep again, by heading.
+        differences: Difference between the winner and each of them; None for the winner itself.
+        start: Index in ``confirmed`` of the settings that the search started from; None if they were not confirmed.
+        commands: Commands that rerun the winner and the sweep, by heading.
         shares: Importance of each setting.
         plots: Plots by place on the page.
-        no_importance: Why there is no importance; empty when there is.
-        saved: What early stopping saved.
-        cost: What the trials used.
-        failures: Reasons why trials diverged, failed or collapsed, with the trials; the most frequent first.
+        no_importance: Why no importance was computed; empty if it was.
+        saved: Savings by early stopping.
+        cost: Resources that the trials used.
+        failures: Reasons why trials diverged, failed or collapsed, with the trials; most frequent reasons first.
         measured: How the objective was measured, by heading.
-        test: Test scores of the winner by probe; None when the test set was not read.
-        test_of_start: Test scores of the starting settings by probe; None when they were not tested, or won.
-        test_gain: How much better the winner is on the test set than the starting settings, by probe.
+        test: Test scores of the winner by probe; None if the test set was not read.
+        test_of_start: Test scores of the starting settings by probe; None if they were not tested, or won.
+        test_gain: Gain of the winner over the starting settings on the test set, by probe.
     """
 
     record: SweepRecord
@@ -72,7 +72,7 @@ def section(record: SweepRecord, price: float | None) -> Section:
 
     Args:
         record: The sweep.
-        price: Price of one GPU-hour; None when unknown.
+        price: Price of one GPU-hour; None if unknown.
     """
     confirmed = confirmed_settings(record.plan, record.log)
     thin = footing(record.plan.space, record.search).thinned()
@@ -148,7 +148,7 @@ def _facts(record: SweepRecord) -> dict[str, str]:
 
 
 def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[str, str]:
-    """Return the commands that run the winner and the sweep again, by heading."""
+    """Return the commands that rerun the winner and the sweep, by heading."""
     commands, method = {}, record.plan.config.method_name
     source, seed = _winner_run(record, confirmed)
     if source is not None:
@@ -175,7 +175,7 @@ def _winner_run(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> tupl
 
 
 def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
-    """Return the reasons why trials diverged, failed or collapsed, with the trials."""
+    """Return the most frequent reasons why trials diverged, failed or collapsed, with the trials."""
     by_reason: dict[str, list[Trial]] = {}
     for trial in record.log.trials.values():
         if ending(trial) in ("diverged", "failed", "collapsed"):
@@ -184,7 +184,7 @@ def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
 
 
 def lead(part: Section) -> str:
-    """Return the answer of the sweep in a few sentences."""
+    """Return a summary of the sweep's result in a few sentences."""
     record = part.record
     if not part.confirmed:
         if not record.order:
@@ -210,7 +210,7 @@ def lead(part: Section) -> str:
 
 
 def _against_start(part: Section) -> str:
-    """Return how the winner compares with the settings that the search started from."""
+    """Return a sentence that compares the winner with the settings that the search started from."""
     record = part.record
     if part.start is None:
         pending = record.plan.baseline and not record.is_finished
@@ -235,12 +235,12 @@ BASELINE_WORDS = "the starting settings"
 
 
 def points(record: SweepRecord, value: float, unit: str = " points") -> str:
-    """Return a difference of objectives for people; accuracies differ by percentage points."""
+    """Return a formatted difference of objectives; accuracies differ by percentage points."""
     return f"{100 * value:+.1f}{unit}" if record.objective in SHARES else f"{value:+.3f}"
 
 
 def points_interval(record: SweepRecord, low: float, high: float, sign: int = 1) -> str:
-    """Return the interval of a difference for people; with ``sign`` -1, of the difference the other way round."""
+    """Return the formatted interval of a difference; with ``sign`` -1, of the difference of opposite sign."""
     low, high = (low, high) if sign > 0 else (-high, -low)
     is_rate = record.objective in SHARES
     first = 1 if is_rate else 3
@@ -252,5 +252,5 @@ def points_interval(record: SweepRecord, low: float, high: float, sign: int = 1)
 
 
 def short(value: Any) -> str:
-    """Return a setting's value for a narrow column."""
+    """Return a setting's value formatted for a narrow column."""
     return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)

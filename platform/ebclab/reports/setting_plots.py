@@ -20,7 +20,7 @@ _COLUMNS = 3
 
 
 def importance_bars(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:
-    """Return bars: how much of the objective's variance each setting explains."""
+    """Return a bar chart of the share of the objective's variance that each setting explains."""
     if not shares:
         return None
     names = labels(record.plan.space)
@@ -48,7 +48,7 @@ def importance_bars(record: SweepRecord, compared: Footing, shares: Mapping[str,
 
 
 def slices(record: SweepRecord) -> Plot | None:
-    """Return the last objective of every trial against each setting, coloured by epochs done."""
+    """Return scatter plots of every trial's last objective against each setting, coloured by epochs done."""
     space = record.plan.space
     measured = [trial for trial in record.order if is_inside(space, trial)]
     if not measured:
@@ -82,7 +82,7 @@ def slices(record: SweepRecord) -> Plot | None:
 
 
 def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:
-    """Return the objective over the two most important settings."""
+    """Return a contour plot of the objective over the two most important settings."""
     if len(shares) < 2:
         return None
     names = labels(record.plan.space)
@@ -102,7 +102,7 @@ def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float])
 
 
 def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
-    """Return every compared trial as a line through its settings; a range can be selected with the mouse."""
+    """Return a parallel-coordinates plot of all compared trials; ranges can be selected with the mouse."""
     if len(compared.trials) < 2:
         return None
     figure = plot_parallel_coordinate(study_of(record.plan.space, compared), target_name=record.objective_words)
@@ -121,7 +121,7 @@ def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
 
 
 def why_no_importance(compared: Footing) -> str:
-    """Return why there is no importance."""
+    """Return the reason why no importance was computed."""
     num_trials = len(compared.trials)
     if num_trials < LEAST_TRIALS:
         return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {num_trials}."

@@ -1,4 +1,4 @@
-"""Compare several sweeps: whether they can be compared, and at which budget."""
+"""Compare several sweeps: check whether they are comparable, and rank them, also at a common budget."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Row:
 
     Attributes:
         record: The sweep.
-        at_equal_budget: Best objective within the common budget; None when nothing was measured by then.
+        at_equal_budget: Best objective within the common budget; None if nothing was measured by then.
         trials_then: Number of trials within the common budget.
-        winner: Its best confirmed settings; None when nothing was confirmed.
-        to_best: How far the winner lies below the best row's winner; None for the best row and without a winner.
+        winner: Its best confirmed settings; None if nothing was confirmed.
+        to_best: Difference between the best row's winner and this one; None for the best row and without a winner.
     """
 
     record: SweepRecord
@@ -49,7 +49,7 @@ def require_one_objective(records: Sequence[SweepRecord]) -> None:
     """Refuse sweeps with different objectives.
 
     Raises:
-        UserError: The text names the objective of each.
+        UserError: The objectives differ; the message lists the objective of each sweep.
     """
     if len({record.objective for record in records}) > 1:
         each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
@@ -77,7 +77,7 @@ def budget_of(records: Sequence[SweepRecord]) -> float:
 
 
 def rows(records: Sequence[SweepRecord]) -> list[Row]:
-    """Return the sweeps by the mean of their winner; then those without a winner by their best at equal budget."""
+    """Return the sweeps sorted by their winner's mean; then those without a winner by their best at equal budget."""
     budget = budget_of(records)
     confirmed = [confirmed_settings(record.plan, record.log) for record in records]
     winners = [next(iter(entries), None) for entries in confirmed]
@@ -102,7 +102,7 @@ _DASHES = ("solid", "dash", "dot")
 
 
 def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
-    """Return a line per sweep: the best objective so far against the training time of all trials until then."""
+    """Return a plot with a line per sweep: the best objective so far against the cumulative training time."""
     figure = go.Figure()
     colours = [BLUE, ORANGE, GREEN, GREY]
     for place, record in enumerate(records):
@@ -123,7 +123,7 @@ def side_by_side(records: Sequence[SweepRecord]) -> Plot | None:
 
 
 def best_so_far(record: SweepRecord) -> list[tuple[float, float | None]]:
-    """Return, for each trial, training time of all trials so far, in seconds, and best objective; None before any."""
+    """Return, for each search trial, the cumulative training time in seconds and the best objective so far, or None."""
     line: list[tuple[float, float | None]] = []
     seconds, best = 0.0, None
     for trial in record.search:

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent: written aside, synced, renamed."""
+"""Files and folders that are complete or absent: written under a temporary name, synced and renamed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _EIGHT_HEX = "[0-9a-f]" * 8
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file at ``path`` by ``text`` (UTF-8) in one step."""
+    """Atomically replace the file at ``path`` with ``text`` (UTF-8)."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace the file at ``path`` by ``content`` in one step."""
+    """Atomically replace the file at ``path`` with ``content``."""
     write_parts(path, [content])
 
 
 def write_parts(path: Path, parts: Iterable[bytes]) -> None:
-    """Replace the file at ``path`` by ``parts``, one after the other, in one step; they may be read from that file."""
+    """Atomically replace the file at ``path`` with the concatenated ``parts``, which may be read from that file."""
     aside = _hidden(path)
     try:
         with aside.open("wb") as file:
@@ -40,15 +40,15 @@ def write_parts(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace the file at ``path`` by ``value`` as indented JSON in one step."""
+    """Atomically replace the file at ``path`` with ``value`` as indented JSON."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder beside ``target`` to fill; on success sync its files and rename it to ``target``.
+    """Yield a temporary folder next to ``target``; on success, sync its files and rename it to ``target``.
 
-    On any error the half-filled folder is removed and ``target`` never appears.
+    On an error, the partially filled folder is removed and ``target`` is not created.
     """
     make_folder(target.parent)
     aside = _hidden(target)
@@ -65,7 +65,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, unless they exist, so that it survives a power cut."""
+    """Create a folder and its missing parents and sync them, so that they survive a power failure."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for each in reversed(missing):
@@ -73,7 +73,7 @@ def make_folder(path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file or folder to a hidden name beside it, which no reader takes for it; return the new path."""
+    """Rename a file or folder to a hidden name next to it, which readers ignore; return the new path."""
     aside = _hidden(path)
     path.rename(aside)
     sync_path(path.parent)
@@ -81,25 +81,25 @@ def set_aside(path: Path) -> Path:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder: no reader ever finds it with a part of its files. What cannot be removed stays."""
+    """Remove a folder such that no reader ever sees it partially deleted; OS errors are ignored."""
     with suppress(OSError):
         shutil.rmtree(set_aside(path))
         sync_path(path.parent)
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Remove the hidden folders that writes and removals of ``name`` in ``folder`` left when they were killed.
+    """Remove the hidden folders that killed writes and removals of ``name`` in ``folder`` left behind.
 
     Args:
-        folder: A folder that this process alone writes into.
-        name: Name of the files or folders that were written, a pattern of ``glob``.
+        folder: A folder to which only this process writes.
+        name: Name of the folders that were written, as a ``glob`` pattern.
     """
     for path in folder.glob(f".{name}.{_EIGHT_HEX}"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_path(path: Path) -> None:
-    """Make the bytes of a file, or the names in a folder, survive a power cut."""
+    """Flush the content of a file, or the entries of a folder, to disk, so that they survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

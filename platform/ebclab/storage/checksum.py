@@ -1,4 +1,4 @@
-"""A checksum in a JSON file over the file's own content: one changed bit in it is noticed."""
+"""A checksum stored in a JSON file over the file's other values, which detects corruption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_checksum(content: object) -> None:
-    """Refuse what ``with_checksum`` made when it has changed since; content without a checksum is older and passes.
+    """Refuse content that has changed since ``with_checksum``; content of older versions, without checksum, passes.
 
     Args:
         content: What ``json.loads`` returned.
@@ -29,7 +29,7 @@ def require_checksum(content: object) -> None:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object as text without spaces, its keys sorted, the checksum left out."""
+    """Return the SHA-256 of a JSON object, serialized without its checksum and spaces and with sorted keys."""
     own = {key: value for key, value in content.items() if key != _KEY}
     text = json.dumps(own, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

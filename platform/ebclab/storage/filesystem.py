@@ -1,7 +1,7 @@
-"""One interface to local folders and object stores: list files, read one, write one.
+"""A common interface to local folders and object stores: list, read and write files.
 
-pyarrow has no conditional writes, and a file that it deletes in S3 leaves an empty object for its folder. For these two
-there is obstore, with the settings that pyarrow has, in a bucket of which it was tried that it is the same.
+pyarrow has no conditional writes, and a file that it deletes in S3 leaves an empty object for its folder. obstore is
+used for these two operations, with pyarrow's settings, after a test that both reach the same bucket.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ebclab.errors import DataError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_COPIED_BYTES = 8 << 20  # at once
-_LINKS_FOLLOWED = 32  # within each other: on macOS 32, on Linux 40
+_COPIED_BYTES = 8 << 20  # buffer size of a copy
+_LINKS_FOLLOWED = 32  # nested symbolic links that the system follows: 32 on macOS, 40 on Linux
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
-"""Marks an OSError of pyarrow as an object store's."""
+"""Matches the message of an OSError that pyarrow raises for an object store."""
 
 _OWN_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -39,7 +39,7 @@ _OWN_CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""Variables with credentials that obstore finds by itself; it does not read profiles, which boto3 does."""
+"""Environment variables with credentials that obstore finds by itself; unlike boto3, it does not read profiles."""
 
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
@@ -47,22 +47,22 @@ T = TypeVar("T")
 
 
 class Location:
-    """A folder or file, local or in an object store; it can be sent to other processes.
+    """A folder or file, local or in an object store; can be sent to other processes.
 
-    An address may hold options of the store after a question mark, as pyarrow reads them:
-    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. Before it, names stand as they are, in any script;
-    an escape such as %20 is one. It holds no credentials: every process finds its own.
+    An address may contain options of the store after a question mark, as pyarrow reads them:
+    s3://bucket/folder?endpoint_override=localhost:9000&scheme=http. Before it, names are written literally, in any
+    script; escapes such as %20 are decoded. It contains no credentials: every process finds its own.
 
     Args:
         path: A local path, or an address such as s3://bucket/folder or gs://bucket/folder.
-        setting: Name of the setting that holds the path, for messages.
+        setting: Name of the setting that contains the path, for messages.
 
     Attributes:
         path: The address without its options, or the absolute local path.
         address: The same with its options.
 
     Raises:
-        DataError: The address is of no kind that can be opened, or holds credentials.
+        DataError: The address is of an unsupported kind, or contains credentials.
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
@@ -83,25 +83,25 @@ class Location:
             ) from error
 
     def files(self, suffixes: tuple[str, ...]) -> list[str]:
-        """Return the paths that ``sizes`` returns.
+        """Return the relative paths of all files with one of ``suffixes``; see ``sizes``.
 
         Raises:
-            DataError: As ``sizes``.
+            DataError: As for ``sizes``.
         """
         return list(self.sizes(suffixes))
 
     def sizes(self, suffixes: tuple[str, ...], below: str = "") -> dict[str, int]:
         """Return the sizes in bytes of all files below this place with one of ``suffixes``, by relative path, sorted.
 
-        Hidden files and folders are left out. A place that is itself such a file gives the empty path.
+        Hidden files and folders are skipped. A place that is itself such a file is returned as the empty path.
 
         Args:
             suffixes: Endings of the files' names.
-            below: A folder below this place, where these alone are wanted that lie in it.
+            below: A folder below this place to which the listing is restricted.
 
         Raises:
-            DataError: There is no such place, it cannot be read, the name of a file in it is no text, or a link in it
-                leads to a folder above itself.
+            DataError: There is no such place, it cannot be read, the name of a file in it is not valid UTF-8, or a
+                link in it leads to one of its parent folders.
         """
         try:
             info = self.filesystem.get_file_info(self.inner_path(below))
@@ -115,7 +115,7 @@ class Location:
             raise self._unreadable(error) from error
         start = len(self.inside.rstrip("/")) + 1
         try:
-            found = {info.path[start:]: size for info in infos if (size := info.size) is not None}  # folders have none
+            found = {info.path[start:]: size for info in infos if (size := info.size) is not None}  # none for folders
         except UnicodeDecodeError as error:
             name = error.object[len(self.inside.rstrip("/").encode()) + 1 :]
             raise DataError(
@@ -130,16 +130,16 @@ class Location:
         return {name: found[name] for name in wanted}
 
     def _is_deep_by_links(self, name: str) -> bool:
-        """Return whether a file was found through as many links as a loop of them is followed."""
+        """Return whether a path contains as many symbolic links as the system follows, i.e. is part of a loop."""
         if name.count("/") < _LINKS_FOLLOWED:
             return False
         return sum((Path(self.inside) / folder).is_symlink() for folder in Path(name).parents) >= _LINKS_FOLLOWED
 
     def folders(self, below: str = "") -> list[str]:
-        """Return the names of the folders that lie right below this place or, where given, a folder ``below`` it.
+        """Return the names of the direct subfolders of this place, or of the folder ``below`` it; empty if missing.
 
         Raises:
-            DataError: It cannot be read; where there is none, the list is empty.
+            DataError: The folder cannot be read.
         """
         try:
             inside = fs.FileSelector(self.inner_path(below), allow_not_found=True)
@@ -159,7 +159,7 @@ class Location:
             raise self._unreadable(error, name) from error
 
     def inner_path(self, name: str) -> str:
-        """Return the path of the file ``name`` below this place, as its file system wants it."""
+        """Return the path of the file ``name`` below this place, in the form that its file system expects."""
         return f"{self.inside.rstrip('/')}/{name.lstrip('/')}" if name else self.inside
 
     def read(self, name: str) -> bytes:
@@ -176,7 +176,7 @@ class Location:
             raise self._unreadable(error, name) from error
 
     def size(self, name: str) -> int | None:
-        """Return the size in bytes of the file ``name`` below this place, or None when there is none.
+        """Return the size in bytes of the file ``name`` below this place, or None if there is none.
 
         Raises:
             DataError: The place cannot be read.
@@ -218,7 +218,7 @@ class Location:
             raise self._unwritable(error) from error
 
     def storage_error(self, error: Exception, name: str) -> DataError | None:
-        """Return a DataError when ``error`` is the storage's, and None when the content of the file ``name`` is bad."""
+        """Return a DataError if ``error`` was raised by the storage, or None if the content of ``name`` is invalid."""
         if isinstance(error, FileNotFoundError | PermissionError) or _OF_THE_STORE.search(str(error)):
             return self._unreadable(error, name)
         return None
@@ -238,7 +238,7 @@ class Location:
 
 
 def _sparing(address: str) -> str:
-    """Return ``address`` with the option that uploads a small file to S3 in one request in place of three."""
+    """Return ``address`` with the option that uploads a small file to S3 in one request instead of three."""
     if not address.startswith("s3://") or "allow_delayed_open=" in address:
         return address
     return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
@@ -249,17 +249,17 @@ def _is_hidden(name: str) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type's name where it has none."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """What obstore needs to reach the bucket that pyarrow has open.
+    """The parameters with which obstore reaches a bucket that pyarrow has opened.
 
     Attributes:
-        kind: "s3" or "gcs", as pyarrow says.
-        name: The bucket.
+        kind: "s3" or "gcs", as in pyarrow.
+        name: Name of the bucket.
         settings: Settings of obstore by name.
         endpoint: URL of a store other than Amazon's or Google's; empty for theirs.
     """
@@ -271,14 +271,14 @@ class Bucket:
 
 
 _REACHED: dict[Bucket, tuple[ObjectStore | None, str]] = {}
-"""Buckets that this process has tried to reach through obstore, as ``through_obstore`` returns them."""
+"""Results of ``through_obstore`` for the buckets that this process has tested."""
 
 
 def bucket_of(location: Location) -> Bucket:
-    """Return what obstore needs to reach the bucket in which a folder lies, by the rules of pyarrow.
+    """Return the parameters with which obstore reaches the bucket of a folder, by the rules of pyarrow.
 
     Args:
-        location: The folder, as pyarrow has it open.
+        location: The folder, as opened by pyarrow.
     """
     kind, name = location.filesystem.type_name, location.inside.partition("/")[0]
     options = {option: values[-1] for option, values in parse_qs(location.address.partition("?")[2]).items()}
@@ -297,15 +297,15 @@ def bucket_of(location: Location) -> Bucket:
 
 
 def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None, str]:
-    """Return the bucket of a place as obstore reaches it; once a process it is tried with a file of its own.
+    """Return the bucket of a place opened through obstore; tested once per process with a temporary file.
 
     Args:
         location: The place.
-        folder: Path in the bucket of the folder that the file is written into.
+        folder: Path in the bucket of the folder to which the temporary file is written.
 
     Returns:
-        The bucket, and nothing; or None, and why obstore cannot be used: it finds no credentials, or pyarrow does not
-        see what it wrote.
+        The bucket and an empty string; or None and the reason why obstore cannot be used, e.g. it finds no
+        credentials, or pyarrow does not see the file that it wrote.
     """
     bucket = bucket_of(location)
     if bucket not in _REACHED:
@@ -319,13 +319,13 @@ def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None
                 with suppress(OSError):
                     in_our_errors(lambda: store.delete(own))
             _REACHED[bucket] = (store, "") if is_seen else (None, "another bucket than that of the run")
-        except Exception as error:  # of obstore's or boto3's, about settings and profiles, or of the store
+        except Exception as error:  # from obstore or boto3 about settings and profiles, or from the store
             _REACHED[bucket] = (None, first_line(error))
     return _REACHED[bucket]
 
 
 def in_our_errors(request: Callable[[], T]) -> T:
-    """Do a request of obstore; its errors become those that ``with_retries`` knows."""
+    """Perform a request through obstore; its errors are converted to those that ``with_retries`` handles."""
     from obstore import exceptions
 
     try:
@@ -337,7 +337,7 @@ def in_our_errors(request: Callable[[], T]) -> T:
 
 
 def _open(bucket: Bucket) -> ObjectStore:
-    """Open a bucket; a request waits 10 s for its answer and is not repeated here.
+    """Open a bucket, with a request timeout of 10 s and without retries.
 
     Raises:
         Exception: obstore cannot be used with such a store, or boto3 finds no credentials.
@@ -361,7 +361,7 @@ def _open(bucket: Bucket) -> ObjectStore:
 
 
 def _profiles() -> Any:
-    """Return what finds credentials as Amazon's tools do, profiles among them; None where obstore finds them itself."""
+    """Return a provider of credentials that also reads AWS profiles; None to use obstore's own credential lookup."""
     if any(os.environ.get(name) for name in _OWN_CREDENTIALS) or importlib.util.find_spec("boto3") is None:
         return None
     from obstore.auth.boto3 import Boto3CredentialProvider

@@ -1,8 +1,9 @@
-"""The lease of a folder in a store: one process at a time holds it, on whatever machine it runs.
+"""The lease of a folder in a store: held by one process at a time, across all machines.
 
-A lease is a small file that its holder renews. It can be lost: to a process that took a silent holder for dead, or with
-the folder. Each take has a token of its own, with an epoch that only rises. Whoever writes under a token asks for it
-first (``Fence``), and a lease that is missing or another's is lost for good, however its new holder fares.
+A lease is a small file that its holder renews. It is lost if another process takes it over from a holder that has not
+renewed it, or if the folder is deleted. Each acquisition has its own token, with a monotonically increasing epoch. A
+process verifies its token before it writes (``Fence``); a lease that is missing or held under another token is lost
+permanently, even if its new holder ends.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from ebclab.storage.typed_json import typed
 
 NAME = ".held.json"
 LIFETIME = 60.0
-"""Seconds without a sign of life after which a holder counts as dead."""
+"""Seconds without a renewal after which a holder is considered dead."""
 
-_RENEWED = LIFETIME / 4  # seconds between signs of life
-_TRUSTED = LIFETIME / 12  # seconds for which a look at the lease is good within one push
+_RENEWED = LIFETIME / 4  # seconds between renewals
+_TRUSTED = LIFETIME / 12  # seconds for which a check of the lease remains valid within one push
 _TRIES = 3
-_GIVEN_BACK = 5.0  # seconds for which giving back is tried; without it the lease is forgotten after its lifetime
+_GIVEN_BACK = 5.0  # seconds for which a release is attempted; otherwise the lease expires after its lifetime
 
 
 @dataclass(frozen=True)
 class FencingToken:
-    """One take of a lease, told from all others.
+    """Identifies one acquisition of a lease.
 
     Attributes:
-        id: Unique; an epoch begins anew when a folder was deleted.
-        epoch: Number of the take; each take of a folder has a higher one.
+        id: Unique identifier; epochs alone are ambiguous, since they restart after the folder was deleted.
+        epoch: Number of the acquisition; increases with each acquisition of a folder.
     """
 
     id: str
@@ -54,16 +55,16 @@ class FencingToken:
 
 @dataclass(frozen=True)
 class SignOfLife:
-    """A sign of life: the content of the lease's file. Those of the first versions have no epoch.
+    """Content of the lease's file (heartbeat). Files of the first versions have no epoch.
 
     Attributes:
-        id: Of the holder's token.
-        epoch: Of the holder's token.
-        renewed: How often the holder has renewed it, so that no two signs are equal.
-        free: It was given back.
-        host: The holder's host.
-        machine: The holder's machine and its process numbers.
-        process: The holder's process number.
+        id: Id of the holder's token.
+        epoch: Epoch of the holder's token.
+        renewed: Number of renewals by the holder, so that no two contents are equal.
+        free: Whether the lease was released.
+        host: Host name of the holder.
+        machine: Identity of the holder's boot and process namespace.
+        process: Process id of the holder.
     """
 
     id: str
@@ -80,11 +81,11 @@ class SignOfLife:
 
 
 class Fence:
-    """Keeps a process out of a folder whose lease is no longer held under its token.
+    """Refuses access of a process to a folder whose lease is no longer held under its token.
 
     Args:
         remote: The folder.
-        token: The token under which this process, or the one that launched it, has taken the lease.
+        token: The token under which this process, or the one that launched it, has acquired the lease.
         file: The lease's file; None opens it.
     """
 
@@ -95,13 +96,13 @@ class Fence:
         self._lock = threading.Lock()
 
     def check(self, *, ask: bool = True) -> None:
-        """Refuse to write into a folder that another process has taken over.
+        """Refuse to write to a folder whose lease was lost.
 
         Args:
-            ask: Ask the store; else only what this process knows already counts.
+            ask: Query the store; if False, use only what this process already knows.
 
         Raises:
-            LostLeaseError: The lease is another's, or missing.
+            LostLeaseError: The lease is missing, released, or held by another process.
         """
         if ask and not self._lost:
             asked = _seconds()
@@ -111,16 +112,16 @@ class Fence:
             raise LostLeaseError(f"{self._address}: {self._lost}")
 
     def check_again(self) -> None:
-        """Check as ``check`` does, but ask the store only when the last answer is some seconds old.
+        """Check as ``check`` does, but query the store only if the last response is older than a few seconds.
 
         Raises:
-            LostLeaseError: The lease is another's, or missing.
+            LostLeaseError: The lease is missing, released, or held by another process.
         """
         with self._lock:
             self.check(ask=_seconds() - self._asked > _TRUSTED)
 
     def compare(self, seen: Seen | None) -> None:
-        """Note whether the lease as it was read is still held under the token."""
+        """Record whether the lease, as it was read, is still held under the token."""
         sign = _sign(seen)
         if seen is None:
             self.end("its lease is gone, somebody deleted the folder or its " + NAME)
@@ -133,16 +134,16 @@ class Fence:
             self.end("its lease was given back")
 
     def end(self, reason: str) -> None:
-        """Refuse from now on, with this reason; the first one stays."""
+        """Refuse all writes from now on; the first reason given is kept."""
         self._lost = self._lost or f"{reason}; nothing more of this process is written there"
 
 
 class Lease:
-    """A sign of life in the store that keeps other processes out; its holder renews it well within ``LIFETIME``.
+    """A file in the store that excludes other processes; its holder renews it well within ``LIFETIME``.
 
     Args:
         remote: The folder.
-        busy: What the holder does, for messages.
+        busy: Activity of the holder, for messages.
     """
 
     def __init__(self, remote: RemoteFolder, busy: str) -> None:
@@ -154,10 +155,10 @@ class Lease:
         self.fence = Fence(remote, self._sign.token, self._file)
 
     def take(self) -> None:
-        """Take the lease.
+        """Acquire the lease.
 
         Raises:
-            RunError: Another process holds it, or the store refuses to be written to.
+            RunError: Another process holds it, or the store refuses the write.
         """
         while True:
             seen = _require_free(self._file, self._remote, self._busy)
@@ -169,15 +170,15 @@ class Lease:
                 found = self._file.read()
                 if found is None or found.content != _content(self._sign):
                     continue  # another process was faster
-                self._seen = found  # this one was, but has not heard
+                self._seen = found  # this process was, but the response was lost
             self.fence = Fence(self._remote, self._sign.token, self._file)
             return
 
     def renew(self) -> None:
-        """Give a sign of life.
+        """Renew the lease.
 
         Raises:
-            LostLeaseError: Another process has taken the folder over, since this one was silent for too long.
+            LostLeaseError: The lease was lost, e.g. since it had not been renewed for too long.
         """
         with self._lock:
             self.fence.check(ask=False)
@@ -185,9 +186,12 @@ class Lease:
             self._write(self._file)
 
     def give_back(self) -> None:
-        """Let others take the lease, unless it is another process's by now; this process writes no more.
+        """Release the lease, unless another process holds it by now; this process can write no more.
 
-        The file stays: the next take goes on counting from its epoch.
+        The file is kept, so that the next acquisition continues from its epoch.
+
+        Raises:
+            RunError: An earlier request is still pending, or the store refuses the write.
         """
         if not self._lock.acquire(timeout=_GIVEN_BACK):
             raise RunError(
@@ -205,10 +209,10 @@ class Lease:
             self._lock.release()
 
     def remove(self) -> None:
-        """Delete the lease with its folder, of which nothing else is left.
+        """Delete the lease as the last file of its folder.
 
         Raises:
-            LostLeaseError: It is another process's by now.
+            LostLeaseError: The lease was lost.
         """
         with self._lock:
             self.fence.check()
@@ -226,7 +230,7 @@ class Lease:
                     self.fence.compare(found)
                     self.fence.check(ask=False)
                 else:
-                    self._seen = found  # an earlier sign of this process, whose answer was lost
+                    self._seen = found  # an earlier write of this process, whose response was lost
             else:
                 return
         raise StoreError(f"{self._remote.address}: the store refuses a sign of life that replaces the one before")
@@ -237,7 +241,7 @@ def leased(remote: RemoteFolder, busy: str) -> Iterator[Lease]:
     """Hold the lease of ``remote`` and renew it in a background thread.
 
     Raises:
-        RunError: Another process holds it, or the store refuses.
+        RunError: Another process holds it, or the store refuses access.
     """
     lease = Lease(remote, busy)
     lease.take()
@@ -254,7 +258,7 @@ def require_free(remote: RemoteFolder, busy: str) -> None:
 
     Args:
         remote: The folder.
-        busy: What the holder does, for the message.
+        busy: Activity of the holder, for the message.
 
     Raises:
         RunError: It is held.
@@ -263,14 +267,14 @@ def require_free(remote: RemoteFolder, busy: str) -> None:
 
 
 def require_all_free(remote: RemoteFolder, files: Mapping[str, Stored], busy: str) -> None:
-    """Refuse a folder of which, or of a folder within which, another process holds the lease.
+    """Refuse a folder if another process holds its lease, or the lease of a folder within it.
 
-    Leases that are older than ``LIFETIME`` by the store's clock, which is asked for once, are not read.
+    Leases that are older than ``LIFETIME`` by the store's clock, which is queried once, are not read.
 
     Args:
         remote: The folder.
         files: All files in it, by name.
-        busy: What the holder does, for the message.
+        busy: Activity of the holder, for the message.
 
     Raises:
         RunError: One is held.
@@ -288,12 +292,12 @@ def require_all_free(remote: RemoteFolder, files: Mapping[str, Stored], busy: st
 
 
 def held_by(remote: RemoteFolder, changed: float = 0.0) -> str:
-    """Return the host whose process holds the folder at this moment; empty when none does.
+    """Return the host whose process currently holds the folder; empty if there is none.
 
     Args:
         remote: The folder.
-        changed: When a listing says that its lease was written, in seconds since 1970; an old one is not read. 0 where
-            it does not say.
+        changed: Modification time of its lease in a listing, in seconds since 1970, or 0 if unknown; an expired lease
+            is not read.
     """
     if changed and not _is_young(datetime.fromtimestamp(changed, UTC)):
         return ""
@@ -306,7 +310,7 @@ def held_by(remote: RemoteFolder, changed: float = 0.0) -> str:
 
 
 def _file(remote: RemoteFolder, *, seconds: float | None = None) -> SwapFile:
-    """Return the lease's file for those who only read it, and for stores without conditional writes."""
+    """Return the lease's file for read-only access, or for stores without conditional writes."""
     store = Store(remote, seconds=seconds)
     if store.location.filesystem.type_name == "local":
         path = store.location.inner_path(f"{remote.inside}/{NAME}")
@@ -315,7 +319,7 @@ def _file(remote: RemoteFolder, *, seconds: float | None = None) -> SwapFile:
 
 
 def _require_free(file: SwapFile, remote: RemoteFolder, busy: str) -> Seen | None:
-    """Refuse a lease that is held, or may be; return what was read."""
+    """Refuse a lease that is, or may be, held; return its file as it was read."""
     seen = file.read()
     sign = _sign(seen)
     if seen is None or (sign is not None and (sign.free or _is_dead(sign))):
@@ -332,9 +336,9 @@ def _require_free(file: SwapFile, remote: RemoteFolder, busy: str) -> Seen | Non
 
 
 def _age(file: SwapFile) -> float | None:
-    """Return the age of a lease in seconds; None when it cannot be known.
+    """Return the age of a lease in seconds; None if unknown.
 
-    Only the store's own clock makes a holder dead: this machine's may be wrong.
+    A holder is declared dead only by the store's clock, since this machine's may be wrong.
     """
     changed = file.changed()
     if changed is None:
@@ -347,12 +351,12 @@ def _age(file: SwapFile) -> float | None:
 
 
 def _is_young(changed: datetime) -> bool:
-    """Return whether a sign of life is younger than ``LIFETIME`` by this machine's clock."""
+    """Return whether a renewal is more recent than ``LIFETIME`` by this machine's clock."""
     return (datetime.now(UTC) - changed.astimezone(UTC)).total_seconds() < LIFETIME
 
 
 def _sign(seen: Seen | None) -> SignOfLife | None:
-    """Return what a lease's file says; None when it says nothing that can be read."""
+    """Return the parsed content of a lease's file; None if there is no file or it cannot be parsed."""
     try:
         return typed(json_value(seen.content), SignOfLife) if seen is not None else None
     except ValueError:
@@ -364,27 +368,27 @@ def _content(sign: SignOfLife) -> bytes:
 
 
 def _seconds() -> float:
-    """Return a time in seconds that goes on while the machine sleeps, where the system has one."""
+    """Return a monotonic time in seconds that includes time in suspend, if the system supports it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def _this_process(*, epoch: int) -> SignOfLife:
-    """Return a new sign of life: host, machine and number together identify this process."""
+    """Return a new lease content with a unique id, which identifies this process by host, machine and process id."""
     return SignOfLife(uuid.uuid4().hex, epoch, host=socket.gethostname(), machine=_machine(), process=os.getpid())
 
 
 def _machine() -> str:
-    """Return the identity of this boot and its process numbers: equal for processes that see each other's numbers."""
+    """Return the identity of this boot and process namespace: equal for processes that share process ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return socket.gethostname()
 
 
 def _is_dead(sign: SignOfLife) -> bool:
-    """Return whether the holder was a process of this machine that has ended."""
+    """Return whether the holder was a process of this machine that has exited."""
     if sign.machine != _machine() or sign.process <= 0:
         return False
     try:

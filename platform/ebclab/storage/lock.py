@@ -16,12 +16,12 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
-    """Make ``folder`` if need be, and hold its lock; a disk that is full meanwhile is a sentence.
+    """Create ``folder`` if needed and hold its lock; a disk that fills up meanwhile raises a RunError.
 
     Args:
         folder: The folder of a run or a sweep.
-        busy: What a process that holds the lock does, for the message.
-        option: Option of the command line that chooses another parent folder.
+        busy: Activity of the process that holds the lock, for the message.
+        option: Command-line option that selects another parent folder, for the message.
 
     Raises:
         RunError: The folder cannot be written or locked, another process holds the lock, or the disk is full.
@@ -55,7 +55,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
 
 @contextmanager
 def kept_free(folder: Path) -> Iterator[bool]:
-    """Yield whether no process holds the lock of ``folder``; if so, none can take it until the block is left."""
+    """Yield whether no process holds the lock of ``folder``; a lock file that exists stays locked until exit."""
     try:
         lock = (folder / LOCK).open("rb")
     except FileNotFoundError:  # no process has ever claimed the folder
@@ -71,10 +71,10 @@ def kept_free(folder: Path) -> Iterator[bool]:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process works in ``folder``; no lock, or one that cannot be read, means no."""
+    """Return whether a process works in ``folder``; False if the lock file is missing or cannot be read."""
     try:
         with (folder / LOCK).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers do not take each other for a worker
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers must not block each other
     except BlockingIOError:
         return True
     except OSError:

@@ -1,9 +1,9 @@
 """Mirror: pulls a folder in a store into a local copy, or pushes the local copy into the store.
 
-The store is the truth when a process begins (``pull``), the local copy while it works (``push``). A manifest completes
-a checkpoint folder: it is uploaded last and deleted first, and a checkpoint without one does not exist. So an
-interrupted transfer is never taken for a whole checkpoint. Names that begin with a dot are neither pulled nor pushed. A
-log that only grows is sent in parts (``segmented_log``).
+The store is authoritative when a process starts (``pull``), the local copy while it works (``push``). A manifest marks
+a checkpoint folder as complete: it is uploaded last and deleted first, and a checkpoint without one is ignored. An
+interrupted transfer is therefore never mistaken for a complete checkpoint. Names that begin with a dot are neither
+pulled nor pushed. An append-only log is uploaded in parts (``segmented_log``).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MANIFEST = "manifest.json"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
-_AT_ONCE = 16  # requests
-_LOOK_SECONDS = 1.0  # Ctrl-C that comes just before an untimed wait does not end it: CPython's handler has run by then
+_AT_ONCE = 16  # concurrent requests
+_LOOK_SECONDS = 1.0  # an untimed wait would not be interrupted by a Ctrl-C that CPython handled just before it
 _NOT_PULLED = "tensorboard/"
-"""Pushed but not pulled: only people read it."""
+"""Pushed but not pulled: no process reads it back."""
 
 _Stamp = tuple[int, int, int]
-"""Size, time and number on its disk of a local file: a file that was replaced has another stamp."""
+"""Size, modification time in ns and inode number of a local file; a replaced file has another stamp."""
 
 
 class Mirror:
@@ -43,9 +43,9 @@ class Mirror:
 
     Args:
         remote: The folder, with the role of the local copy.
-        without: Names of folders directly within that other processes sync.
+        without: Names of direct subfolders that other processes sync.
         store: The folder's store; None opens it.
-        fence: Refuses a push when the folder's lease was lost; None lets every push through.
+        fence: Refuses a push after the folder's lease was lost; None allows every push.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Mirror:
         self.remote, self.fence = remote, fence
         self.store = store or Store(remote, may_change=fence.check_again if fence else None)
         self._without = tuple(f"{name}/" for name in without)
-        self._sent: dict[str, _Stamp] = {}  # name: stamp of the local file that the store has
-        self._copy: OpenFolder | None = None  # the local copy as it was when it was last equal to the store
-        self._parts: dict[str, list[Part]] = {}  # name: parts of a growing file in the store
+        self._sent: dict[str, _Stamp] = {}  # name: stamp of the local file whose content the store has
+        self._copy: OpenFolder | None = None  # identity of the local copy's folder when it was last synced
+        self._parts: dict[str, list[Part]] = {}  # name: parts of an append-only file in the store
         self._lock = threading.Lock()
 
     def pull(self, kinds: Iterable[str] = ()) -> bool:
-        """Make the local copy equal to the store; return whether the store holds anything.
+        """Make the local copy equal to the store; return whether the store contains any files to sync.
 
         Args:
-            kinds: Kinds of checkpoints to download ("last", "best", "kept"); others stay in the store.
+            kinds: Kinds of checkpoints to download ("last", "best", "kept"); others remain in the store.
         """
         with self._lock, _alone(self.remote.cache):
             stored = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
@@ -83,15 +83,15 @@ class Mirror:
             return bool(stored)
 
     def adopt(self) -> None:
-        """Take the local copy, which this process has just pulled, for equal to the store."""
+        """Treat the local copy, which was just pulled on this machine, as equal to the store."""
         with self._lock:
             self._note_copy()
 
     def push(self) -> int:
-        """Upload what has changed in the local copy and delete what is gone from it; return the number of uploads.
+        """Upload changed local files and delete removed ones from the store; return the number of changed files.
 
         Raises:
-            LostLeaseError: Another process has taken the folder over.
+            LostLeaseError: Another process has taken over the folder.
             RunError: The local copy was removed or replaced since it was pulled.
         """
         with self._lock:
@@ -100,12 +100,12 @@ class Mirror:
             changed = [name for name, stamp in local.items() if self._sent.get(name) != stamp]
             gone = [name for name in self._sent if name not in local]
             for folder in {(self.remote.cache / folder).parent for folder in map(_checkpoint_of, gone) if folder}:
-                if not folder.is_dir():  # nobody but somebody else removes the folder of all checkpoints
+                if not folder.is_dir():  # this process never removes the folder of all checkpoints itself
                     raise self._removed(folder)
             if self.fence is not None:
                 self.fence.check(ask=bool(changed or gone))
             rewritten = {f"{folder}/{MANIFEST}" for folder in map(_checkpoint_of, changed) if folder}
-            for name in sorted(rewritten):  # from here on the checkpoint in the store is not whole
+            for name in sorted(rewritten):  # from here on the checkpoint in the store is incomplete
                 self._delete(name)
             for rank in sorted({_rank(name) for name in changed}):
                 at_once(lambda name: self._upload(name, local[name]), [n for n in changed if _rank(n) == rank])
@@ -115,18 +115,18 @@ class Mirror:
             return len(changed)
 
     def unsent(self) -> list[str]:
-        """Return the names of local files that the store does not have as they are now, also during a push."""
+        """Return the names of local files whose current content is not in the store; valid during a push, too."""
         return [name for name, stamp in self._stamps().items() if self._sent.get(name) != stamp]
 
     def _note_copy(self) -> None:
-        """Take the local copy as it is now for equal to the store."""
+        """Record that the local copy is now equal to the store."""
         self._sent, self._copy = self._stamps(), OpenFolder.at(self.remote.cache)
 
     def _require_same_copy(self) -> None:
-        """Refuse a copy that somebody has removed or replaced: its missing files would be deleted in the store too.
+        """Refuse a local copy that was removed or replaced: its missing files would be deleted from the store, too.
 
         Raises:
-            RunError: It is another folder, or none.
+            RunError: The folder was replaced or does not exist.
         """
         if self._copy is None:
             self._copy = OpenFolder.at(self.remote.cache)
@@ -156,7 +156,7 @@ class Mirror:
         self._sent[name] = stamp
 
     def _upload_rest(self, path: Path, name: str) -> None:
-        """Upload what follows the parts of a growing file; a long rest becomes a part, uploaded before it is listed."""
+        """Upload the rest of an append-only file, after its parts; a long rest first becomes a part of its own."""
         parts = self._parts.get(name, [])
         with path.open("rb") as file:
             file.seek(sum(part.num_bytes for part in parts))
@@ -174,7 +174,7 @@ class Mirror:
         self._parts.pop(name, None)
 
     def _fetch(self, folder: str, stored: dict[str, Stored]) -> None:
-        """Download a checkpoint, unless the local copy has it already."""
+        """Download a checkpoint if it is complete in the store and the local copy does not have it already."""
         target = self.remote.cache / folder
         manifest = self.store.read(f"{folder}/{MANIFEST}")
         names = [name for name in stored if name.startswith(f"{folder}/")]
@@ -186,7 +186,7 @@ class Mirror:
         except (ValueError, KeyError, TypeError):
             wanted = set()  # loading it will report the damage
         if not wanted <= set(names):
-            return  # a file is missing: not whole
+            return  # a file is missing: the checkpoint is incomplete
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:
             for name in names:
@@ -201,7 +201,7 @@ class Mirror:
         for name, path in list(self._local()):
             if name not in plain and _checkpoint_of(name) not in checkpoints:
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # the folder holds other files
+                with suppress(OSError):  # the folder contains other files
                     path.parent.rmdir()
 
     def _stamps(self) -> dict[str, _Stamp]:
@@ -222,7 +222,7 @@ class Mirror:
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
-    """Keep other processes of this machine from pulling into the same local copy (RunError where it has no locks)."""
+    """Prevent other processes of this machine from pulling into the same copy (RunError if locks are unsupported)."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / ".pull").open("a") as file:
         try:
@@ -235,7 +235,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 def whole_checkpoints(names: Iterable[str], kind: str) -> list[str]:
-    """Return the names of the whole checkpoints of one kind among the files of a run, newest first."""
+    """Return the names of the complete checkpoints of one kind among the files of a run, newest first."""
     folders = (folder.rpartition("/")[2] for folder in _whole(names))
     return sorted((name for name in folders if name.startswith(f"{kind}-")), reverse=True)
 
@@ -246,7 +246,7 @@ def _whole(names: Iterable[str]) -> set[str]:
 
 
 def _checkpoint_of(name: str) -> str:
-    """Return the checkpoint folder that a file belongs to; empty when it belongs to none."""
+    """Return the checkpoint folder that a file belongs to; empty if there is none."""
     parts = name.split("/")
     if len(parts) < 3 or parts[-3] != CHECKPOINTS:
         return ""
@@ -254,7 +254,7 @@ def _checkpoint_of(name: str) -> str:
 
 
 def _rank(name: str) -> int:
-    """Return the rank of a file in the order of uploads: a file that completes others comes after them."""
+    """Return the rank of a file in the upload order: a file that marks others as complete comes after them."""
     last = name.rpartition("/")[2]
     return 2 if last == RESULT else 1 if last == MANIFEST else 0
 
@@ -268,7 +268,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def bring(store: Store, name: str, target: Path) -> list[Part]:
-    """Download the file ``name`` to ``target``, which appears whole; return its parts in the store.
+    """Download the file ``name`` to ``target`` atomically; return its parts in the store, if it is a growing log.
 
     Raises:
         RunError: A part is missing, or the list of parts is damaged.
@@ -299,9 +299,9 @@ def beside(name: str, part: str) -> str:
 
 
 def at_once(work: Callable[[str], object], names: list[str]) -> None:
-    """Call ``work`` for every name, several at a time; raise the first error when all have ended.
+    """Call ``work`` for every name in parallel threads; raise the error of the first failed name once all have ended.
 
-    Neither Ctrl-C nor the end of the process waits for a request without an answer.
+    Neither Ctrl-C nor process exit waits for a request that gets no response.
     """
     if len(names) < 2:
         for name in names:

@@ -1,4 +1,4 @@
-"""The files of one folder in an object store; every request is retried while the store does not answer."""
+"""The files of one folder in an object store; every request is retried while the store does not respond."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ebclab.storage.retry import with_retries
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_COPIED_BYTES = 8 << 20  # at once
+_COPIED_BYTES = 8 << 20  # buffer size of a copy
 
 _log = logging.getLogger("ebclab.storage")
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Size and time of a file in a store.
+    """Size and modification time of a file in a store.
 
     Attributes:
         num_bytes: Its size in bytes.
-        changed: When it was last written, by the store's clock.
+        changed: Its modification time by the store's clock, or None if unknown.
     """
 
     num_bytes: int
@@ -41,16 +41,16 @@ class Stored:
 
 
 class Store:
-    """The requests for the files of one remote folder.
+    """Requests for the files of one remote folder.
 
     Args:
         remote: The folder.
         seconds: Seconds for which a request is retried; None means ``patience_seconds``.
-        may_change: Called before each request that changes something, also before it is repeated; raises an error when
-            this process must not.
+        may_change: Called before each request that modifies the store, retries included; raises an error if this
+            process must not do so.
 
     Raises:
-        DataError: The address is of no kind that can be opened.
+        DataError: The address is of an unsupported kind.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Store:
 
     @property
     def location(self) -> Location:
-        """The root of the folder, as it is open."""
+        """The opened root of the folder."""
         return self._place
 
     @property
@@ -70,9 +70,9 @@ class Store:
         return self._remote.address
 
     def names(self) -> dict[str, Stored]:
-        """Return size and time of every file by its path below the folder; empty when there is no such folder.
+        """Return size and time of every file by its path below the folder; empty if there is no such folder.
 
-        Names that no file on a disk can have, such as ``a/../b`` and ``a//b``, are left out with a warning.
+        Names that are not valid paths on a disk, such as ``a/../b`` and ``a//b``, are skipped with a warning.
         """
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
@@ -91,7 +91,7 @@ class Store:
         return {name: stored for name, stored in found.items() if _is_path_below(name)}
 
     def stored(self, name: str) -> Stored | None:
-        """Return size and time of the file ``name``, or None when there is none."""
+        """Return size and time of the file ``name``, or None if there is none."""
         info = with_retries(
             lambda: self._place.filesystem.get_file_info(self._inner(name)), self._where(name), seconds=self._seconds
         )
@@ -101,7 +101,7 @@ class Store:
         """Return the content of the file ``name``.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: There is no such file.
         """
 
         def read() -> bytes:
@@ -111,7 +111,7 @@ class Store:
         return with_retries(read, self._where(name), seconds=self._seconds)
 
     def download(self, name: str, target: Path) -> None:
-        """Download the file ``name`` to ``target``, which appears whole."""
+        """Download the file ``name`` to ``target`` atomically."""
 
         def download(aside: Path) -> None:
             with (
@@ -123,7 +123,7 @@ class Store:
         self._make(target, download, name)
 
     def keep(self, name: str, content: bytes, target: Path) -> None:
-        """Write ``content``, assembled from the file ``name``, to the local file ``target``, which appears whole."""
+        """Atomically write ``content``, assembled from the file ``name``, to the local file ``target``."""
         self._make(target, lambda aside: aside.write_bytes(content), name)
 
     def _make(self, target: Path, write: Callable[[Path], object], name: str) -> None:
@@ -156,12 +156,12 @@ class Store:
         with_retries(write, self._where(name), seconds=self._seconds)
 
     def delete(self, name: str) -> None:
-        """Delete the file ``name``, if there is one; pyarrow would write an empty object for its folder in S3."""
+        """Delete the file ``name``, if it exists; through obstore in S3, where pyarrow would leave an empty object."""
 
         def delete() -> None:
             self._require_mine()
             bucket, inner = self._bucket(), self._inner(name)
-            self._require_mine()  # again: trying the bucket, once a process, may have taken seconds
+            self._require_mine()  # again: testing the bucket, once per process, may have taken seconds
             if bucket is None:
                 self._place.filesystem.delete_file(inner)
             else:
@@ -173,7 +173,7 @@ class Store:
             return
 
     def _bucket(self) -> ObjectStore | None:
-        """Return the bucket as obstore reaches it; None where pyarrow deletes as well, or obstore does not reach it."""
+        """Return the bucket opened through obstore; None if pyarrow is to be used or obstore cannot reach it."""
         if self._place.filesystem.type_name != "s3":
             return None
         bucket, reason = through_obstore(self._place, self._inner("").partition("/")[2])
@@ -186,7 +186,7 @@ class Store:
             self._may_change()
 
     def _opened(self, name: str) -> NativeFile:
-        """Open the file ``name`` to be written; on a disk (file:///) its folder is made first."""
+        """Open the file ``name`` for writing; on a disk (file:///) its folder is created first."""
         if isinstance(self._place.filesystem, fs.LocalFileSystem):
             self._place.filesystem.create_dir(self._inner(name).rpartition("/")[0], recursive=True)
         return self._place.filesystem.open_output_stream(self._inner(name))
@@ -209,12 +209,12 @@ def _tell_once(place: str, reason: str) -> None:
 
 
 def _is_path_below(name: str) -> bool:
-    """Return whether the name in a store is that of a file below the folder, on a disk too."""
+    """Return whether a name in a store is also a valid path of a file below the folder on a disk."""
     return "\0" not in name and {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
 def holds(place: str | Path, name: str) -> bool:
-    """Return whether a folder, given by its path or its address in a store, has a file of this name."""
+    """Return whether a folder, given by its path or its address in a store, contains a file ``name``."""
     remote = remote_at(place)
     return Path(place, name).is_file() if remote is None else Store(remote).stored(name) is not None
 
@@ -226,11 +226,11 @@ def send(remote: RemoteFolder, *names: str) -> None:
 
 
 def fetched(file: str) -> Path:
-    """Return the local path of a file that the user named by path or by address, downloaded if need be.
+    """Return the local path of a file given by path or by address; a file in a store is downloaded.
 
     Raises:
         RunError: There is no such file in the store, or it cannot be read.
-        UserError: The address is that of a whole bucket.
+        UserError: The address is that of an entire bucket.
     """
     remote = remote_at(file)
     if remote is None:
@@ -250,11 +250,11 @@ def _opened(root: str, seconds: float | None) -> Location:
 
 @lru_cache(maxsize=16)
 def _place(root: str) -> Location:
-    """Open the root once per process, since opening asks the store for its region.
+    """Open the root once per process, since opening requests the region from the store.
 
     Raises:
-        DataError: The address is of no kind that can be opened.
-        OSError: The store does not answer.
+        DataError: The address is of an unsupported kind.
+        OSError: The store does not respond.
     """
     try:
         return Location(root, "storage")

@@ -1,4 +1,4 @@
-"""Reads JSON files that this package writes: whatever is in them, the answer is their values or one sentence."""
+"""Reads JSON files that this package writes; any content yields either its value or a one-line error."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ebclab.regular_file import read_regular
 from ebclab.storage.checksum import require_checksum
 
 LARGEST = 64 << 20
-"""Bytes of the largest file with one JSON value."""
+"""Maximum size in bytes of a file with one JSON value."""
 
 LARGEST_LOG = 8 << 30
-"""Bytes of the largest file with a JSON value a line."""
+"""Maximum size in bytes of a file with one JSON value per line."""
 
-_DEEPEST = 50  # lists and mappings within each other
-_LONGEST_NUMBER = 24  # digits; 64 bits have 20
+_DEEPEST = 50  # maximum nesting depth of lists and mappings
+_LONGEST_NUMBER = 24  # digits; 64-bit integers have at most 20
 _LONG_NUMBER = re.compile(f"[0-9]{{{_LONGEST_NUMBER + 1}}}")
 
 
 def json_value(content: bytes) -> Any:
-    """Return the value in a JSON file of ours. A kind that carries a checksum is compared with it.
+    """Return the value of a JSON file of this package, verified against its checksum if it has one.
 
     Raises:
-        ValueError: It is no JSON as ``foreign_json_value`` takes it, or does not match its checksum.
+        ValueError: ``foreign_json_value`` refuses it, or it does not match its checksum.
     """
     value = foreign_json_value(content)
     require_checksum(value)
@@ -35,10 +35,10 @@ def json_value(content: bytes) -> Any:
 
 
 def foreign_json_value(content: bytes) -> Any:
-    """Return the value that JSON in UTF-8 stands for, whoever wrote it.
+    """Return the value of UTF-8 encoded JSON from any source.
 
     Raises:
-        ValueError: It is no JSON, is nested too deeply, or holds an endless number or half a character.
+        ValueError: It is not valid JSON, is nested too deeply, or contains an overlong number or a lone surrogate.
     """
     text = content.decode("utf-8")
     strict = _LONG_NUMBER.search(text) is not None
@@ -49,7 +49,7 @@ def foreign_json_value(content: bytes) -> Any:
     if text.count("[") + text.count("{") > _DEEPEST:
         _require_shallow(value)
     if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written or shown
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written or displayed
     return value
 
 
@@ -61,17 +61,17 @@ def read_json(
     way_out: str = "restore the file",
     error: type[UserError] = RunError,
 ) -> Any:
-    """Return the value in a JSON file, compared with its checksum where it has one.
+    """Return the value of a JSON file, verified against its checksum if it has one.
 
     Args:
         path: The file.
-        where: What messages call it; its path when empty.
-        what: What messages say of a file that cannot be read.
-        way_out: What messages tell the user to do.
-        error: The kind of error to raise.
+        where: Name of the file in messages; its path if empty.
+        what: Description of the problem in messages.
+        way_out: Remedy that messages suggest.
+        error: Type of the error to raise.
 
     Raises:
-        UserError: Of the kind ``error``: the file cannot be read, is no regular file, too large, no JSON, or damaged.
+        UserError: Of type ``error``: the file cannot be read, is not a regular file, too large, not JSON, or damaged.
     """
     try:
         return json_value(read_regular(path, LARGEST))
@@ -87,7 +87,7 @@ def read_json_object(
     way_out: str = "restore the file",
     error: type[UserError] = RunError,
 ) -> dict[str, Any]:
-    """Return the mapping in a JSON file; arguments and errors are those of ``read_json``."""
+    """Return the mapping in a JSON file; arguments and errors as in ``read_json``, other values are refused."""
     value = read_json(path, where, what=what, way_out=way_out, error=error)
     if not isinstance(value, dict):
         raise error(f"{where or path}: {what}, got {value!r:.80}; {way_out}")
@@ -95,7 +95,7 @@ def read_json_object(
 
 
 def json_lines(content: bytes) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Yield the number of each line, from 1, and its mapping; None where the line is none."""
+    """Yield the number of each line, starting at 1, and its mapping; None if the line is not a JSON mapping."""
     for number, line in enumerate(content.splitlines(), start=1):
         try:
             value = foreign_json_value(line)
@@ -105,11 +105,11 @@ def json_lines(content: bytes) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def lines_left_out(where: str, numbers: list[int]) -> str:
-    """Return the sentence about lines of a log that cannot be read.
+    """Return the message about lines of a log that cannot be read and are skipped.
 
     Args:
-        where: What messages call the file.
-        numbers: Numbers of the lines, from 1.
+        where: Name of the file in messages.
+        numbers: Line numbers, starting at 1.
     """
     shown = ", ".join(map(str, numbers[:5])) + (" ..." if len(numbers) > 5 else "")
     return f"{where}: {len(numbers)} of its lines cannot be read and are left out: {shown}"

@@ -17,10 +17,10 @@ from ebclab.config.addresses import credentials_problem, expanded, in_address, i
 from ebclab.errors import UserError
 
 COPIES = "EBCLAB_COPIES"
-"""Variable that names the folder for local copies; ~/.cache/ebclab/copies when it is not set."""
+"""Environment variable with the folder of local copies; default: ebclab/copies in $XDG_CACHE_HOME or ~/.cache."""
 
 Role = Literal["user", "worker", "controller", "reader"]
-"""A process's role: started by the user, worker, controller of workers, or reader that changes nothing."""
+"""Role of a process: started by the user, worker, controller of workers, or reader, which changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class RemoteFolder:
     """A folder in an object store.
 
     Each role has its own local copy on a machine: the worker that writes must not share one with the user's process,
-    which pulls. Each reader process has a copy to itself, which is deleted when the process ends.
+    which pulls. Each reader process has a private copy, which is deleted when the process exits.
 
     Attributes:
-        root: Address of the folder that the user named, with the options after its question mark.
-        inside: Path of this folder below the root; empty when it is the root itself, such as a bucket.
-        role: Role whose local copy ``cache`` is.
+        root: Address of the folder that the user specified, including the options after its question mark.
+        inside: Path of this folder below the root; empty if it is the root itself, e.g. a bucket.
+        role: Role of the process, which selects the local copy ``cache``.
     """
 
     root: str
@@ -42,7 +42,7 @@ class RemoteFolder:
 
     @property
     def address(self) -> str:
-        """The folder's address, as every verb takes it."""
+        """The folder's address, in the form that all commands accept."""
         base, mark, options = self.root.partition("?")
         return f"{'/'.join([base.rstrip('/'), in_address(self.inside)]).rstrip('/')}{mark}{options}"
 
@@ -63,19 +63,19 @@ class RemoteFolder:
 
 
 def remote_in(parent: str | Path, name: str) -> RemoteFolder | None:
-    """Return the remote folder ``name`` in ``parent``, or None when ``parent`` is a local folder.
+    """Return the remote folder ``name`` in ``parent``, or None if ``parent`` is a local folder.
 
     Raises:
-        UserError: The address names no bucket.
+        UserError: As for ``remote_at``.
     """
     return None if remote_at(parent) is None else RemoteFolder(str(parent), name)
 
 
 def remote_at(address: str | Path) -> RemoteFolder | None:
-    """Return the remote folder at ``address``, or None when that is a local path.
+    """Return the remote folder at ``address``, or None if that is a local path.
 
     Raises:
-        UserError: The address names no bucket, holds credentials, an empty name, ``.`` or ``..``.
+        UserError: The address has no bucket, or contains credentials, an empty name, ``.`` or ``..``.
     """
     text = str(address)
     if not is_address(text):
@@ -96,14 +96,14 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder that holds the local copies of this machine."""
+    """Return the folder that contains the local copies of this machine."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return expanded(os.environ.get(COPIES) or f"{cache}/ebclab/copies").absolute()
 
 
 @lru_cache(maxsize=16)
 def _folder_of_this_process(copies: Path, process: int) -> Path:
-    """Return the folder for the copies of this reader, deleted at its exit; delete those of killed readers."""
+    """Return the folder of this reader's copies, which is deleted at exit; delete those of killed readers."""
     host = socket.gethostname()
     for path in (copies / "readers").glob(f"{host}-*"):
         if not _is_alive(path.name.removeprefix(f"{host}-")):
@@ -114,12 +114,12 @@ def _folder_of_this_process(copies: Path, process: int) -> Path:
 
 
 def _forget(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # a fork must not delete it
+    if os.getpid() == process:  # a forked child must not delete it
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_alive(process: str) -> bool:
-    """Return whether a process of this machine is alive; True when that cannot be known."""
+    """Return whether a process of this machine is alive; True if that cannot be determined."""
     try:
         os.kill(int(process), 0)
     except ProcessLookupError:

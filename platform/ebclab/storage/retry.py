@@ -1,4 +1,4 @@
-"""Retries with growing pauses while a store does not answer."""
+"""Retries requests with exponential backoff while a store does not respond."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from ebclab.errors import StoreError, UserError
 
 PATIENCE = "EBCLAB_STORAGE_PATIENCE"
-"""Variable that holds for how many seconds a request is retried; 600 when it is not set."""
+"""Environment variable with the number of seconds for which a request is retried; default: 600."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
 _LASTING = re.compile(
@@ -23,24 +23,24 @@ _LASTING = re.compile(
     r"|HTTP response code 40[13]|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED|bucket does not exist",
     re.IGNORECASE,
 )
-"""Errors that a retry would meet again."""
+"""Permanent errors of stores, which are not retried."""
 
 _OF_A_DISK = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "check its permissions"),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), "check the path"),
 }
-"""Errors of this machine's disks, which a retry would meet again too, and what to do."""
+"""Permanent errors of this machine's disks, which are not retried either, and their remedies."""
 
 _log = logging.getLogger("ebclab.storage")
 T = TypeVar("T")
 
 
 def patience_seconds() -> float:
-    """Return for how many seconds a request is retried.
+    """Return the number of seconds for which a request is retried.
 
     Raises:
-        UserError: The variable holds no number of seconds.
+        UserError: The environment variable is not a valid number of seconds.
     """
     text = os.environ.get(PATIENCE, "600")
     try:
@@ -53,16 +53,16 @@ def patience_seconds() -> float:
 
 
 def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
-    """Return what ``work`` returns; retry while the store does not answer.
+    """Return the result of ``work``, which is retried while the store does not respond.
 
     Args:
-        work: The request; it may run several times.
+        work: The request; may be called several times.
         where: Address of the file or folder, for messages.
         seconds: Seconds for which to retry; None means ``patience_seconds``.
 
     Raises:
         FileNotFoundError: There is no such file.
-        StoreError: The store refuses, or has not answered in that time, or a disk of this machine is full or refuses.
+        StoreError: The store refuses access or does not respond within that time, or a local disk cannot be written.
     """
     allowed = patience_seconds() if seconds is None else seconds
     started, pause = time.monotonic(), _FIRST_PAUSE

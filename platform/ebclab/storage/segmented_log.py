@@ -1,8 +1,8 @@
-"""A growing log in a store: parts that never change, and one file that lists them and holds the rest.
+"""An append-only log in a store: immutable parts, and one file that lists them and contains the rest.
 
-A store can only replace whole files, and a log of thousands of trials is pushed thousands of times. The file under the
-log's own name is the only truth and is replaced in one request, like a log in one piece: a part that it does not list
-does not exist. Its first line lists the parts; without such a line the file is the whole log.
+A store can only replace entire files, and a log of thousands of trials is pushed thousands of times. The file under the
+log's own name is authoritative and is replaced in one request, like an unsegmented log; parts that it does not list are
+ignored. Its first line lists the parts; without such a line, the file is the entire log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ebclab.storage.reading import json_value
 
 PART_BYTES = 64 << 10
-"""A longer rest becomes a part, so that one push sends little more than this many bytes."""
+"""Size in bytes above which the rest becomes a part, so that one push uploads little more than that."""
 
 _GROWING = ("trials.jsonl",)
 _MARK = b'{"parts": '
@@ -25,10 +25,10 @@ _PART_NAME = re.compile(r"\.trials\.jsonl/[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a log that will not change.
+    """An immutable part of a log.
 
     Attributes:
-        name: Its file, beside the log; hidden, so that no pull downloads it by itself.
+        name: Path of its file, relative to the log's folder; hidden, so that no pull downloads it separately.
         num_bytes: Its length in bytes.
     """
 
@@ -47,7 +47,7 @@ def new_part(name: str, content: bytes) -> Part:
 
 
 def joined(parts: list[Part], rest: bytes) -> bytes:
-    """Return the content of the file that lists ``parts`` and holds the rest of the log."""
+    """Return the content of the file that lists ``parts`` and contains the rest of the log."""
     if not parts:
         return rest
     listed = [[part.name, part.num_bytes] for part in parts]
@@ -58,7 +58,7 @@ def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
     """Return the parts that a file lists, in their order, and the rest of the log.
 
     Raises:
-        ValueError: The list of parts is damaged, or names files that are no parts of a log.
+        ValueError: The list of parts is damaged, or contains files that are not parts of a log.
     """
     head, _, rest = content.partition(b"\n")
     if not head.startswith(_MARK):
@@ -70,7 +70,7 @@ def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
 
 
 def _is_part(entry: object) -> bool:
-    """Return whether an entry of the list of parts is the name of a part beside the log and its length."""
+    """Return whether an entry of the list of parts is a valid name of a part and its length."""
     if not isinstance(entry, list) or len(entry) != 2:
         return False
     name, num_bytes = entry
@@ -78,6 +78,6 @@ def _is_part(entry: object) -> bool:
 
 
 def assembled(content: bytes, read: Callable[[str], bytes]) -> bytes:
-    """Return the whole log from the file's ``content``; ``read`` returns the content of a part by its name."""
+    """Return the entire log from the file's ``content``; ``read`` returns the content of a part by its name."""
     parts, rest = taken_apart(content)
     return b"".join([*(read(part.name) for part in parts), rest])

@@ -10,24 +10,24 @@ from ebclab.regular_file import read_regular
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
 
-_LARGEST = 1 << 20  # bytes of a message
+_LARGEST = 1 << 20  # maximum size of a message in bytes
 
 
 class SignalFile(Protocol):
-    """A short message that exists or does not."""
+    """A short message stored in a file, which may be absent."""
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None without one; a store that does not answer is asked again if ``patient``."""
+        """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
 
     def write(self, content: bytes) -> None:
-        """Make the signal, with this content."""
+        """Create or replace the signal with this content."""
 
     def clear(self) -> None:
         """Remove the signal, if it exists."""
 
     @property
     def pause(self) -> float:
-        """Seconds to leave between two looks."""
+        """Seconds to wait between two reads."""
 
 
 class LocalSignal:
@@ -43,10 +43,10 @@ class LocalSignal:
         self._path = path
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None without one; a disk always answers.
+        """Return its content, or None if there is none; ``patient`` has no effect on a disk.
 
         Raises:
-            RunError: It cannot be read, or is no regular file.
+            RunError: It cannot be read, is not a regular file, or is too large.
         """
         try:
             return read_regular(self._path, _LARGEST)
@@ -56,7 +56,7 @@ class LocalSignal:
             raise RunError(f"{self._path}: cannot be read, got {error.strerror or error}; delete it") from error
 
     def write(self, content: bytes) -> None:
-        """Make the signal in one step: no reader sees half of its content."""
+        """Create or replace the signal atomically: no reader sees partial content."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         aside = self._path.with_name(f"{self._path.name}.new")
         aside.write_bytes(content)
@@ -71,7 +71,7 @@ class StoredSignal:
     """A signal that is an object in a store.
 
     Args:
-        remote: The folder that holds it.
+        remote: The folder that contains it.
         name: Its name in that folder.
     """
 
@@ -81,14 +81,14 @@ class StoredSignal:
         self._store, self._impatient, self._name = Store(remote), Store(remote, seconds=0), name
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None without one; a store that does not answer is asked again if ``patient``."""
+        """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
         try:
             return (self._store if patient else self._impatient).read(self._name)
         except FileNotFoundError:
             return None
 
     def write(self, content: bytes) -> None:
-        """Make the signal, with this content."""
+        """Create or replace the signal with this content."""
         self._store.write(self._name, content)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Uploads what a process writes into a local copy, and downloads what other processes write."""
+"""Uploads files that a process writes to a local copy, and downloads files that other processes write."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import RemoteFolder
 
-_PUSH_SECONDS = 5.0  # between looks at whether a push is due
-_LOOK_SECONDS = 2.0  # between looks at what other processes have written
-_LAST_SECONDS = 5.0  # for the last push of a process that was asked to stop
+_PUSH_SECONDS = 5.0  # between checks whether a push is due
+_LOOK_SECONDS = 2.0  # between checks for changes by other processes
+_LAST_SECONDS = 5.0  # for the final push of a process that was requested to stop
 
 _log = logging.getLogger("ebclab.storage")
 
 
 class Syncer(Protocol):
-    """Brings what a process has written to where the run or sweep lives."""
+    """Transfers files that a process has written to the storage of its run or sweep."""
 
     @property
     def token(self) -> FencingToken | None:
-        """The token under which the folder is held; None on a disk."""
+        """The fencing token under which the folder is held; None on a disk."""
 
     def push(self) -> None:
-        """Return when everything written so far is in the store."""
+        """Upload everything written so far; return once it is in the store."""
 
     def push_soon(self) -> None:
-        """Have everything written so far uploaded within some seconds."""
+        """Schedule an upload of everything written so far within a few seconds."""
 
     def hand_over(self) -> None:
-        """Push for the last time: from here on, other processes write into the store."""
+        """Push for the last time; from then on, other processes write to the store."""
 
 
 class NoSync:
-    """The syncer of a folder on a disk: nothing is to be uploaded."""
+    """Syncer of a folder on a disk: nothing needs to be uploaded."""
 
     token = None
 
@@ -55,7 +55,7 @@ class NoSync:
 
 
 class StoreSyncer:
-    """Uploads at once on ``push``, and in a background thread after ``push_soon``.
+    """Uploads immediately on ``push``, and in a background thread after ``push_soon``.
 
     Args:
         mirror: Mirror of the folder.
@@ -67,21 +67,21 @@ class StoreSyncer:
 
     @property
     def token(self) -> FencingToken | None:
-        """The token under which the folder is held."""
+        """The fencing token under which the folder is held; None if the mirror has no fence."""
         return self._mirror.fence.token if self._mirror.fence else None
 
     def push(self) -> None:
-        """Upload what has changed; nothing after ``hand_over``.
+        """Upload changed files; do nothing after ``hand_over``.
 
         Raises:
-            RunError: The store refuses, or has not answered for long, or another process has taken the folder over.
+            RunError: The store refuses access, retries timed out, or another process has taken over the folder.
         """
         self._wanted.clear()
         if not self._is_over:
             self._mirror.push()
 
     def push_within(self, seconds: float) -> None:
-        """Push as far as it goes in so many seconds; what is not in the store then is logged."""
+        """Push for at most ``seconds``; files that are not in the store by then are logged as a warning."""
 
         def push() -> None:
             with logged():
@@ -101,11 +101,11 @@ class StoreSyncer:
             )
 
     def push_soon(self) -> None:
-        """Upload within some seconds; an upload that fails is tried again."""
+        """Request an upload within a few seconds; a failed upload is retried."""
         self._wanted.set()
 
     def push_if_wanted(self) -> None:
-        """Upload when ``push_soon`` was called."""
+        """Upload if ``push_soon`` was called since the last push."""
         if not self._wanted.is_set():
             return
         try:
@@ -115,19 +115,20 @@ class StoreSyncer:
             raise
 
     def hand_over(self) -> None:
-        """Push for the last time: from here on, other processes write into the store."""
+        """Push for the last time; from then on, other processes write to the store."""
         self.push()
         self._is_over = True
 
 
 @contextmanager
 def synced(mirror: Mirror) -> Iterator[Syncer]:
-    """Yield a syncer for a mirror that has pulled; push once more at the end, whatever that is.
+    """Yield a syncer for a mirror that has pulled; push once more at exit, also after an exception.
 
-    A checkpoint is pushed when it is made; who was asked to stop has little more to send, and waits for some seconds.
+    Checkpoints are pushed as they are saved, so a process that was requested to stop has little left to upload: its
+    final push is limited to ``_LAST_SECONDS``.
 
     Raises:
-        RunError: The store refuses, or has not answered for long.
+        RunError: The store refuses access, or retries timed out.
     """
     syncer = StoreSyncer(mirror)
     with repeating(syncer.push_if_wanted, _PUSH_SECONDS, "an upload"):
@@ -144,11 +145,11 @@ def synced(mirror: Mirror) -> Iterator[Syncer]:
 
 @contextmanager
 def downloading(remote: RemoteFolder, name: str) -> Iterator[None]:
-    """Download the file ``name`` every few seconds when it has changed, and the whole folder at the end.
+    """Download the file ``name`` every few seconds if it has changed, and the entire folder at normal exit.
 
     Args:
-        remote: The folder, in which other processes write.
-        name: The file.
+        remote: The folder, to which other processes write.
+        name: Name of the file.
     """
     store, last = Store(remote, seconds=0), [Stored(-1, None)]
 

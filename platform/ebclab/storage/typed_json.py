@@ -1,4 +1,4 @@
-"""Plain values from a JSON file as a dataclass: every field and its type are checked."""
+"""Converts plain JSON values to dataclasses; every field and its type are validated."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ T = TypeVar("T")
 
 
 def typed(content: object, kind: type[T]) -> T:
-    """Return plain values as the dataclass ``kind``; keys that are no fields of it are ignored.
+    """Return plain values as the dataclass ``kind``; keys that are not fields of it are ignored.
 
-    Numbers that JSON cannot hold may be text: "nan", "inf", "-inf".
+    Numbers that JSON cannot represent may be strings: "nan", "inf", "-inf".
 
     Args:
         content: What ``json.loads`` returned.
         kind: The dataclass; its fields may be dataclasses too.
 
     Raises:
-        ValueError: A field is missing or has another type; the text is one line about the first such field.
+        ValueError: A field is missing or has the wrong type; the message is one line about the first such field.
     """
     from pydantic import ValidationError
 
     try:
-        adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # mypy takes no type[T] for hashable
+        adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # mypy does not consider type[T] hashable
         made = adapter.validate_python(content)
     except ValidationError as error:
         problem = error.errors()[0]

@@ -1,4 +1,4 @@
-"""The folder that a run or a sweep works in: on a disk, or in an object store with a local copy."""
+"""The working folder of a run or sweep: on a disk, or in an object store with a local copy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ebclab.storage.sync import NoSync, Syncer, downloading, synced
 
 @dataclass(frozen=True)
 class Workspace:
-    """A folder that one process at a time writes into.
+    """A folder to which one process at a time writes.
 
     Attributes:
         path: Absolute path of the folder, or of this process's local copy of it.
-        remote: The folder in an object store; None when the folder is on a disk.
-        busy: What the process that holds the folder does, for messages.
-        option: Option of the command line that chooses another parent folder.
-        others: Names of folders directly within, which other processes sync.
+        remote: The folder in an object store; None if the folder is on a disk.
+        busy: Activity of the process that holds the folder, for messages.
+        option: Command-line option that selects another parent folder, for messages.
+        others: Names of direct subfolders, which other processes sync.
     """
 
     path: Path
@@ -49,25 +49,25 @@ class Workspace:
 
     @property
     def address(self) -> str:
-        """The path or the address, as every verb takes it."""
+        """The path or the address, in the form that all commands accept."""
         return self.remote.address if self.remote else str(self.path)
 
     def address_of(self, path: Path) -> str:
-        """Return what messages call a file directly in the folder."""
+        """Return the path or address of a file directly in the folder, for messages."""
         return (self.remote / path.name).address if self.remote else str(path)
 
     def pull(self, kinds: tuple[str, ...] = ()) -> Self:
         """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace.
 
         Raises:
-            RunError: The store refuses, or has not answered for long.
+            RunError: The store refuses access, or retries timed out.
         """
         if self.remote is not None:
             Mirror(self.remote, without=self.others).pull(kinds)
         return self
 
     def send(self, *names: str) -> None:
-        """Upload files of the local copy; without names, all of them. Nothing in the store is deleted."""
+        """Upload files of the local copy; without names, all of them. No other files in the store are changed."""
         if self.remote is None:
             return
         if names:
@@ -76,15 +76,15 @@ class Workspace:
             Mirror(self.remote, without=self.others).push()
 
     def clear_store(self, token: FencingToken | None = None) -> None:
-        """Delete what a store holds of the folder, manifests first and the lease last.
+        """Delete the folder's files in the store, manifests first and the lease last.
 
-        A folder on a disk stays as it is.
+        A folder on a disk is left unchanged.
 
         Args:
-            token: The token under which the folder is held; None when nobody holds it.
+            token: The token under which the folder is held; None if it is not held.
 
         Raises:
-            LostLeaseError: The folder was held under the token and is not any more.
+            LostLeaseError: The folder is no longer held under the token.
         """
         if self.remote is not None:
             store = Store(self.remote, may_change=Fence(self.remote, token).check_again if token else None)
@@ -98,23 +98,23 @@ class Workspace:
             token: The token under which the folder is held; None on a disk.
 
         Raises:
-            LostLeaseError: The folder was held under the token and is not any more.
+            LostLeaseError: The folder is no longer held under the token.
         """
         self.clear_store(token)
         shutil.rmtree(self.path)
 
     def signal(self, name: str) -> SignalFile:
-        """Return the signal file ``name``, through which processes that work in the folder speak to each other."""
+        """Return the signal file ``name``, with which processes that work in the folder communicate."""
         return StoredSignal(self.remote, name) if self.remote else LocalSignal(self.path / name)
 
     def downloading(self, name: str) -> AbstractContextManager[None]:
-        """Download the file ``name``, which another process writes, every few seconds, and everything at the end."""
+        """Download the file ``name``, which another process writes, every few seconds, and all files at exit."""
         return nullcontext() if self.remote is None else downloading(self.remote, name)
 
     def require_free(self) -> None:
-        """Refuse a folder in a store that another process holds, before the local copy is touched.
+        """Refuse a folder in a store that another process holds, before the local copy is modified.
 
-        A folder on a disk has no copy that a pull could spoil; ``claim`` refuses it.
+        A folder on a disk has no local copy that a pull could overwrite; ``claim`` performs the check there.
 
         Raises:
             RunError: Another process holds it.
@@ -124,16 +124,16 @@ class Workspace:
 
     @contextmanager
     def claim(self, kinds: tuple[str, ...] = ()) -> Iterator[Syncer]:
-        """Make the folder if need be, hold it for this process alone, and sync it until the end.
+        """Create the folder if needed, hold it exclusively for this process, and sync it until exit.
 
-        The lease keeps out processes on other machines, the lock those on this one. The last push comes before the
-        lock and the lease are given back.
+        The lease excludes processes on other machines, the lock those on this one. The final push precedes the
+        release of the lock and the lease.
 
         Args:
-            kinds: Kinds of the checkpoints to pull. Others stay in the store, whatever happens here.
+            kinds: Kinds of the checkpoints to pull. Others remain in the store.
 
         Raises:
-            RunError: Another process holds the folder, it cannot be written, or the store does not answer.
+            RunError: Another process holds the folder, it cannot be written, or the store does not respond.
         """
         with ExitStack() as stack:
             lease = stack.enter_context(leased(self.remote, self.busy)) if self.remote is not None else None
@@ -147,7 +147,7 @@ class Workspace:
 
     @contextmanager
     def sync(self, token: FencingToken | None) -> Iterator[Syncer]:
-        """Sync a folder that this process has just pulled and that the process which launched it holds.
+        """Sync a folder that this process has just pulled and whose lease its launching process holds.
 
         Args:
             token: The token under which that process holds it; None on a disk.
@@ -163,5 +163,5 @@ class Workspace:
 
 
 def _turn(name: str) -> int:
-    """Return when a file of a store goes: what makes checkpoints whole first, the lease last."""
+    """Return the rank of a file in the deletion order: manifests first, the lease last."""
     return 0 if name.endswith(MANIFEST) else 2 if name == NAME else 1

@@ -1,1 +1,1 @@
-"""Verbs about whole studies: many runs, and what they show together."""
+"""Commands about entire studies: many runs, evaluated together."""

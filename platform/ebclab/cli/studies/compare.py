@@ -1,4 +1,4 @@
-"""``ebclab compare``: methods that had the same chance, with intervals that hold together."""
+"""``ebclab compare``: compares methods at equal budgets, with simultaneous confidence intervals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What stands after ``ebclab compare``; what is left out is that of the comparison ``--name``, if any."""
+    """Arguments and options of ``ebclab compare``; omitted ones are taken from the comparison ``--name``, if any."""
 
     methods: Annotated[
         list[str] | None,
@@ -97,10 +97,10 @@ class CompareOptions:
     show: Annotated[bool, typer.Option("--show", help="Only print the plan, its cost and the longest time.")] = False
 
     def request(self) -> ComparisonRequest:
-        """Return what is asked for; what the command leaves out is that of the comparison of this name.
+        """Return the request; options that the command omits are taken from the comparison of this name.
 
         Raises:
-            UserError: An option is wrong, or the comparison of this name cannot be read.
+            UserError: An option is invalid, or the comparison of this name cannot be read.
         """
         from ebclab.compare.request import ComparisonRequest
 
@@ -112,10 +112,10 @@ class CompareOptions:
         return ComparisonRequest(**({"methods": (), "batch_sizes": ()} | given))
 
     def given(self) -> dict[str, Any]:
-        """Return what the command itself says, by field of a request.
+        """Return the options that the command itself specifies, by field of a request.
 
         Raises:
-            UserError: ``--practice`` is no duration.
+            UserError: ``--practice`` is not a duration.
         """
         from ebclab.cli.sweep import seconds_of
 
@@ -146,10 +146,10 @@ class CompareOptions:
         return given | {key: value for key, value in single.items() if value is not None}
 
     def require_possible(self) -> None:
-        """Refuse what no comparison could be made of, whatever lies in its folder.
+        """Refuse options from which no comparison can be made, regardless of an existing comparison.
 
         Raises:
-            UserError: With every problem found.
+            UserError: The options are invalid; the message lists every problem found.
         """
         from ebclab.compare.make_comparison import make_comparison
         from ebclab.compare.request import ComparisonRequest
@@ -157,7 +157,7 @@ class CompareOptions:
         make_comparison(ComparisonRequest(**({"methods": (), "batch_sizes": ()} | self.given())))
 
     def _saved(self) -> ComparisonRequest | None:
-        """Return the request of the comparison of this name; None where there is none, and methods are named."""
+        """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
         from ebclab.compare.folder import ComparisonFolder
         from ebclab.compare.plan import read_comparison
         from ebclab.config.names import require_folder_name
@@ -176,7 +176,7 @@ class CompareOptions:
         """Refuse to import a method that only the file of a comparison names.
 
         Raises:
-            UserError: There is one, and this command does not write it.
+            UserError: There is one, and this command does not name it.
         """
         unnamed = [name for name in saved.methods if is_import_name(name) and name not in (self.methods or ())]
         if unnamed:
@@ -186,10 +186,10 @@ class CompareOptions:
             )
 
     def limits(self) -> Limits:
-        """Return what the trials may use.
+        """Return the resource limits of the trials.
 
         Raises:
-            UserError: ``--concurrent`` is wrong.
+            UserError: ``--concurrent`` is invalid.
         """
         from ebclab.cli.sweep import concurrent_of
         from ebclab.sweeps.resources import Limits
@@ -220,10 +220,10 @@ def compare(given: CompareOptions) -> None:
 
 
 def _named(name: str | None) -> str:
-    """Return the name that ``--page`` needs.
+    """Return the name that ``--page`` requires.
 
     Raises:
-        UserError: There is none.
+        UserError: No name is given.
     """
     if name is None:
         raise UserError("--page: of which comparison, got no --name; write --name NAME")
@@ -231,7 +231,7 @@ def _named(name: str | None) -> str:
 
 
 def _print_plan(plan: ComparisonPlan) -> None:
-    """Print what would be compared, and what it costs at most."""
+    """Print the search spaces and searches of a comparison, with their maximum cost."""
     from rich.console import Console
     from rich.table import Table
 
@@ -273,7 +273,7 @@ def _print_plan(plan: ComparisonPlan) -> None:
 
 
 def _print_result(found: ComparisonRun) -> None:
-    """Print the answer, the two first tables and where everything lies."""
+    """Print the conclusion, the first two tables and the location of the page."""
     from ebclab.compare.tables import differences, tuned_and_default
     from ebclab.compare.wording import answer
     from ebclab.evaluation.comparison import few_seeds
@@ -292,7 +292,7 @@ def _print_result(found: ComparisonRun) -> None:
 
 
 def _print_by_task(made: TextTable, columns: int) -> None:
-    """Print so many columns of a table behind the first, which says what a row was measured on, task by task."""
+    """Print a table per task, named in the first column, with the next ``columns`` columns."""
     from rich.console import Console
     from rich.table import Table
 

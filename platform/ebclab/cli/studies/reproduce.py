@@ -1,4 +1,4 @@
-"""``ebclab reproduce``: a table or figure of a paper, run again, beside the published numbers."""
+"""``ebclab reproduce``: reruns a table or figure of a paper and compares it with the published numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDTH = 79
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """What stands after ``ebclab reproduce``; the help of each option says what it means."""
+    """Arguments and options of ``ebclab reproduce``; see the help text of each option."""
 
     study: Annotated[
         str | None, typer.Argument(help="Paper and table, such as ebclr/table1; --list shows all.", show_default=False)
@@ -120,7 +120,7 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions)
 
 
 def _list() -> None:
-    """Print what each study shows, what it costs at each scale, and which images it needs."""
+    """Print each study's title, its cost and images at each scale, and what is unknown about it."""
     from ebclab.reproduce.catalog import list_studies, load_study, not_known
     from ebclab.reproduce.cost import estimate
     from ebclab.reproduce.plan import plan_study
@@ -145,7 +145,7 @@ def _list() -> None:
 
 
 def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
-    """Print the runs of a plan and what they will cost."""
+    """Print the runs of a plan and their estimated cost."""
     from ebclab.reproduce.cost import estimate
 
     about, cost = plan.study.about, estimate(plan)
@@ -167,7 +167,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
 
 
 def _print(table: ReproducedTable) -> None:
-    """Print ours beside the published numbers, a line a cell."""
+    """Print our numbers next to the published ones, one line per cell."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

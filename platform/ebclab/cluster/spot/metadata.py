@@ -21,14 +21,14 @@ AMAZONS_ADDRESS = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 GOOGLES_ADDRESS = "GCE_METADATA_HOST"
 """Environment variable, known to Google's own tools, with the HOST or HOST:PORT of a substitute."""
 
-_USUAL = "169.254.169.254"  # both clouds have their service there
+_USUAL = "169.254.169.254"  # link-local address of the service in both clouds
 _ANSWER_SECONDS = 2.0
 _MOST_BYTES = 1 << 16
 _PAUSE = 2.0  # seconds between polls; Google's notice comes 30 seconds before the end
 _TRIES = 3
-_AMAZONS_SECONDS, _GOOGLES_SECONDS = 120.0, 30.0  # from a notice to the end
+_AMAZONS_SECONDS, _GOOGLES_SECONDS = 120.0, 30.0  # from a notice until the machine is taken away
 _AMAZONS_ACTIONS = ("terminate", "stop", "hibernate")
-_TOKEN_SECONDS = "21600"  # the longest that Amazon allows
+_TOKEN_SECONDS = "21600"  # the maximum that Amazon allows
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Notice:
     """The announcement that a machine will be taken away.
 
     Attributes:
-        what: The event in words.
-        deadline: Its time, in seconds since 1970.
+        what: Description of the event.
+        deadline: Time of the event, in seconds since 1970.
     """
 
     what: str
@@ -45,25 +45,25 @@ class Notice:
 
 
 class Cloud(Protocol):
-    """The metadata service of a cloud. Each method raises a MetadataError when the service does not answer properly."""
+    """The metadata service of a cloud. Each method raises a MetadataError if the service does not respond properly."""
 
     name: str
 
     def is_spot(self) -> bool:
-        """Return False when the service says that this is not a spot machine."""
+        """Return False if the service reports that this is not a spot machine."""
 
     def notice(self) -> Notice | None:
-        """Return the announcement, or None when there is none."""
+        """Return the preemption notice, or None if there is none."""
 
 
 class Amazon:
-    """Amazon's service in its second version, in which each request carries a token.
+    """Amazon's service in its second version (IMDSv2), in which each request carries a token.
 
     Args:
         environment: Environment variables.
 
     Raises:
-        UserError: The variable does not hold an http address.
+        UserError: The environment variable does not contain an http address.
     """
 
     name = "Amazon"
@@ -94,7 +94,7 @@ class Amazon:
         return Notice(f"Amazon will {action} this machine", _seconds(at, time.time() + _AMAZONS_SECONDS))
 
     def _get(self, name: str) -> str | None:
-        """Return the entry of the service with this name, or None when there is none."""
+        """Return the entry of the service with this name, or None if there is none."""
         status = 401
         for _ in range(2):  # a token that has expired is refused with 401
             self._token = self._token or self._new_token()
@@ -152,10 +152,10 @@ def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tupl
 
     Args:
         environment: Environment variables.
-        pause: Seconds before the next try when no cloud answers.
+        pause: Seconds before the next attempt if no cloud responds.
 
     Raises:
-        UserError: No cloud answers.
+        UserError: No cloud responds.
     """
     failures: list[str] = []
     for number in range(_TRIES):
@@ -174,7 +174,7 @@ def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PA
 
     Args:
         cloud: The cloud to which this machine belongs.
-        say: Called with a sentence when the cloud stops answering properly, and when it answers again.
+        say: Called with a message when the cloud stops responding properly, and when it responds again.
         pause: Seconds between polls.
     """
     answered = True
@@ -195,10 +195,10 @@ def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PA
 
 
 def _ask(host: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
-    """Return the status of an answer, its text and its header Metadata-Flavor, by which Google's service is known.
+    """Return the status, the text and the Metadata-Flavor header of a response; the last identifies Google's service.
 
     Raises:
-        MetadataError: There is no answer.
+        MetadataError: There is no response.
     """
     try:
         connection = HTTPConnection(host, timeout=_ANSWER_SECONDS)

@@ -35,12 +35,12 @@ def watch(say: Callable[[str], None], node_address: str = "") -> None:
     """Wait until the cloud announces that it takes this machine away, and drain the nodes that run on it.
 
     Args:
-        say: Called with a sentence about each event.
-        node_address: Address of the node, as given to ``ray start --node-ip-address``; empty: Ray finds it.
+        say: Called with a message about each event.
+        node_address: Address of the node, as given to ``ray start --node-ip-address``; if empty, Ray determines it.
 
     Raises:
         UserError: This machine belongs to no cloud, no node runs here, or the head does not admit this process.
-        EbclabError: The head did not answer before the machine ended.
+        EbclabError: The head did not respond before the deadline, or refused to drain a node.
     """
     head = head_of_this_machine("call this after `ray start`")
     named = node_address or services.get_node_ip_address(head)  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ def watch(say: Callable[[str], None], node_address: str = "") -> None:
 
 
 def _drain(head: str, address: str, notice: Notice, until: float) -> list[str]:
-    """Tell the head that the nodes at ``address`` will end at ``until``; return their ids."""
+    """Request the head to drain the nodes at ``address`` with the deadline ``until``; return their ids."""
     nodes = _nodes_here(head, address)
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]
     client = GcsClient(address=head)
@@ -89,10 +89,10 @@ def _nodes_here(head: str, address: str) -> list[str]:
 
 
 def _retried(work: Callable[[], T], until: float, say: Callable[[str], None]) -> T:
-    """Return the result of ``work``, which is repeated after a failure until ``until``; the first failure is said.
+    """Return the result of ``work``, which is retried after failures until ``until``; the first one is reported.
 
     Raises:
-        EbclabError: The last failure, when ``until`` has passed.
+        EbclabError: The last failure, once ``until`` has passed.
     """
     is_said = False
     while True:
@@ -112,7 +112,7 @@ def _retried(work: Callable[[], T], until: float, say: Callable[[str], None]) ->
 
 @contextmanager
 def _sole_watcher() -> Iterator[None]:
-    """End an older watcher of this user on this machine, and hold the lock that only one watcher can hold.
+    """Terminate an older watcher of this user on this machine, and hold the lock that only one watcher can hold.
 
     Raises:
         UserError: The older watcher does not end, or the lock file cannot be written.

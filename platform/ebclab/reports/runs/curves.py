@@ -1,4 +1,4 @@
-"""Plots of runs: what each logged, by epochs, one plot a number; marks where its health was decided on."""
+"""Plots of runs: one plot per logged metric, by epochs, with markers at decisions on a run's health."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ebclab.reports.runs.facts import event_in_words, score_in_words, shown_numb
 from ebclab.runs.record import RunRecord, Table
 
 MOST_POINTS = 800
-"""Largest number of points of a curve; longer ones are thinned evenly, and the page says so."""
+"""Maximum number of points per curve; longer curves are thinned evenly, which the page states."""
 
-_DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # as plotly.js and as style sheets call them
-_FEW_POINTS = 40  # curves of fewer points have marks
-_FEW_EPOCHS = 10  # axes of fewer epochs have a tick at each
+_DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # names in plotly.js and in CSS
+_FEW_POINTS = 40  # curves with at most so many points have markers
+_FEW_EPOCHS = 10  # axes with at most so many epochs have a tick at each
 _NO_CURVES = ("step", "epoch", "seconds", "monitor_seconds")
 _LAST = ("learning_rate", "images_per_second")
 _WORDS = {
@@ -33,24 +33,24 @@ _WORDS = {
 
 
 class Look(NamedTuple):
-    """How the curves of a run are drawn: seven colours, then the same ones dashed."""
+    """Line style of a run's curves: seven colours with solid lines, then dashed, then dotted."""
 
     colour: str
     dash: str
 
     @property
     def border(self) -> str:
-        """The line as style sheets write it."""
+        """The line style as a CSS border."""
         return f"3px {_DASHES[self.dash]} {self.colour}"
 
 
 def look(number: int) -> Look:
-    """Return how the curves of the run with this number are drawn."""
+    """Return the line style of the run with this index."""
     return Look(COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)])
 
 
 def curves(records: Sequence[RunRecord]) -> dict[str, Plot]:
-    """Return a plot for each number that a run logged: loss, held-out scores, diagnostics, callbacks, rates."""
+    """Return a plot for each metric that a run logged: loss, held-out scores, diagnostics, callbacks, rates."""
     logged, held_out = _names(record.metrics for record in records), _names(record.scores for record in records)
     own = _names(record.callbacks for record in records)
     first = [name for name in ("loss",) if name in logged]
@@ -62,7 +62,7 @@ def curves(records: Sequence[RunRecord]) -> dict[str, Plot]:
 
 
 def is_thinned(records: Sequence[RunRecord]) -> bool:
-    """Return whether a run has more points than are drawn."""
+    """Return whether any run has more points than are drawn."""
     return any(len(table["step"]) > MOST_POINTS for r in records for table in (r.metrics, r.scores, r.callbacks))
 
 
@@ -106,7 +106,7 @@ def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
 
 
 def _range(figure: go.Figure, is_share: bool) -> dict[str, Any]:
-    """Return how far an axis goes: shares end at 1, and one value alone has a twentieth on both sides (plotly's: 1)."""
+    """Return the range of an axis: shares stay in [0, 1]; a single value gets margins of 5 % (plotly's default: 1)."""
     values = {value for trace in figure.data for value in trace.y if value is not None}
     shares_only = is_share and all(0 <= value <= 1 for value in values)
     if len(values) != 1:
@@ -124,7 +124,7 @@ def _title(name: str, kind: str) -> str:
 
 
 def _points(table: Table, name: str) -> dict[float, float | None]:
-    """Return the values of a number by steps, at most ``MOST_POINTS`` of them, the last one included."""
+    """Return the values of a metric by step, at most ``MOST_POINTS`` of them, including the last one."""
     points = [(step or 0, value) for step, value in zip(table["step"], table[name], strict=True) if value is not None]
     if len(points) > MOST_POINTS:
         points = [points[round(place * (len(points) - 1) / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]
@@ -138,7 +138,7 @@ def _mark(
     x: Mapping[float, float],
     number: int,
 ) -> None:
-    """Mark where the run's health was decided on: at the last point that was logged by then."""
+    """Add markers for decisions on the run's health, each at the last point that was logged by then."""
     marks = []
     for event in record.events:
         before = [step for step in points if step <= event["step"]]

@@ -1,4 +1,4 @@
-"""What a page and a terminal show of a run: facts, settings that differ from other runs, and events in words."""
+"""Content of the page and the terminal table: facts of a run, settings that differ between runs, events as text."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ebclab.training.health.record import in_words
 _IN_FACTS = ("method.name", "data.name", "encoder.name", "training.epochs", "training.extended", "seed")
 _NO_SCORES = ("step", "epoch", "seconds", "monitor_seconds")
 _DECISION = {"action", "reason", "acted"}  # keys of a decision on a run's health
-_DIGEST = 12  # digits of a hash that people compare
+_DIGEST = 12  # digits of a hash that are displayed
 
 
 def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
-    """Return the runs at these places, with names that tell them apart: as much of their addresses as that needs.
+    """Return the runs at these places with unique names: the shortest suffixes of their addresses that differ.
 
     Raises:
-        UserError: A place is no run, or a file of it is damaged.
+        UserError: A place is not a run, or one of its files is damaged.
     """
     records = [open_run(place) for place in places]
     parts = [record.folder.address.partition("?")[0].split("/") for record in records]
@@ -38,7 +38,7 @@ def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
 
 
 def facts(record: RunRecord) -> dict[str, str]:
-    """Return what is told of a run, by heading; empty where nothing is known."""
+    """Return the facts of a run as text, by heading; empty if unknown."""
     rows = {
         "state": state_in_words(record),
         "method": _setting(record, "method.name"),
@@ -59,7 +59,7 @@ def facts(record: RunRecord) -> dict[str, str]:
 
 
 def state_in_words(record: RunRecord) -> str:
-    """Return whether the run goes on, has finished, or how it ended before that."""
+    """Return whether the run is running or finished, or else how it ended, as text."""
     if record.state == "running":
         return "running"
     if record.summary is not None:
@@ -81,7 +81,7 @@ def _minute(iso: str) -> str:
 
 
 def scores(record: RunRecord) -> dict[str, str]:
-    """Return the newest held-out scores by their names in words; the objective comes first, with its best value."""
+    """Return the latest held-out scores as text, by display name; the objective comes first, with its best value."""
     newest = newest_scores(record)
     objective = record.settings.get("evaluation.objective", "")
     rows = {}
@@ -96,7 +96,7 @@ def scores(record: RunRecord) -> dict[str, str]:
 
 
 def newest_scores(record: RunRecord) -> dict[str, float]:
-    """Return the newest held-out scores by name; those of result.json where the log has none."""
+    """Return the latest held-out scores by name; those of result.json if the log has none."""
     found = {}
     for name, column in record.scores.items():
         known = [value for value in column if value is not None]
@@ -106,20 +106,20 @@ def newest_scores(record: RunRecord) -> dict[str, float]:
 
 
 def score_in_words(name: str) -> str:
-    """Return how people call a held-out score."""
+    """Return the display name of a held-out score."""
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     return f"held-out {NUMBERS[name].words}" if name in NUMBERS else name
 
 
 def shown_number(name: str, value: float) -> str:
-    """Return a number of a log as people read it: shares in per cent, others with four digits."""
+    """Return a formatted value of a log: shares in per cent, others with four digits."""
     is_share = name in SHARES or (name in NUMBERS and NUMBERS[name].is_share)
     return shown_score("holdout_knn", value) if is_share else f"{value:.4g}"
 
 
 def speed(record: RunRecord) -> str:
-    """Return images a second with their spread; empty when unknown."""
+    """Return images per second as mean +/- standard deviation; empty if unknown."""
     rate = record.images_per_second
     if rate is None:
         return ""
@@ -127,10 +127,10 @@ def speed(record: RunRecord) -> str:
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[str]]:
-    """Return the settings in which runs differ and that facts do not tell, by key: a value for each run.
+    """Return the settings in which runs differ, except those among the facts, by key: a value for each run.
 
-    Settings that runs of other methods or versions do not have are empty there; what no two runs have is left out, and
-    ``num_apart`` counts it.
+    Settings that a run of another method or version does not have are empty there. Settings that only some runs have,
+    with equal values, are omitted; ``num_apart`` counts them.
     """
     keys = dict.fromkeys(key for record in records for key in record.settings)
     same_data = len({_setting(record, "data.name") for record in records}) == 1
@@ -145,14 +145,14 @@ def differing(records: Sequence[RunRecord]) -> dict[str, list[str]]:
 
 
 def num_apart(records: Sequence[RunRecord]) -> int:
-    """Return how many settings some runs have and others do not, where those that have them agree."""
+    """Return the number of settings that only some runs have, with equal values."""
     told = differing(records)
     keys = {key for record in records for key in record.settings} - set(told)
     return sum(any(key not in record.settings for record in records) for key in keys)
 
 
 def event_in_words(event: Mapping[str, Any]) -> str:
-    """Return an event of a run's log as a line; empty for those that tell nothing, such as the first start."""
+    """Return an event of a run's log as one line; empty for uninformative events, e.g. the first start."""
     kind, at, reason = event.get("event"), f"step {event['step']}: ", str(event.get("reason", ""))
     match kind:
         case "health":
@@ -173,7 +173,7 @@ def event_in_words(event: Mapping[str, Any]) -> str:
 
 
 def events_in_words(record: RunRecord) -> list[str]:
-    """Return what happened to a run beside its training, oldest first; the same line is told once."""
+    """Return the events of a run as lines, oldest first, without duplicates."""
     return list(dict.fromkeys(line for line in map(event_in_words, record.events) if line))
 
 

@@ -41,7 +41,7 @@ def write_run_report(places: Sequence[str | Path], to: str | Path | None = None)
             report.html in the run's folder, or runs.html in the current folder for several runs.
 
     Raises:
-        UserError: A folder is no run, a file of it is damaged, or the page cannot be written.
+        UserError: A folder is not a run, one of its files is damaged, or the page cannot be written.
     """
     records = open_runs(places)
     place = page_place(to, [record.folder for record in records], "runs.html")
@@ -87,7 +87,7 @@ def _render(records: Sequence[RunRecord], csv_name: str, json_name: str) -> str:
 
 
 def _command(record: RunRecord) -> str:
-    """Return the command that trains the same run again."""
+    """Return the command that trains a run with the same settings under another name."""
     folder = record.folder
     settings = str(folder.config_path) if folder.remote is None else (folder.remote / folder.config_path.name).address
     method = str(record.settings.get("method.name", ""))
@@ -95,7 +95,7 @@ def _command(record: RunRecord) -> str:
 
 
 def _csv(records: Sequence[RunRecord]) -> str:
-    """Return one line a measurement of each run; numbers that it has not are empty."""
+    """Return one line per measurement of each run; missing values are empty."""
     tables = [(r.name, kind, getattr(r, kind)) for r in records for kind in ("metrics", "scores", "callbacks")]
     names = dict.fromkeys([*_ORDER, *(name for _, _, table in tables for name in table)])
     text = io.StringIO()

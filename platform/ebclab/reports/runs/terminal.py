@@ -10,7 +10,7 @@ from ebclab.formatting import count, folded, row_lines
 from ebclab.reports.runs.facts import differing, events_in_words, facts, num_apart
 from ebclab.runs.record import RunRecord
 
-_NARROWEST = 18  # cells of a run's column; runs for which less is left stand below the others
+_NARROWEST = 18  # minimum width in cells of a run's column; runs that do not fit continue in another table below
 _BETWEEN = 2
 
 
@@ -19,7 +19,7 @@ def side_by_side(records: Sequence[RunRecord], width: int) -> list[str]:
 
     Args:
         records: The runs.
-        width: Cells of a line.
+        width: Width of a line in cells.
     """
     told = [facts(record) for record in records]
     names = dict.fromkeys(name for each in told for name in each)
@@ -48,7 +48,7 @@ def side_by_side(records: Sequence[RunRecord], width: int) -> list[str]:
 
 
 def _table(rows: Mapping[str, Sequence[str]], label: int, room: int) -> list[str]:
-    """Return the lines of a table whose cells are folded; what is not known is a dash."""
+    """Return the lines of a table with wrapped cells; unknown values are shown as a dash."""
     lines = []
     for name, row in rows.items():
         cells = [folded(name, label), *(folded(text or "-", room) for text in row)]

@@ -1,1 +1,1 @@
-"""A small file in a store that one process replaces only while it is what it was read as: compare and swap."""
+"""Compare and swap: a small file in a store that a process replaces only if it is unchanged since it was read."""

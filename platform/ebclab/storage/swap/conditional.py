@@ -1,7 +1,7 @@
 """Compare and swap by a store's own conditional writes (If-None-Match, If-Match), through obstore.
 
-pyarrow, through which everything else goes, has no conditional writes. Whether a store keeps the conditions is tried
-once a process: some clones of S3 ignore them.
+pyarrow, which is used for most other requests, has no conditional writes. Whether a store honors the conditions is
+tested once per process, since some S3-compatible stores ignore them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger("ebclab.storage")
 T = TypeVar("T")
 
 _TRIED: dict[Bucket, ObjectStore | None] = {}
-"""Buckets of which this process knows; None where conditional writes cannot be used."""
+"""Buckets that this process has tested; None if conditional writes cannot be used."""
 
 
 class ConditionalFile:
@@ -44,7 +44,7 @@ class ConditionalFile:
         self._store, self._path, self._where, self._seconds = store, path, where, seconds
 
     def read(self) -> Seen | None:
-        """Return the file; None when there is none."""
+        """Return the file; None if there is none."""
 
         def read() -> Seen:
             found = self._store.get(self._path)
@@ -56,10 +56,10 @@ class ConditionalFile:
             return None
 
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
-        """Replace the file ``over``, or make one where there was none.
+        """Replace the file ``over``, or create the file if ``over`` is None.
 
         Raises:
-            ReplacedError: There is another one by now, or none.
+            ReplacedError: The file has been replaced, created or deleted in the meantime.
         """
 
         def write() -> Seen:
@@ -72,18 +72,18 @@ class ConditionalFile:
             raise ReplacedError from error
 
     def delete(self) -> None:
-        """Delete the file, if there is one."""
+        """Delete the file, if it exists."""
         try:
             self._ask(lambda: self._store.delete(self._path))
         except FileNotFoundError:
             return
 
     def changed(self) -> datetime | None:
-        """Return when the file was written, by the store's clock; None when there is none."""
+        """Return the file's modification time by the store's clock; None if there is no file."""
         return self._changed(self._path)
 
     def now(self) -> datetime | None:
-        """Return the store's time, from a file that only this call knows; None when it was deleted meanwhile."""
+        """Return the store's time, read from a temporary file; None if that was deleted in the meantime."""
         path = f"{self._path.rpartition('/')[0]}/{clock_name()}".lstrip("/")
         self._ask(lambda: self._store.put(path, b"", mode="overwrite"))
         try:
@@ -102,14 +102,14 @@ class ConditionalFile:
 
 
 def _condition(over: Seen | None) -> Any:
-    """Return the condition of a write as obstore wants it."""
+    """Return the condition of a write in the form that obstore expects."""
     if over is None:
         return "create"
     return {name: value for name, value in (("e_tag", over.etag), ("version", over.generation)) if value is not None}
 
 
 def _in_our_errors(request: Callable[[], T]) -> T:
-    """Do a request of obstore; a condition that does not hold becomes a ReplacedError."""
+    """Perform a request through obstore; a failed condition raises a ReplacedError."""
     from obstore import exceptions
 
     try:
@@ -129,7 +129,7 @@ def conditional_file(remote: RemoteFolder, name: str, *, seconds: float | None =
         seconds: Seconds for which a request is retried; None means ``patience_seconds``.
 
     Returns:
-        The file; None on a disk, and in a store that takes no conditional writes, which is then logged, once a process
+        The file; None on a disk, and in a store without usable conditional writes, which is logged once per process
         and bucket.
     """
     store = Store(remote)
@@ -151,7 +151,7 @@ def conditional_file(remote: RemoteFolder, name: str, *, seconds: float | None =
 
 
 def _tried(location: Location, bucket: str, folder: str) -> tuple[ObjectStore | None, str]:
-    """Open a bucket and try conditional writes with a file of its own.
+    """Open a bucket and test conditional writes with a temporary file.
 
     Args:
         location: A place in the bucket.
@@ -159,7 +159,7 @@ def _tried(location: Location, bucket: str, folder: str) -> tuple[ObjectStore | 
         folder: Path of a folder in the bucket, for the file.
 
     Returns:
-        The bucket, and nothing; or None, and why conditional writes cannot be used.
+        The bucket and an empty string; or None and the reason why conditional writes cannot be used.
     """
     store, problem = through_obstore(location, folder)
     if store is not None:
@@ -169,7 +169,7 @@ def _tried(location: Location, bucket: str, folder: str) -> tuple[ObjectStore | 
 
 
 def _problem(file: ConditionalFile) -> str:
-    """Write a new file twice as it may be and twice as it must not be, and delete it; return what went otherwise."""
+    """Test two allowed and two forbidden writes of a new file, then delete it; return the problem, empty if none."""
     try:
         first = file.write(b"1", over=None)
     except (ReplacedError, StoreError) as error:

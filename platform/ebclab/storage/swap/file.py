@@ -1,4 +1,4 @@
-"""Compare and swap for one file: by a lock on a disk, and not quite in a store without conditional writes."""
+"""Compare and swap for one file: with a lock on a disk, and not atomically in a store without conditional writes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Seen:
-    """A file as it was read or written.
+    """State of a file when it was read or written.
 
     Attributes:
         content: Its bytes.
-        etag: What a store calls this content in conditions; None where the content itself is compared.
-        generation: The same, in stores that number their writes.
+        etag: Entity tag of this content, for conditional writes; None if the content itself is compared.
+        generation: Version of this content, in stores that number their writes; else None.
     """
 
     content: bytes
@@ -34,41 +34,41 @@ class Seen:
 
 
 class ReplacedError(Exception):
-    """The file is not, or no longer, what a write was to replace."""
+    """Raised if a file is not, or no longer, the one that a write was to replace."""
 
 
 class SwapFile(Protocol):
-    """A small file that is replaced only while it is what it was read as."""
+    """A small file that is replaced only if it is unchanged since it was read."""
 
     def read(self) -> Seen | None:
-        """Return the file; None when there is none."""
+        """Return the file; None if there is none."""
 
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
-        """Replace the file ``over``, or make one where there was none.
+        """Replace the file ``over``, or create the file if ``over`` is None.
 
         Raises:
-            ReplacedError: There is another one by now, or none.
+            ReplacedError: The file has been replaced, created or deleted in the meantime.
         """
 
     def delete(self) -> None:
-        """Delete the file, if there is one."""
+        """Delete the file, if it exists."""
 
     def changed(self) -> datetime | None:
-        """Return when the file was written, by the store's clock; None when there is none."""
+        """Return the file's modification time by the store's clock; None if there is no file."""
 
     def now(self) -> datetime | None:
-        """Return the store's time, from a file that only this call knows; None when it was deleted meanwhile."""
+        """Return the store's time, read from a temporary file; None if that was deleted in the meantime."""
 
 
 def clock_name() -> str:
-    """Return a name for a file that shows the store's time, which no other process uses."""
+    """Return a unique name for a temporary file from which the store's time is read."""
     return f".clock-{uuid.uuid4().hex}"
 
 
 class PlainFile:
     """A file in a store without conditional writes.
 
-    Two writers that compare in the same instant may both write; the file is then the later one's.
+    Two writers that compare at the same time may both write; the later write then wins.
 
     Args:
         store: The store of its folder.
@@ -79,17 +79,17 @@ class PlainFile:
         self._store, self._name = store, name
 
     def read(self) -> Seen | None:
-        """Return the file; None when there is none."""
+        """Return the file; None if there is none."""
         try:
             return Seen(self._store.read(self._name))
         except FileNotFoundError:
             return None
 
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
-        """Replace the file ``over``, or make one where there was none.
+        """Replace the file ``over``, or create the file if ``over`` is None.
 
         Raises:
-            ReplacedError: There is another one by now, or none.
+            ReplacedError: The file has been replaced, created or deleted in the meantime.
         """
         if self.read() != over:
             raise ReplacedError
@@ -97,15 +97,15 @@ class PlainFile:
         return Seen(content)
 
     def delete(self) -> None:
-        """Delete the file, if there is one."""
+        """Delete the file, if it exists."""
         self._store.delete(self._name)
 
     def changed(self) -> datetime | None:
-        """Return when the file was written, by the store's clock; None when there is none."""
+        """Return the file's modification time by the store's clock; None if there is no file."""
         return _changed(self._store, self._name)
 
     def now(self) -> datetime | None:
-        """Return the store's time, from a file that only this call knows; None when it was deleted meanwhile."""
+        """Return the store's time, read from a temporary file; None if that was deleted in the meantime."""
         name = clock_name()
         self._store.write(name, b"")
         try:
@@ -120,7 +120,7 @@ def _changed(store: Store, name: str) -> datetime | None:
 
 
 class LocalFile:
-    """A file on a disk (file:///), which is locked while it is read or written.
+    """A file on a disk (file:///), which is locked during reads and writes.
 
     Args:
         path: The file.
@@ -132,7 +132,7 @@ class LocalFile:
         self._path, self._where, self._seconds = path, where, seconds
 
     def read(self) -> Seen | None:
-        """Return the file; None when there is none."""
+        """Return the file; None if there is none."""
         return self._patiently(self._read)
 
     def _read(self) -> Seen | None:
@@ -146,10 +146,10 @@ class LocalFile:
         return Seen(content) if content else None
 
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
-        """Replace the file ``over``, or make one where there was none.
+        """Replace the file ``over``, or create the file if ``over`` is None.
 
         Raises:
-            ReplacedError: There is another one by now, or none.
+            ReplacedError: The file has been replaced, created or deleted in the meantime.
         """
 
         def write() -> Seen:
@@ -165,15 +165,15 @@ class LocalFile:
         return self._patiently(write)
 
     def delete(self) -> None:
-        """Delete the file, if there is one."""
+        """Delete the file, if it exists."""
         self._patiently(lambda: self._path.unlink(missing_ok=True))
 
     def changed(self) -> datetime | None:
-        """Return when the file was written; None when there is none."""
+        """Return the file's modification time; None if there is no file."""
         return self._patiently(lambda: _modified(self._path))
 
     def now(self) -> datetime | None:
-        """Return the disk's time, from a file that only this call knows; None when it was deleted meanwhile."""
+        """Return the disk's time, read from a temporary file; None if that was deleted in the meantime."""
         path = self._path.with_name(clock_name())
 
         def now() -> datetime | None:
@@ -191,7 +191,7 @@ class LocalFile:
 
 @contextmanager
 def _locked(path: Path, *, make: bool) -> Iterator[int]:
-    """Open a file to be read and written and hold its lock; one that was made, and is empty, counts as none."""
+    """Open a file for reading and writing and hold its lock; callers treat a new, empty file as absent."""
     if make:
         path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -201,7 +201,7 @@ def _locked(path: Path, *, make: bool) -> Iterator[int]:
             raise ReplacedError from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_still(path, descriptor):  # else it was deleted while this process waited for the lock
+            if _is_still(path, descriptor):  # otherwise it was deleted while this process waited for the lock
                 yield descriptor
                 return
         finally:
