@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -41,6 +42,17 @@ def full_waits(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--full-waits"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what is there for the whole session, imported modules and the tests, out of Python's garbage collections."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Mark the tests that use Ray: those of files ``test_ray_*`` and those that want the shared instance."""
@@ -76,8 +88,9 @@ sys.addaudithook(_refuse_to_start)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Note which test is at work."""
+    """Note which test is at work, and give it one thread: commands that ran in this process took one for each core."""
     _Now.item = item
+    torch.set_num_threads(1)
     try:
         return (yield)
     finally:
@@ -119,11 +132,6 @@ def cluster(_ray_head: str) -> Iterator[str]:
     ray.init(address=_ray_head, runtime_env={"env_vars": told} if told else None, **quiet)
     yield _ray_head
     ray.shutdown()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

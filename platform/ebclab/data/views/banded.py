@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.data.views.products import multiply
+
 BLOCK = 32  # results
 _SIGMAS = 5  # beyond which a Gaussian is left out: 6e-7 of its mass
 
@@ -122,7 +124,7 @@ def _filter_columns(planes: Tensor, band: Band) -> Tensor:
     blocks, _, inputs = band.weights.shape
     pieces = planes.as_strided((blocks, channels * height, inputs), (band.step, width, 1))
     result = planes.new_empty(channels * height, blocks, BLOCK)
-    torch.bmm(pieces, band.weights.transpose(1, 2), out=result.transpose(0, 1))
+    multiply(pieces, band.weights.transpose(1, 2), out=result.transpose(0, 1))
     return result.view(channels, height, blocks * BLOCK)
 
 
@@ -134,5 +136,5 @@ def _filter_rows(planes: Tensor, band: Band) -> Tensor:
     for channel in range(channels):
         start = channel * height * width
         pieces = planes.as_strided((blocks, inputs, width), (band.step * width, width, 1), start)
-        torch.bmm(band.weights, pieces, out=result[channel])
+        multiply(band.weights, pieces, out=result[channel])
     return result.flatten(1, 2)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.data.views.products import multiply
+
 _FAR = 1e6  # source pixels; every triangle is 0 there
 
 
@@ -65,8 +67,8 @@ def resample(rows: Tensor, pixels: Tensor, columns: Tensor) -> Tensor:
     width = columns.shape[2]
     if width % 4:
         columns = functional.pad(columns, (0, -width % 4))
-    narrow = torch.bmm(pixels.flatten(1, 2), columns).view(n, channels, height, -1)  # (n, C, H, w)
+    narrow = multiply(pixels.flatten(1, 2), columns).view(n, channels, height, -1)  # (n, C, H, w)
     planes = pixels.new_empty(channels, n, rows.shape[1], columns.shape[2])
     for channel, plane in enumerate(planes):
-        torch.bmm(rows, narrow[:, channel], out=plane)
+        multiply(rows, narrow[:, channel], out=plane)
     return planes[..., :width].contiguous()

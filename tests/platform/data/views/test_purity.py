@@ -63,6 +63,26 @@ def test_views_are_bit_identical_in_any_batch_order_and_chunk(config, channels, 
         assert torch.equal(apply_parameters(images, parameters, config, preprocessing, chunk_size=chunk_size), views)
 
 
+@pytest.mark.parametrize("threads", [2, 5, 16])
+@pytest.mark.parametrize(
+    ("channels", "height", "width", "size"), [(3, 17, 23, 11), (1, 8, 8, 8), (3, 40, 50, 33), (3, 110, 97, 101)]
+)
+def test_views_are_bit_identical_with_any_number_of_threads(channels, height, width, size, threads):
+    """MKL divides products among threads where there are few of them, and rounds the parts in another way."""
+    images, keys = some_images(channels, height, width)
+    images, keys = (images, keys) if size < 96 else (images[18:23], keys[18:23])
+    preprocessing = preprocessing_to(size, channels)
+    parameters = draw_parameters(keys, CONFIGS["all"], height, width, seed=3, epoch=2, views=range(2))
+    views = apply_parameters(images, parameters, CONFIGS["all"], preprocessing)
+    torch.set_num_threads(threads)
+    try:
+        for chunk_size in (1, 7, 0):
+            made = apply_parameters(images, parameters, CONFIGS["all"], preprocessing, chunk_size=chunk_size)
+            assert torch.equal(made, views)
+    finally:
+        torch.set_num_threads(1)
+
+
 @pytest.mark.parametrize(
     ("channels", "height", "width", "size"), [(3, 110, 97, 101), (1, 96, 96, 96), (3, 60, 80, 224)]
 )
