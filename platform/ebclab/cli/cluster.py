@@ -20,10 +20,10 @@ def cluster() -> None:
 
 @app.command("check")
 def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yaml.")]) -> None:
-    """Say in a sentence each what would stop `ray up`, and what the machines are at most.
+    """List every problem that would stop `ray up`, and the cluster's machines.
 
-    Keys that Ray does not know, values not chosen yet, files that are missing, a dashboard that others could reach.
-    Nothing is started and nobody is asked.
+    Checked are keys that Ray does not know, values not chosen yet, missing files, and a dashboard that others could
+    reach. Nothing is started, and no cloud is contacted.
     """
     from ebclab.cluster.up_file import check_cluster_file
 
@@ -64,9 +64,9 @@ def watch(
         str, typer.Option("--node-ip-address", help="As given to `ray start`; default: detected.")
     ] = "",
 ) -> None:
-    """Wait on a spot machine of Amazon's or Google's for the notice that it is taken away, and tell the head.
+    """Wait for the termination notice of a spot machine of Amazon or Google, and tell the head.
 
-    What trains on it then saves at once. Ends with the notice. The files for `ray up` start this beside Ray.
+    Runs on this machine then save a checkpoint at once. Ends with the notice. The files for `ray up` start this.
     """
     from datetime import UTC, datetime
 

@@ -80,7 +80,7 @@ def prepare(
     ] = None,
     root: options.DataRoot = None,
 ) -> None:
-    """Write a dataset as Parquet shards, which can be streamed from any storage; a killed command goes on."""
+    """Write a dataset as Parquet shards, which any storage can stream; if killed, repeat the command to continue."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
     from ebclab.data.preparing.choose import split_rows, storage_named

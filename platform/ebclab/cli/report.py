@@ -33,7 +33,7 @@ def report(
 ) -> None:
     """Write a page about runs or about sweeps: one HTML file that needs no network, with CSV and JSON beside it.
 
-    Several stand side by side. Of a running one it shows what is known; repeat the command to refresh it.
+    Several are compared side by side. While one is running, the page shows what is known; repeat the command to update.
     """
     from ebclab.reports.report import report as write_page
 

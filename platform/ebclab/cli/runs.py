@@ -38,7 +38,7 @@ def list_runs(
     ] = "date",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of objects with all numbers.")] = False,
 ) -> None:
-    """List runs and sweeps: how far they came, how good, how large."""
+    """List runs and sweeps with progress, score and size."""
     import json
 
     from rich.console import Console
@@ -116,10 +116,10 @@ def clean(
     sweeps: _Sweeps = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Show what can go without loss, and delete it when you say so.
+    """List what can be deleted without loss, and delete it if you confirm.
 
-    Checkpoints of search trials that are over, but for the best; what Ray left behind. Runs of their own, confirmed
-    winners and whatever a process works in stay.
+    That is checkpoints of finished search trials except the best, and files that Ray left behind. Other runs,
+    confirmed winners and folders in use are kept.
     """
     from ebclab.inventory.cleanup import find_waste, remove
     from ebclab.inventory.files import room_freed

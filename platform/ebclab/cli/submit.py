@@ -46,10 +46,10 @@ def submit(
 ) -> None:
     """Run an ebclab command line on a running cluster, through its job server.
 
-    What is sent along: the ebclab that runs here, the files of --space and --config, and the package of a method that
-    is written package.module:Class.
+    The ebclab that runs here is uploaded with the files of --space and --config and, for a method that is given as
+    package.module:Class, its package.
 
-    The job goes on when this computer sleeps, and when Ctrl-C ends the following.
+    The job continues if this computer sleeps, or if Ctrl-C ends the display of its log.
     The exit code is that of the command.
     """
     asked = {"a command line": command, "--follow": follow, "--stop": stop, "--list": list_jobs}

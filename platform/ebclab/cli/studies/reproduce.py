@@ -55,7 +55,7 @@ class ReproduceOptions:
 def reproduce(options: ReproduceOptions) -> None:
     """Run a table or figure of a paper again, and set it beside the published numbers.
 
-    Repeating a command goes on where it stopped; what has been trained and measured is not done again.
+    Repeating a command continues where it stopped; nothing is trained or measured twice.
     """
     if options.list_studies:
         return _list()
