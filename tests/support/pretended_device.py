@@ -33,6 +33,8 @@ _SHAPED_BY_NUMBERS = {
 
 _COPIES = {"_to_copy", "copy_", "_copy_from"}
 _MAY_TAKE_FROM_HOST = {"index", "index_put_", "_index_put_impl_"}
+_MIXES = _COPIES | _MAY_TAKE_FROM_HOST
+_CONTAINERS = {list, tuple, dict, torch.Size}
 _RESIZED = (("arange", "default"), ("arange", "start"), ("arange", "start_step"), ("eye", "default"), ("eye", "m"))
 """Operations that torch makes of an empty tensor which it then resizes; a disguise cannot grow with what is in it."""
 
@@ -126,31 +128,37 @@ class DeviceGenerator(torch.Generator):
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Return a value whose leaves, in lists, tuples and dictionaries, are those of ``function``."""
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(function, each) for each in value)
-    if isinstance(value, dict):
+    kind = type(value)
+    if kind not in _CONTAINERS:
+        return function(value)
+    if kind is dict:
         return {key: mapped(function, each) for key, each in value.items()}
-    return function(value)
+    return kind([mapped(function, each) for each in value])
 
 
 def leaves_of(value: Any) -> list[Any]:
     """Return the leaves of lists, tuples and dictionaries."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if not isinstance(value, list | tuple):
+    if type(value) not in _CONTAINERS:
         return [value]
-    return [leaf for each in value for leaf in leaves_of(each)]
+    leaves: list[Any] = []
+    for each in value.values() if type(value) is dict else value:
+        if type(each) in _CONTAINERS:
+            leaves += leaves_of(each)
+        else:
+            leaves.append(each)
+    return leaves
 
 
 def _send(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Do an operation on the raw tensors, count it, and disguise what comes out."""
     name = function.overloadpacket.__name__
     leaves = leaves_of((args, kwargs))
-    disguised = {id(leaf.raw): leaf for leaf in leaves if isinstance(leaf, DisguisedTensor)}
-    undisguised = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, DisguisedTensor)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    disguised = {id(leaf.raw): leaf for leaf in tensors if isinstance(leaf, DisguisedTensor)}
+    undisguised = [leaf for leaf in tensors if not isinstance(leaf, DisguisedTensor)]
     wanted = kwargs.get("device")
     to_host = name in _COPIES and _lands_on_host(name, args, wanted)
-    if disguised and name not in _COPIES | _MAY_TAKE_FROM_HOST and any(leaf.dim() for leaf in undisguised):
+    if disguised and undisguised and name not in _MIXES and any(leaf.dim() for leaf in undisguised):
         shapes = ", ".join(str(tuple(leaf.shape)) for leaf in undisguised)
         raise MixedDevicesError(f"{name}: on {NAME}, with tensors on the CPU of shape {shapes}")
     _device.operations[name] += 1
@@ -198,7 +206,7 @@ def _why_wait(name: str, args: Any, kwargs: Any, undisguised: list[Tensor], *, t
     """Return why the host waits for the device in an operation; empty when it does not."""
     if name == "_local_scalar_dense" or to_host:
         return f"{name} to the host"
-    if name in _LOOKS | _SHAPED_BY_NUMBERS:
+    if name in _LOOKS or name in _SHAPED_BY_NUMBERS:
         return name
     if name in _COPIES and undisguised:
         later = kwargs.get("non_blocking") or (name != "_to_copy" and len(args) > 2 and args[2])

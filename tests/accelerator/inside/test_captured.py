@@ -50,8 +50,8 @@ def run(tiny: Callable[..., ExperimentConfig], device: torch.device) -> Callable
 
 
 def assert_close(one: Training, other: Training) -> None:
-    for name, value in one.method.state_dict().items():
-        torch.testing.assert_close(other.method.state_dict()[name].cpu(), value.cpu(), rtol=1e-4, atol=1e-6)
+    expected, found = ({name: value.cpu() for name, value in each.method.state_dict().items()} for each in (one, other))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
     assert torch.equal(other.generator.get_state(), one.generator.get_state())
 
 
