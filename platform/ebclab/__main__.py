@@ -1,7 +1,14 @@
 """``python -m ebclab`` is the ``ebclab`` command."""
 
-import sys
+from typing import NoReturn
 
-from ebclab.cli import main
+from ebclab.cli import main, run_process
 
-sys.exit(main())
+
+def program() -> NoReturn:
+    """Run the command line of this process."""
+    run_process(main)
+
+
+if __name__ == "__main__":
+    program()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_COMMAND = "from ebclab.cli import main; import sys; sys.exit(main())"
+_COMMAND = "from ebclab.__main__ import program; program()"
 
 HEAD = ["-c", "from ebclab.cluster.join import Head; Head.loss.__kwdefaults__['patience'] = 8.0; " + _COMMAND]
 """Takes a head for lost after 8 s of silence instead of 30 s; the 30 s: test_head."""

@@ -10,7 +10,7 @@ import platform
 import sys
 from pathlib import Path
 
-from ebclab.cli import main
+from ebclab.cli import main, run_process
 
 SUBMITTED_FROM = "EBCLAB_SUBMITTED_FROM"
 """Environment variable with the Python version of the submitting process."""
@@ -40,4 +40,4 @@ def arrive(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(arrive(sys.argv[1:]))
+    run_process(lambda: arrive(sys.argv[1:]))

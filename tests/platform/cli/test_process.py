@@ -1,0 +1,53 @@
+"""The process of a command ends at once, and loses nothing by it: exit functions, output, threads, the exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+START = "import atexit, sys, threading, time; from ebclab.cli import run_process\n"
+
+
+def _process(body: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", START + body]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=buffered, text=True, check=False)
+
+
+def test_what_was_printed_arrives_whole_and_the_exit_code_is_the_command_s() -> None:
+    done = _process("run_process(lambda: print('x' * 300_000) or 3)")
+    assert (done.returncode, len(done.stdout), done.stderr) == (3, 300_001, "")
+
+
+def test_exit_functions_run_and_what_they_print_arrives() -> None:
+    done = _process("atexit.register(print, 'last'); run_process(lambda: print('first') or 0)")
+    assert (done.returncode, done.stdout) == (0, "first\nlast\n")
+
+
+def test_python_waits_for_threads_as_ever() -> None:
+    work = "threading.Thread(target=lambda: time.sleep(0.5) or print('done', flush=True)).start()"
+    done = _process(f"{work}; run_process(lambda: 1)")
+    assert (done.returncode, done.stdout) == (1, "done\n")
+
+
+def test_nothing_is_taken_apart() -> None:
+    living = "class Living:\n    def __del__(self): print('taken apart')\nliving = Living()\n"
+    assert _process(living + "run_process(lambda: 0)").stdout == ""
+    assert _process(living + "sys.exit(0)").stdout == "taken apart\n"
+
+
+def test_an_exception_is_a_traceback_and_exit_code_1() -> None:
+    done = _process("run_process(lambda: 1 / 0)")
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("ZeroDivisionError: division by zero")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+def test_output_that_cannot_be_written_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = _process("run_process(lambda: print('x') or 0)", stdout=full.fileno())
+    assert done.returncode == 120  # Python's own code for it
+    assert "No space left on device" in done.stderr
