@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import forked_workers
 import pytest
 import torch
 
@@ -34,6 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Hear Ctrl-C, as must the programs that tests start: a shell's background and nohup have it ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures start Ray
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have the workers of Ray that tests start forked."""
+    if item.get_closest_marker("ray"):
+        forked_workers.offer()
+    else:
+        forked_workers.withdraw()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pathlib import Path
 import impatient
 import pytest
 import torch
-from ray_starts import one_start_at_a_time
+from ray_starts import one_start_at_a_time, users_of
 
 import ebclab
 from ebclab.training.display import SilentDisplay
@@ -59,6 +59,7 @@ class Head:
             "OMP_NUM_THREADS": "1",
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self.driver: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and wait until it is up."""
@@ -75,9 +76,9 @@ class Head:
         assert self._process.poll() is None, said.read_text()
 
     def kill(self) -> None:
-        """Kill every process of it at once."""
+        """Kill every process of it at once: all but the driver that are told its folder, or write into it."""
         assert self._process is not None
-        for process in _with_children(self._process.pid):
+        for process in users_of(self._folder).keys() - {self.driver.pid if self.driver else 0}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self._process.wait()
@@ -103,15 +104,6 @@ class Head:
             assert process.stderr is not None
             said = process.stderr.read().decode()
         return process.returncode, said
-
-
-def _with_children(process: int) -> list[int]:
-    """Return a process and all that it and its children have started."""
-    found = [process]
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += [each for child in task.read_text().split() for each in _with_children(int(child))]
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from forked_workers import environment_without
 
 from .test_ray_faults import (
     TINY,
@@ -45,7 +46,12 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]
 
     def start(machine: str) -> subprocess.Popen[bytes]:
-        variables = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
+        variables = {
+            **environment_without(),
+            "OMP_NUM_THREADS": "1",
+            COPIES: str(tmp_path / machine),
+            "RAY_ADDRESS": "",
+        }
         program = [sys.executable, "-m", "ebclab", *command]
         return subprocess.Popen(program, env=variables, stderr=subprocess.DEVNULL, start_new_session=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import impatient
 import pytest
+from forked_workers import environment_without
 
 import ebclab
 from ebclab.cli import main
@@ -107,7 +108,12 @@ def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(
     command = ["sweep", "simclr", *options, *settings, "--concurrent", "1"]
 
     def start(machine: str, program: list[str] = impatient.USUAL) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
+        environment = {
+            **environment_without(),
+            "OMP_NUM_THREADS": "1",
+            COPIES: str(tmp_path / machine),
+            "RAY_ADDRESS": "",
+        }
         words = [sys.executable, *program, *command]
         return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
 

@@ -30,23 +30,22 @@ def ray_folder() -> Iterator[Path]:
         yield folder
     finally:
         give_up = time.monotonic() + 120
-        while users := _users_of(str(folder)):
-            assert time.monotonic() < give_up, f"{folder}: still used by {users}"
+        while users := users_of(folder):
+            said = [f"{process} {command}" for process, command in users.items()]
+            assert time.monotonic() < give_up, f"{folder}: still used by {said}"
             time.sleep(0.1)
         shutil.rmtree(folder)
 
 
-def _users_of(folder: str) -> list[str]:
-    """Return the processes whose command line names a folder, or that hold a file in it open."""
+def users_of(folder: Path) -> dict[int, str]:
+    """Return the processes whose command line names a folder, or that hold a file in it open, and their commands."""
     import ray  # noqa: F401, I001, its wheel holds psutil
     import psutil
 
-    users = []
+    users = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it ended meanwhile, or is another user's
-            words = process.cmdline()
-            if any(folder in word for word in words) or any(
-                file.path.startswith(folder) for file in process.open_files()
-            ):
-                users.append(f"{process.pid} {' '.join(words)[:80]}")
+            words, files = process.cmdline(), (file.path for file in process.open_files())
+            if any(str(folder) in word for word in words) or any(path.startswith(str(folder)) for path in files):
+                users[process.pid] = " ".join(words)[:80]
     return users
