@@ -137,7 +137,8 @@ def cluster(_ray_head: str) -> Iterator[str]:
     """
     import ray
 
-    told = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "EBCLAB_"))}
+    known = forked_workers.environment_without()
+    told = {name: value for name, value in known.items() if name.startswith(("AWS_", "EBCLAB_"))}
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     ray.init(address=_ray_head, runtime_env={"env_vars": told} if told else None, **quiet)
     yield _ray_head

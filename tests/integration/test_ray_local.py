@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_workers import environment_without
 from ray_starts import ray_folder
 
 pytestmark = [
@@ -38,8 +39,9 @@ from ray._private import parameter
 # another instance on this machine may have the usual port, 52365, and this one would then listen on none
 parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)
 with cluster_session("local", SilentDisplay()):
-    gloo = ray.get(ray.remote(lambda: os.environ.get("GLOO_SOCKET_IFNAME")).remote())
-    print(json.dumps(ray._private.worker._global_node.address_info | {"gloo": gloo}), flush=True)
+    worker, gloo = ray.get(ray.remote(lambda: (os.getpid(), os.environ.get("GLOO_SOCKET_IFNAME"))).remote())
+    told = {"gloo": gloo, "worker": worker}
+    print(json.dumps(ray._private.worker._global_node.address_info | told), flush=True)
     sys.stdin.read()
 """
 
@@ -58,7 +60,7 @@ class Instance:
     process: int
     facts: dict[str, Any]
 
-    def _processes(self) -> set[int]:
+    def processes(self) -> set[int]:
         """Return the numbers of its processes: the one that started it, and all that came of that one."""
         parents = {}
         for status in Path("/proc").glob("[0-9]*/stat"):
@@ -73,7 +75,7 @@ class Instance:
     def listening(self) -> dict[int, set[str]]:
         """Return the ports on which its processes listen, each with its addresses as /proc writes them."""
         inodes = set()
-        for process in self._processes():
+        for process in self.processes():
             with suppress(OSError):  # it ended meanwhile
                 inodes |= {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()}
         ports: dict[int, set[str]] = {}
@@ -90,7 +92,8 @@ class Instance:
 def instance() -> Iterator[Instance]:
     with ray_folder() as home:
         home.chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "GLOO_"))}
+        given = environment_without()  # its workers' ports count, too
+        kept = {name: value for name, value in given.items() if not name.startswith(("RAY_", "GLOO_"))}
         environment = {**kept, "HOME": str(home), "RAY_TMPDIR": str(home)}
         command = [sys.executable, "-c", INSTANCE]
         with subprocess.Popen(
@@ -106,6 +109,7 @@ def instance() -> Iterator[Instance]:
 def test_every_port_is_on_loopback(instance: Instance) -> None:
     ports = instance.listening()
     facts = instance.facts
+    assert facts["worker"] in instance.processes()
     known = {facts["dashboard_agent_listen_port"], facts["metrics_export_port"]}
     known |= {int(facts["gcs_address"].rpartition(":")[2])}
     assert known <= ports.keys()

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 
-def _look(variable: str) -> dict[str, Any]:
-    """What a worker is like before its first task."""
-    return {
-        "torch": "torch" in sys.modules,
-        "variable": os.environ.get(variable),
-        "own group": os.getpgid(0) == os.getpid(),
-        "ctrl-c": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []),
+def _look(variable: str, left: Path) -> tuple[bool, str | None, float, dict[str, Any]]:
+    """Whether a worker was forked, a variable, a number from numpy, and what is alike however a worker was started."""
+    forked = "torch" in sys.modules
+    import numpy
+
+    atexit.register(left.touch)
+    alike = {
         "script": os.path.basename(sys.argv[0]),
-        "random": os.urandom(8),
+        "folder": os.getcwd(),
+        "leads its group": os.getpgid(0) == os.getpid(),
+        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        "children": signal.getsignal(signal.SIGCHLD),
+        "interrupt": signal.getsignal(signal.SIGINT),
+        "outputs": [os.path.basename(os.readlink(f"/proc/self/fd/{number}")).split("-")[0] for number in (0, 1, 2)],
     }
+    os.umask(umask := os.umask(0))
+    return forked, os.environ.get(variable), numpy.random.random(), alike | {"umask": umask}
 
 
-def test_a_worker_is_forked_and_is_otherwise_as_it_was_asked_for(cluster: str) -> None:
+def test_a_worker_is_forked_and_is_otherwise_as_it_was_asked_for(cluster: str, tmp_path: Path) -> None:
     import ray
 
+    class Actor:
+        def look(self, variable: str, left: Path) -> tuple[bool, str | None, float, dict[str, Any]]:
+            return _look(variable, left)
+
     found = []
-    for value in ("one", "two"):
-        task = ray.remote(_look).options(runtime_env={"env_vars": {"A_TEST": value}})
-        found.append(ray.get(task.remote("A_TEST")))
-    assert [each["torch"] for each in found] == [True, True]
-    assert [each["variable"] for each in found] == ["one", "two"]
-    assert all(each["own group"] and each["script"] == "default_worker.py" for each in found)
-    usual = ray.get(ray.remote(_look).options(runtime_env={"env_vars": {"ARROW_TEST": "1"}}).remote("ARROW_TEST"))
-    assert (usual["torch"], usual["variable"]) == (
-        False,
-        "1",
-    )  # may have been read before the fork, so it is not forked
-    assert all(each["ctrl-c"] == usual["ctrl-c"] and each["script"] == usual["script"] for each in found)
+    for name, value in (("A_TEST", "one"), ("A_TEST", "two"), ("ARROW_TEST", "three")):
+        actor = ray.remote(Actor).options(runtime_env={"env_vars": {name: value}}, num_cpus=0).remote()
+        found.append(ray.get(actor.look.remote(name, tmp_path / value)))
+        actor.__ray_terminate__.remote()
+    forked, variables, numbers, alike = zip(*found, strict=True)
+    assert forked == (True, True, False)  # a variable of Arrow's may have been read before the fork
+    assert variables == ("one", "two", "three")
+    assert len(set(numbers)) == 3
+    assert alike[0] == alike[1] == alike[2]
+    give_up = time.monotonic() + 120
+    while len(list(tmp_path.iterdir())) < 3:  # exit functions of each
+        assert time.monotonic() < give_up
+        time.sleep(0.05)

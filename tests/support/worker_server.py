@@ -9,6 +9,7 @@ Its socket is the first argument. It ends when its standard input does: with the
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -18,27 +19,30 @@ import selectors
 import signal
 import socket
 import sys
+import threading
+from contextlib import suppress
 from typing import Any, NoReturn
 
+import numpy
+
 IMPORTED = (
-    *(
-        "torch",
-        "torch._dynamo",
-        "torch.distributed",
-        "torch.nn.parallel",
-        "torch.utils.data",
-        "torch.utils.tensorboard",
-    ),
+    *("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.utils.data"),
+    *("torch.utils.tensorboard", "safetensors.torch", "PIL.Image", "pydantic", "yaml"),
     *("numpy", "pandas", "pyarrow.dataset", "pyarrow.fs", "pyarrow.parquet", "fsspec", "requests"),
-    *("PIL.Image", "pydantic", "yaml", "safetensors.torch"),
     *("energy_contrast.catalog", "ebclab.training.setup", "ebclab.training.recorder"),
 )
 
 READ_HERE = (
-    *("PYTHONPATH", "PYTHONHASHSEED", "PYTHONWARNINGS", "LD_", "ARROW_", "TORCH", "PYTORCH_"),
+    *("PYTHON", "LD_", "LC_", "LANG", "TZ", "ARROW_", "FSSPEC_", "TORCH", "PYTORCH_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_"),
 )
-"""Beginnings of the variables that Python and those libraries have read by now."""
+"""Beginnings of the variables that Python and those libraries may have read by now."""
+
+READ_LATER = ("PYTHONBREAKPOINT",)
+"""Of those, what Ray sets in some drivers, and Python reads at a breakpoint alone."""
+
+PATIENCE = 10.0
+"""Seconds that a client may take to ask; it has nothing else to do."""
 
 
 def main() -> None:
@@ -56,28 +60,40 @@ def main() -> None:
         either.register(listener, selectors.EVENT_READ)
         either.register(sys.stdin, selectors.EVENT_READ)
         while all(key.fileobj is listener for key, _ in either.select()):
-            _answer(listener, read)
+            with (
+                listener.accept()[0] as connection,
+                suppress(OSError, ValueError),
+            ):  # a client may be killed at any time
+                connection.settimeout(PATIENCE)
+                _answer(connection, listener, read)
     os.unlink(sys.argv[1])
     os.rmdir(os.path.dirname(sys.argv[1]))
 
 
-def _answer(listener: socket.socket, read: dict[str, str]) -> None:
-    with listener.accept()[0] as connection:
+def _answer(connection: socket.socket, listener: socket.socket, read: dict[str, str]) -> None:
+    """Fork the worker that a client asks for; raise OSError or ValueError if the client is gone."""
+    outputs: list[int] = []
+    try:
         _, outputs, _, _ = socket.recv_fds(connection, 1, 3)
         with connection.makefile() as text:
             request = json.load(text)
         same = _read_here(request["environment"]) == read and request["command"][0] == sys.executable
-        if same and os.fork() == 0:
-            listener.close()
-            connection.close()
-            _be_a_worker(request, outputs)
         connection.sendall(b"y" if same else b"n")
-    for file in outputs:
-        os.close(file)
+        if same and os.fork() == 0:
+            try:
+                listener.close()
+                connection.close()
+                _be_a_worker(request, outputs)
+            finally:
+                os._exit(1)  # it could not begin
+    finally:
+        for file in outputs:
+            os.close(file)
 
 
 def _read_here(environment: Any) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_HERE)}
+    used = (name for name in environment if name.startswith(READ_HERE) and name not in READ_LATER)
+    return {name: environment[name] for name in used}
 
 
 def _be_a_worker(request: dict[str, Any], outputs: list[int]) -> NoReturn:
@@ -88,11 +104,14 @@ def _be_a_worker(request: dict[str, Any], outputs: list[int]) -> NoReturn:
         os.dup2(file, target)
         os.close(file)
     os.chdir(request["folder"])
+    os.umask(request["umask"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    numpy.random.seed()  # Python's own generator is seeded anew by the fork
     script = request["command"][1]
     sys.argv = request["command"][1:]
     sys.path[0] = os.path.dirname(script)
+    code = 0
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
@@ -100,8 +119,8 @@ def _be_a_worker(request: dict[str, Any], outputs: list[int]) -> NoReturn:
     except BaseException:
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         code = 1
-    else:
-        code = 0
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python does before exit functions
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

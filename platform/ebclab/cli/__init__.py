@@ -30,20 +30,23 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     """Run a command as the only task of this process, then end the process with the command's exit code.
 
     Imports create a million objects that live as long as the process. With Python's defaults, searching them for
-    garbage and freeing them one by one at the end takes a third of a short command (benchmarks/startup.py). So the
-    collector runs less often, and the process ends as soon as exit functions have run and the output is written.
+    garbage and freeing them one by one at the end takes a third of a command that imports torch and does little else
+    (benchmarks/startup.py). So the collector runs less often, and the process ends as soon as exit functions have run
+    and the output is written. Under a profiler or `python -i`, and while other threads are at work, it ends as usual.
 
     Args:
         command: Returns the exit code.
     """
     gc.set_threshold(*_COLLECT_AFTER)
     code = command()
-    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
-        sys.exit(code)  # Python waits for these threads
+    at_work = any(each is not threading.main_thread() and not each.daemon for each in threading.enumerate())
+    if at_work or sys.flags.inspect or sys.getprofile():
+        sys.exit(code)
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:  # None: the process was started without it
+                stream.flush()
     except OSError:  # nobody reads the output, or the disk is full; Python reports it
         sys.exit(code)
     os._exit(code)

@@ -33,6 +33,19 @@ def test_python_waits_for_threads_as_ever() -> None:
     assert (done.returncode, done.stdout) == (1, "done\n")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_process_without_an_output_ends_as_any_other(closed: str) -> None:
+    program = f"{START}run_process(lambda: 3)"
+    done = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program], check=False)
+    assert done.returncode == 3
+
+
+def test_a_profiler_sees_the_end_of_the_command() -> None:
+    program = f"{START}import cProfile; cProfile.run('run_process(lambda: 0)')"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    assert "function calls" in done.stdout
+
+
 def test_nothing_is_taken_apart() -> None:
     living = "class Living:\n    def __del__(self): print('taken apart')\nliving = Living()\n"
     assert _process(living + "run_process(lambda: 0)").stdout == ""

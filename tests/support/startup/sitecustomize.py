@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-if "EBCLAB_TESTS_WORKERS" in os.environ and sys.orig_argv[1:2] and sys.orig_argv[1].endswith("/default_worker.py"):
+_script = os.path.basename(sys.orig_argv[1]) if len(sys.orig_argv) > 1 else ""
+if "EBCLAB_TESTS_WORKERS" in os.environ and _script in ("default_worker.py", "setup_worker.py"):
     import worker_client
 
     worker_client.have_it_forked(os.environ["EBCLAB_TESTS_WORKERS"], sys.orig_argv)
