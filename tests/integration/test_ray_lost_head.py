@@ -16,6 +16,7 @@ import torch
 from forked_workers import environment_without
 
 from .test_ray_faults import (
+    STEPS_AN_EPOCH,
     TINY,
     Fault,
     Record,
@@ -55,16 +56,21 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
         program = [sys.executable, "-m", "ebclab", *command]
         return subprocess.Popen(program, env=variables, stderr=subprocess.DEVNULL, start_new_session=True)
 
+    def saved() -> int:
+        """Return the step of the newest whole checkpoint in the store; each one replaces the one before."""
+        whole = [name for name in Store(remote).names() if "/last-" in name and name.endswith("manifest.json")]
+        return max((int(name[17:27]) for name in whole), default=0)
+
     first = start("one")
-    _until(lambda: "checkpoints/last-0000000018/manifest.json" in Store(remote).names() or first.poll() is not None)
+    _until(lambda: saved() >= 2 * STEPS_AN_EPOCH or first.poll() is not None)
+    assert first.poll() is None
     (lost,) = [log.parent for log in (tmp_path / "one").rglob("metrics.jsonl") if "worker" in log.parts]
     run = tmp_path / "two" / lost.relative_to(tmp_path / "one")
     fault = Fault(run, 0, lambda: None)
     os.killpg(first.pid, signal.SIGKILL)
     fault.begins()
     first.wait()
-    whole = [name for name in Store(remote).names() if "/last-" in name and name.endswith("manifest.json")]
-    fault.saved = max(int(name[17:27]) for name in whole)
+    fault.saved = saved()
     second = start("two")
     fault.wait(0, lambda: second.poll() is not None)
     fault.lost += _last_step(lost) - _events(run, "resumed")[0]["reached"]  # the disk had more than the store knew
