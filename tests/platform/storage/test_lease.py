@@ -69,6 +69,21 @@ def test_a_lease_that_was_taken_over_is_not_given_back(remote: RemoteFolder, the
     assert held_by(remote) == "elsewhere"
 
 
+@pytest.mark.parametrize("how", ["given back", "lost"])
+def test_a_lease_that_is_over_is_not_renewed(remote: RemoteFolder, there: Path, how: str) -> None:
+    mine = Lease(remote, "is training")
+    mine.take()
+    mine.renew()
+    if how == "lost":
+        mine.fence.end("somebody took over")  # and the file is as this process left it
+    else:
+        mine.give_back()
+    left = (there / NAME).read_bytes()
+    with pytest.raises(LostLeaseError, match="nothing more of this process is written there"):
+        mine.renew()
+    assert (there / NAME).read_bytes() == left
+
+
 def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(remote: RemoteFolder, there: Path) -> None:
     mine = Lease(remote, "is training")
     mine.take()
