@@ -25,7 +25,6 @@ TINY = "data.train_limit=400 training.epochs=1 training.batch_size=128 optimizer
 COMMANDS = ("--help", "pretrain --help", "data list", "show --recipes", "show simclr")
 RUN = f"pretrain simclr --recipe digits-demo {' '.join(f'--set {each}' for each in TINY.split())}"
 
-
 OURS = [shutil.which("ebclab", path=str(Path(sys.executable).parent)) or "ebclab"]
 USUAL = [sys.executable, "-c", "import sys; from ebclab.cli import main; sys.exit(main())"]
 
@@ -48,10 +47,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="timed runs of each command")
     rounds: int = parser.parse_args().rounds
-    lines = [
+    head = (
         "| command | seconds, median | fastest to slowest | of a processor | seconds as Python ends | of a processor |"
-    ]
-    lines.append("|---|---|---|---|---|---|")
+    )
+    lines = [head, "|---|---|---|---|---|---|"]
     for command in (*COMMANDS, RUN):
         ours, usual = measure(OURS, command, rounds), measure(USUAL, command, rounds)
         wall = [seconds for seconds, _ in ours]

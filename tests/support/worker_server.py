@@ -28,7 +28,7 @@ import numpy
 IMPORTED = (
     *("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.utils.data"),
     *("torch.utils.tensorboard", "safetensors.torch", "PIL.Image", "pydantic", "yaml"),
-    *("numpy", "pandas", "pyarrow.dataset", "pyarrow.fs", "pyarrow.parquet", "fsspec", "requests"),
+    *("pandas", "pyarrow.dataset", "pyarrow.fs", "pyarrow.parquet", "fsspec", "requests"),
     *("energy_contrast.catalog", "ebclab.training.setup", "ebclab.training.recorder"),
 )
 
@@ -60,10 +60,7 @@ def main() -> None:
         either.register(listener, selectors.EVENT_READ)
         either.register(sys.stdin, selectors.EVENT_READ)
         while all(key.fileobj is listener for key, _ in either.select()):
-            with (
-                listener.accept()[0] as connection,
-                suppress(OSError, ValueError),
-            ):  # a client may be killed at any time
+            with listener.accept()[0] as connection, suppress(OSError, ValueError):  # clients may be killed
                 connection.settimeout(PATIENCE)
                 _answer(connection, listener, read)
     os.unlink(sys.argv[1])
@@ -80,12 +77,9 @@ def _answer(connection: socket.socket, listener: socket.socket, read: dict[str, 
         same = _read_here(request["environment"]) == read and request["command"][0] == sys.executable
         connection.sendall(b"y" if same else b"n")
         if same and os.fork() == 0:
-            try:
-                listener.close()
-                connection.close()
-                _be_a_worker(request, outputs)
-            finally:
-                os._exit(1)  # it could not begin
+            listener.close()
+            connection.close()
+            _be_a_worker(request, outputs)
     finally:
         for file in outputs:
             os.close(file)
@@ -97,23 +91,23 @@ def _read_here(environment: Any) -> dict[str, str]:
 
 
 def _be_a_worker(request: dict[str, Any], outputs: list[int]) -> NoReturn:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setpgid(0, 0)  # Ray ends a worker together with its group
-    signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
-    for target, file in enumerate(outputs):
-        os.dup2(file, target)
-        os.close(file)
-    os.chdir(request["folder"])
-    os.umask(request["umask"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    numpy.random.seed()  # Python's own generator is seeded anew by the fork
-    script = request["command"][1]
-    sys.argv = request["command"][1:]
-    sys.path[0] = os.path.dirname(script)
+    """Do what Python does for the script of a request, from start to end; what goes wrong is printed."""
     code = 0
     try:
-        runpy.run_path(script, run_name="__main__")
+        for target, file in enumerate(outputs):
+            os.dup2(file, target)
+            os.close(file)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ray ends a worker together with its group
+        signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
+        os.chdir(request["folder"])
+        os.umask(request["umask"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        numpy.random.seed()  # Python's own generator is seeded anew by the fork
+        sys.argv = request["command"][1:]
+        sys.path[0] = os.path.dirname(sys.argv[0])
+        runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
