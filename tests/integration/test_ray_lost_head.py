@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from forked_workers import environment_without
+from ray_starts import one_start_at_a_time
 
 from .test_ray_faults import (
     STEPS_AN_EPOCH,
@@ -33,6 +34,11 @@ from .test_ray_faults import (
 __all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
 
 
+def _logs(machine: Path) -> list[Path]:
+    """Return the logs of the run of rank 0, on a machine's disk."""
+    return [log for log in machine.rglob("metrics.jsonl") if "worker" in log.parts]
+
+
 def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest(
     store: Any, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
@@ -47,6 +53,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]
 
     def start(machine: str) -> subprocess.Popen[bytes]:
+        """Start the command, and wait for the first record of its run: then its Ray is up."""
         variables = {
             **environment_without(),
             "OMP_NUM_THREADS": "1",
@@ -54,7 +61,14 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
             "RAY_ADDRESS": "",
         }
         program = [sys.executable, "-m", "ebclab", *command]
-        return subprocess.Popen(program, env=variables, stderr=subprocess.DEVNULL, start_new_session=True)
+        with one_start_at_a_time():
+            with said(machine).open("wb") as log:
+                started = subprocess.Popen(program, env=variables, stderr=log, start_new_session=True)
+            _until(lambda: _logs(tmp_path / machine) or started.poll() is not None)
+        return started
+
+    def said(machine: str) -> Path:
+        return tmp_path / f"{machine}.log"
 
     def saved() -> int:
         """Return the step of the newest whole checkpoint in the store; each one replaces the one before."""
@@ -63,8 +77,8 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
 
     first = start("one")
     _until(lambda: saved() >= 2 * STEPS_AN_EPOCH or first.poll() is not None)
-    assert first.poll() is None
-    (lost,) = [log.parent for log in (tmp_path / "one").rglob("metrics.jsonl") if "worker" in log.parts]
+    assert first.poll() is None, said("one").read_text()
+    (lost,) = [log.parent for log in _logs(tmp_path / "one")]
     run = tmp_path / "two" / lost.relative_to(tmp_path / "one")
     fault = Fault(run, 0, lambda: None)
     os.killpg(first.pid, signal.SIGKILL)
@@ -74,7 +88,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     second = start("two")
     fault.wait(0, lambda: second.poll() is not None)
     fault.lost += _last_step(lost) - _events(run, "resumed")[0]["reached"]  # the disk had more than the store knew
-    assert second.wait(timeout=600) == 0
+    assert second.wait(timeout=600) == 0, said("two").read_text()
     Mirror(remote).pull(("last",))
     _finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
     _assert_whole(remote.cache, fault)
