@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
+LARGEST = 1e30
+"""No setting is larger: float32 ends at 3.4e38, and steps multiply settings (learning rate, batch size, gradient)."""
+
+
 class Problems:
     """Problems found so far.
 
@@ -83,7 +87,7 @@ def check_section(
 
 
 def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
-    """Return what is wrong with ``value`` as a setting (credentials, type, choice or range), or None."""
+    """Return what is wrong with ``value`` as a setting (credentials, type, choice, size or range), or None."""
     from pydantic import ValidationError
 
     expected = f"got {shown(value)}; must be {expectation(field, hint)}"
@@ -99,6 +103,8 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
     numbers = [
         number for number in (typed if isinstance(typed, tuple) else (typed,)) if isinstance(number, int | float)
     ]
+    if any(abs(number) > LARGEST for number in numbers if math.isfinite(number)):
+        return f"too large to compute with in float32, {expected}"
     return None if all(_within(number, field.metadata) for number in numbers) else f"out of range, {expected}"
 
 

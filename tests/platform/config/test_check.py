@@ -1,3 +1,4 @@
+import math
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
@@ -72,6 +73,15 @@ def test_exclusive_bounds_are_out_of_range(value):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_must_be_finite_where_no_range_is_stated(value):
     assert value_problem(value, setting(0.0, "Anything."), float) == f"out of range, got {value}; must be a number"
+
+
+@pytest.mark.parametrize("value", [1e31, -1e31, 1e300])
+def test_what_float32_could_not_multiply_is_refused(value):
+    number = setting(0.0, "Anything.")
+    assert value_problem(value, number, float) == (
+        f"too large to compute with in float32, got {value}; must be a number"
+    )
+    assert value_problem(math.copysign(1e30, value), number, float) is None
 
 
 def test_bounds_hold_for_every_number_of_a_list():

@@ -81,6 +81,11 @@ def test_lars_moves_a_weight_that_starts_at_zero():
     assert norm(expected) > 0
 
 
+def test_captured_steps_of_lars_are_refused():
+    with pytest.raises(ValueError, match="steps of lars cannot be captured"):
+        build_optimizer(OptimizerConfig(name="lars"), Small(), captured=True)
+
+
 def test_sgd_is_heavy_ball_momentum_with_decay_on_weights_only():
     config = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.8, weight_decay=0.05)
     result = train(config, Small())

@@ -155,7 +155,8 @@ def asha(
     if own[epoch] >= bound:
         return None
     share = _SHARES.get(reduction_factor, f"1/{reduction_factor}")
-    return f"rung {reached}: {own[epoch]:.4g} is below {bound:.4g}, the best {share} of {_trials(len(values))}"
+    group = f"the best {share} of {len(values)} others" if len(values) > 1 else "the only other"
+    return f"rung {reached}: {own[epoch]:.4g} is below {bound:.4g}, {group}"
 
 
 def median(own: Curve, others: Iterable[Curve], *, grace_epochs: int, min_others: int) -> str | None:

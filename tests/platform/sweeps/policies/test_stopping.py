@@ -95,7 +95,7 @@ def test_asha_tells_a_resumed_trial_the_same_as_an_undisturbed_one() -> None:
 def test_asha_judges_a_rung_at_the_first_epoch_measured_after_it() -> None:
     others = [{2: 0.9, 4: 0.9, 6: 0.9}]
     assert asha({2: 0.1}, others, **ASHA) is not None  # rung 1
-    assert asha({2: 0.9, 4: 0.1}, others, **ASHA) == "rung 3: 0.1 is below 0.9, the best third of 1 other"
+    assert asha({2: 0.9, 4: 0.1}, others, **ASHA) == "rung 3: 0.1 is below 0.9, the only other"
     assert asha({2: 0.9, 4: 0.9, 6: 0.1}, others, **ASHA) is None  # no rung between 4 and 6
 
 
