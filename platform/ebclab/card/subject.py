@@ -126,6 +126,8 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
     config = trained.config
     state = "" if trained.finished else ", not finished"
     any_seed = to_yaml(replace(config, seed=0))
+    if not trained.finished or kind != "last":  # as far along and chosen alike, or not the same thing with another seed
+        any_seed += f"# {kind}" + ("" if trained.finished else f", {trained.epochs_done} epochs")
     return Subject(
         label=config.method_name,
         address=run.address,

@@ -130,6 +130,15 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
     ]
     if named:
         yield f"Tuning is worth more than noise, in points: {_some(named)}."
+    losses = [gap for gap in findings.gaps_of("gain") if gap.verdict(margin) == "behind"]
+    if losses:
+        lost = [
+            f"{gap.one.method} at {task_words(findings, gap.one.task)}, {points(gap.difference.mean)}" for gap in losses
+        ]
+        yield (
+            "The chosen settings are worse than the default ones by more than noise, so that a lead over them may be "
+            f"that of an unlucky choice; in points: {_some(lost)}."
+        )
 
 
 def _some(named: Sequence[str]) -> str:

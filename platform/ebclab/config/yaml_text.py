@@ -14,6 +14,7 @@ from ebclab.regular_file import read_regular
 
 _FLOAT = "tag:yaml.org,2002:float"
 _EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")  # YAML 1.1 calls these text
+_READ_OTHERWISE = re.compile(r"[-+]?(?:0[0-9_]+$|[0-9_]+:)")  # octal 010, base sixty 1:30
 _FIRST_CHARACTERS = list("-+.0123456789")
 
 LARGEST_YAML = 1 << 20
@@ -43,6 +44,11 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem=f"no {kind}, got {shortened(str(node.value))}", problem_mark=node.start_mark
             ) from error
+        if isinstance(value, int | float) and _READ_OTHERWISE.match(str(node.value)):
+            raise yaml.MarkedYAMLError(
+                problem=f"{node.value} is {value} in YAML; write that, or quote it if it is text",
+                problem_mark=node.start_mark,
+            )
         if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
             raise yaml.MarkedYAMLError(problem="a number of too many digits", problem_mark=node.start_mark)
         if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):

@@ -181,8 +181,8 @@ def in_words(num_compared: int, num_seeds: int, images: int | None) -> str:
     )
     best = (
         f" The winner was chosen as the best of {num_compared}; so that its luck is not taken for a gain, the "
-        "intervals are wide enough to hold together: in at least 95 of 100 such sweeps all of them contain the true "
-        "value."
+        "intervals are wide enough to hold together: in at least 95 of 100 such sweeps those of all means contain the "
+        "true values; so do, counted apart, those of all differences, and those of each table of test images."
         if num_compared > 1
         else ""
     )

@@ -21,7 +21,10 @@ from ebclab.sweeps.results import ConfirmedSettings
 
 _SHOULD_AGREE = {
     "data": ("name", "train_limit", "holdout_rate", "confirm_rate"),
-    "evaluation": ("knn_neighbours", "knn_temperature", "knn_bank_limit"),
+    "evaluation": (
+        *("knn_neighbours", "knn_temperature", "knn_bank_limit"),
+        *("linear_protocol", "linear_l2", "linear_seeds"),
+    ),
     "training": ("epochs",),
 }
 
@@ -71,6 +74,14 @@ def disagreements(records: Sequence[SweepRecord]) -> list[str]:
     return lines
 
 
+def have_same_images(one: SweepRecord, other: SweepRecord) -> bool:
+    """Return whether two sweeps are scored on the same images, by their settings and, if both know it, their digest."""
+    first, second = one.plan.config.data, other.plan.config.data
+    if first.digest and second.digest and first.digest != second.digest:
+        return False
+    return all(getattr(first, name) == getattr(second, name) for name in _SHOULD_AGREE["data"])
+
+
 def budget_of(records: Sequence[SweepRecord]) -> float:
     """Return the common budget: the training time, in seconds, of the shortest search."""
     return min(sum(trial.seconds for trial in record.search) for record in records)
@@ -83,12 +94,15 @@ def rows(records: Sequence[SweepRecord]) -> list[Row]:
     winners = [next(iter(entries), None) for entries in confirmed]
     compared = sum(map(len, confirmed))
     leader = max((winner for winner in winners if winner), key=lambda winner: winner.mean, default=None)
+    leading = next((record for record, winner in zip(records, winners, strict=True) if winner is leader), None)
     sweeps = []
     for record, winner in zip(records, winners, strict=True):
         within = [value for seconds, value in best_so_far(record) if seconds <= budget * (1 + 1e-9)]
         gap = None
         if leader and winner and winner is not leader:
             gap = difference(leader.measured, winner.measured, compared)
+            if leading and not have_same_images(record, leading):
+                gap = Difference(gap.mean, None, None, open="scored on other images")
         sweeps.append(Row(record, within[-1] if within else None, len(within), winner, gap))
 
     def merit(row: Row) -> tuple[bool, float]:

@@ -23,14 +23,19 @@ def shown_published(value: float | None, unit: Unit) -> str:
     return f"{value:.2f}".removesuffix("0")
 
 
-def shown_ours(cell: ReproducedCell) -> str:
-    """Return our number with its interval, or a remark if there is none."""
+def shown_ours(cell: ReproducedCell, num_seeds: int) -> str:
+    """Return our number with its interval, or a remark if there is none; runs that were lost are said.
+
+    Args:
+        cell: The cell.
+        num_seeds: Number of seeds that were planned.
+    """
     if cell.ours is None:
         return NOT_RUN if cell.not_run else "failed"
     text = shown_number(cell.ours, cell.unit)
-    if cell.low is None or cell.high is None:
-        return text
-    return f"{text} [{shown_number(cell.low, cell.unit)}, {shown_number(cell.high, cell.unit)}]"
+    if cell.low is not None and cell.high is not None:
+        text += f" [{shown_number(cell.low, cell.unit)}, {shown_number(cell.high, cell.unit)}]"
+    return text if len(cell.seeds) == num_seeds else f"{text} ({len(cell.seeds)} of {num_seeds} seeds)"
 
 
 def shown_difference(cell: ReproducedCell) -> str:

@@ -64,6 +64,7 @@ class SweepLog:
         self.events: list[dict[str, Any]] = []
         self.failure: RunError | None = None
         self._is_torn = False
+        self._measured = 0  # epochs, of all trials
         self._gpus = 0.0  # of a trial, since the newest start or resume
         self._read()
 
@@ -149,7 +150,10 @@ class SweepLog:
         if event in ("running", "waiting"):
             trial.state = event
         elif event == "epoch":
-            point = Epoch(float(record["objective"]), float(record["seconds"]), _numbers(record["metrics"]))
+            point = Epoch(
+                float(record["objective"]), float(record["seconds"]), _numbers(record["metrics"]), self._measured
+            )
+            self._measured += 1
             trial.curve[int(record["epoch"])] = point
             trial.spend(point.seconds, self._gpus)
         elif event == "exchanged":

@@ -98,7 +98,7 @@ class ConfirmProposals:
     kind: Kind = "confirm"
 
     def __init__(self, plan: SweepPlan, log: SweepLog) -> None:
-        chosen = ranked(log.of_kind("search"))[: plan.top]
+        chosen = _distinct(ranked(log.of_kind("search")))[: plan.top]
         self.settings = {trial.id: dict(trial.settings) for trial in chosen}
         own = own_settings(plan.space, plan.config)
         if plan.baseline and chosen and own not in self.settings.values():
@@ -172,12 +172,23 @@ def confirming_run(source: str, seed: int) -> str:
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that measured anything, best first: finished ones, then the others by epochs done.
 
-    Interrupted trials are included, those that diverged or failed are not.
+    Those that measured no number come last. Interrupted trials are included, those that diverged or failed are not.
     """
     measured = [trial for trial in trials if trial.last is not None and not trial.is_lost]
 
     def merit(trial: Trial) -> tuple[bool, int, float, int]:
         last = trial.last.objective if trial.last else math.nan
-        return trial.state == "finished", trial.epochs_done, -math.inf if math.isnan(last) else last, -trial.number
+        if math.isnan(last):
+            return False, 0, -math.inf, -trial.number
+        return trial.state == "finished", trial.epochs_done, last, -trial.number
 
     return sorted(measured, key=merit, reverse=True)
+
+
+def _distinct(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials without those that repeat the settings of an earlier one, as a search of few choices may."""
+    kept: list[Trial] = []
+    for trial in trials:
+        if all(trial.settings != other.settings for other in kept):
+            kept.append(trial)
+    return kept

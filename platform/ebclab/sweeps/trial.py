@@ -25,11 +25,13 @@ class Epoch:
         objective: Value that the sweep maximises, measured on held-out training images.
         seconds: Training time of the trial up to this epoch.
         metrics: All other measurements: scores, losses, diagnostics.
+        place: Number of measurements of the sweep that were logged before it.
     """
 
     objective: float
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)
+    place: int = 0
 
 
 @dataclass
@@ -94,6 +96,10 @@ class Trial:
     def objectives(self) -> dict[int, float]:
         """The objective by epochs done."""
         return {epoch: point.objective for epoch, point in sorted(self.curve.items())}
+
+    def objectives_by(self, place: int) -> dict[int, float]:
+        """Return the objective by epochs done, of measurements at most at ``place`` in the log."""
+        return {epoch: point.objective for epoch, point in sorted(self.curve.items()) if point.place <= place}
 
     @property
     def run_name(self) -> str:

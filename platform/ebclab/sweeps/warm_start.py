@@ -15,6 +15,11 @@ from ebclab.sweeps.space.check import own_settings
 from energy_contrast.method import Method
 
 _MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.holdout_rate", "data.confirm_rate")
+_MEASURED_WITH = {
+    "holdout_knn": ("knn_neighbours", "knn_temperature", "knn_bank_limit"),
+    "holdout_linear": ("linear_protocol", "linear_l2", "linear_seeds"),
+}
+"""Settings of evaluation that these objectives depend on; others may depend on all of them."""
 
 
 def earlier_results(
@@ -35,9 +40,14 @@ def earlier_results(
     folder = SweepFolder.at(where).of("reader").pull()
     before = folder.read_plan(methods)
     old, new = to_mapping(before.config), to_mapping(plan.config)
+    objective = plan.config.evaluation.objective
+    measured = _MEASURED_WITH.get(objective, tuple(name for names in _MEASURED_WITH.values() for name in names))
+    searched = {parameter.name for parameter in plan.space.parameters}
+    same = [*_MUST_AGREE, *(f"evaluation.{name}" for name in measured), *(f"encoder.{name}" for name in new["encoder"])]
     differ = [
         f"{key}: {old[section][name]} there, {new[section][name]} here"
-        for key in _MUST_AGREE
+        for key in same
+        if key not in searched
         for section, name in [key.split(".")]
         if old[section][name] != new[section][name]
     ]

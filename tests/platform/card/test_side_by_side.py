@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from ebclab.card.evaluate import Cards
 from ebclab.card.page import render_page
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.side_by_side import SideBySide, columns_of, rows_of
+from ebclab.card.subject import open_subject
 from ebclab.card.wording import summary
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 
@@ -46,6 +49,18 @@ def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
     columns = columns_of([*ones, other])
     assert [column.label for column in columns] == ["simclr (simclr-0)", "simclr (warm)"]
     assert columns[0].seeds == (0, 1, 2)
+
+
+def test_a_run_that_has_not_finished_and_a_best_checkpoint_are_no_other_seed_of_finished_ones(tmp_path: Path) -> None:
+    finished = Path(__file__).parents[2] / "folders" / "made_by_0.1" / "runs" / "finished"
+    run, same, cut = (tmp_path / name for name in ("run", "same", "cut"))
+    for copy in (run, same, cut):
+        shutil.copytree(finished, copy)
+    (cut / "result.json").unlink()
+    settings = open_subject(str(run)).settings
+    assert open_subject(str(same)).settings == settings
+    others = {open_subject(str(cut)).settings, open_subject(str(run), "best").settings}
+    assert len(others | {settings}) == 3
 
 
 def test_a_repetition_with_the_same_seed_is_no_other_seed() -> None:

@@ -202,6 +202,15 @@ def test_the_answer_says_when_a_lead_was_only_tuning(made_up: Make) -> None:
     )
 
 
+def test_the_answer_says_when_the_choice_was_worse_than_the_default(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", seeds=6), {
+        "simclr": {"tuned_runs": (120, 121, 120, 122, 121, 120), "default_runs": (160, 161, 160, 162, 161, 160)},
+        "dcl": {"tuned_runs": (160, 161, 160, 162, 161, 160), "default_runs": (160, 161, 160, 162, 161, 160)},
+    }).findings()  # fmt: skip
+    (line,) = [line for line in answer(found) if "worse than the default" in line]
+    assert line.endswith("that of an unlucky choice; in points: simclr at 64 images a batch, -20.0.")
+
+
 def test_time_to_a_score_is_the_median_over_seeds_and_never_counts_as_infinite(made_up: Make) -> None:
     by_method = {"simclr": {"tuned_runs": (160, 120, None)}, "dcl": {"tuned_runs": (170, 171, 172)}}
     found = made_up(request_for("simclr", "dcl", target=70.0), by_method).findings()
@@ -257,3 +266,18 @@ def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(m
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (None, None, None)}}).findings()
     assert found.methods_at[0].sweep.problem == "every run of the chosen settings was lost"
     assert [gap.family for gap in found.gaps] == ["default", "gain"]  # no images are known on which it is wrong
+
+
+@pytest.mark.parametrize(
+    ("draws", "problem"),
+    [
+        ((0.4, 0.6), "3 of 4 trials of the search are over; another draw may be chosen"),
+        ((0.4, 0.6, 0.3), ""),
+    ],
+)
+def test_a_search_that_lacks_a_single_draw_is_not_complete(
+    made_up: Make, draws: tuple[float, ...], problem: str
+) -> None:
+    """Three draws and the default settings are planned, and everything that came out on top has been run again."""
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws}}).findings()
+    assert [each.sweep.problem for each in found.methods_at] == [problem, ""]

@@ -24,6 +24,18 @@ def test_text_that_only_resembles_a_number_stays_text(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [("010", 8), ("-0_17", -15), ("1:30", 90), ("1:30.5", 90.5)],
+    ids=["010", "-0_17", "1_30", "1_30.5"],
+)
+def test_numbers_that_yaml_reads_otherwise_than_people_are_refused(text, value):
+    with pytest.raises(ConfigError, match=f"not valid YAML, {text} is {value} in YAML; write that, or quote it"):
+        from_yaml(f"key: {text}", "here")
+    assert from_yaml(f"key: '{text}'", "here") == {"key": text}
+    assert from_yaml(f"key: {value}", "here") == {"key": value}
+
+
+@pytest.mark.parametrize(
     "value", ["1e-4", "0.5", "true", "null", "", "a: b", "é", "[a\x85]b", [1, 2.5, "x"], None, 1e-6, 1 / 3]
 )
 def test_what_is_written_is_read_back(value):

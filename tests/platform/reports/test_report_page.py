@@ -210,6 +210,20 @@ def test_sweeps_of_different_data_are_said_not_to_compare(sweep_folder: Callable
     assert "Not measured alike: data.train_limit: 0 in one, 512 in other" in _Page(page).words
 
 
+@pytest.mark.parametrize("other_data", ["data.name=fashion-mnist", "data.holdout_rate=0.4", "data.train_limit=512"])
+def test_winners_scored_on_other_images_get_no_verdict(sweep_folder: Callable[..., Any], other_data: str) -> None:
+    """Keys of images are their numbers, so those held out of two datasets may have the same."""
+    folders = sweep_folder("one"), sweep_folder("other", other_data), sweep_folder("third")
+    for place, folder in enumerate(folders):
+        folder.search(0, [0.1, 0.2, 0.3, 0.4])
+        for seed in (1, 2, 3):
+            folder.confirm("0000", seed, (0.9, 0.5, 0.7)[place] + 0.001 * seed * seed * (place + 1))
+    found = {row.record.name: row.to_best for row in rows([read_sweep(folder.path) for folder in folders])}
+    assert found["one"] is None
+    assert found["other"].verdict == "scored on other images"
+    assert found["third"].verdict == "beyond noise"
+
+
 def test_sweeps_of_different_objectives_are_refused_and_named(
     sweep_folder: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

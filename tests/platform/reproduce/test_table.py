@@ -36,9 +36,9 @@ def test_a_cell_holds_ours_the_papers_and_the_difference_in_the_units_of_the_pap
     table = _table(study, [0.625])
     cold, ess, warm, _ = table.cells
     assert (cold.ours, cold.published, cold.difference) == (62.5, 50.0, 12.5)
-    assert (shown_ours(cold), shown_difference(cold)) == ("62.5", "+12.5")
+    assert (shown_ours(cold, len(table.plan.seeds)), shown_difference(cold)) == ("62.5", "+12.5")
     assert (ess.ours, ess.published, ess.difference) == (0.125, None, None)
-    assert (shown_ours(ess), shown_difference(ess)) == ("0.125", "")
+    assert (shown_ours(ess, len(table.plan.seeds)), shown_difference(ess)) == ("0.125", "")
     assert warm.published is None
     assert table.seconds == 60.0
     page = render_table_page(table)
@@ -63,6 +63,7 @@ def test_a_seed_that_failed_is_left_out_and_counted(study: Study):
     table = table_of_plan(plan, outcomes)
     assert (table.cells[0].ours, table.cells[0].seeds, table.cells[0].problem) == (50.0, (0,), "")
     assert "1 of 2 seeds" in render_table_page(table)
+    assert "| 50.0 (1 of 2 seeds) |" in render_table_markdown(table)
 
 
 def test_a_smoke_run_never_speaks_of_a_reproduction(study: Study):
@@ -75,7 +76,7 @@ def test_a_smoke_run_never_speaks_of_a_reproduction(study: Study):
 
 def test_a_scale_that_is_not_run_says_so_in_every_cell(study: Study):
     table = table_of_plan(plan_study(study, "paper"), {})
-    assert {shown_ours(cell) for cell in table.cells} == {"not run at this scale"}
+    assert {shown_ours(cell, len(table.plan.seeds)) for cell in table.cells} == {"not run at this scale"}
     assert table.not_run == {"kNN, ESS": "nobody has the images"}
     assert "nobody has the images" in render_table_markdown(table)
 

@@ -81,8 +81,8 @@ def test_an_epoch_adds_a_measurement_and_the_time_so_far(log: SweepLog) -> None:
     log.append("epoch", trial="a", epoch=1, objective=0.5, seconds=7.0, metrics={"loss": 1.0})
     log.append("epoch", trial="a", epoch=3, objective=0.25, seconds=21.0, metrics={})
     for trial in (log.trials["a"], reread(log)):
-        assert trial.curve == {1: Epoch(0.5, 7.0, {"loss": 1.0}), 3: Epoch(0.25, 21.0, {})}
-        assert (trial.epochs_done, trial.seconds, trial.last) == (3, 21.0, Epoch(0.25, 21.0))
+        assert trial.curve == {1: Epoch(0.5, 7.0, {"loss": 1.0}), 3: Epoch(0.25, 21.0, {}, 1)}
+        assert (trial.epochs_done, trial.seconds, trial.last) == (3, 21.0, Epoch(0.25, 21.0, place=1))
         assert trial.objectives == {1: 0.5, 3: 0.25}
 
 

@@ -75,6 +75,20 @@ def test_finished_trials_rank_by_their_last_value_and_above_all_stopped_ones() -
     assert [one.number for one in ranked(trials[::-1])] == [1, 0, 4, 3, 2]
 
 
+def test_a_finished_trial_that_measured_no_number_ranks_below_all_others() -> None:
+    trials = [trial(0, math.nan), trial(1, 0.1, state="stopped", epochs_done=1), trial(2, 0.5)]
+    assert [one.number for one in ranked(trials)] == [2, 1, 0]
+
+
+def test_settings_that_the_search_tried_again_are_confirmed_once(tmp_path: Path, sweep_plan: Plans) -> None:
+    values = [0.9, 0.8, 0.7, 0.6]
+    trials = [trial(number, value) for number, value in enumerate(values)]
+    trials[1].settings = dict(trials[0].settings)
+    log = write(SweepLog(tmp_path / "again.jsonl"), *trials)
+    proposals = ConfirmProposals(sweep_plan(top=3, seeds=2, baseline=False), log)
+    assert list(proposals.settings) == ["0000", "0002", "0003"]
+
+
 def test_of_equal_trials_the_first_ranks_first_whatever_the_order() -> None:
     trials = [trial(number, 0.5) for number in range(4)]
     assert [one.number for one in ranked(trials[::-1])] == [0, 1, 2, 3]

@@ -95,6 +95,8 @@ def test_a_value_that_is_no_number_teaches_nothing(sweep_plan: Plans, tmp_path: 
         ("data.train_limit=64", "data.train_limit: 64 there, 128 here"),
         ("data.holdout_rate=0.2", "data.holdout_rate: 0.2 there, 0.1 here"),
         ("data.name=fashion-mnist", "data.name: fashion-mnist there, digits here"),
+        ("evaluation.knn_neighbours=1", "evaluation.knn_neighbours: 1 there, 20 here"),
+        ("encoder.width=8", "encoder.width: 8 there, 4 here"),
     ],
 )
 def test_values_that_cannot_be_compared_are_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import exp, log
 
 import plotly.graph_objects as go
 import torch
@@ -17,8 +18,10 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.intervals import wilson_interval
 from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
-from ebclab.evaluation.measures.rankings import RECALL, auroc, false_positive_rate, precision_recall_area
+from ebclab.evaluation.measures.rankings import RECALL, Auroc, auroc, false_positive_rate, precision_recall_area
+from ebclab.evaluation.seeds_and_images import quantile
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
 from energy_contrast.sampling_method import ImageEnergy
@@ -35,6 +38,13 @@ INFO = GroupInfo(
 REFERENCES = 4_096
 """Number of training images, chosen by hash, that a method's own energy uses as references; all if there are fewer."""
 
+FEWEST = 50
+"""Number of images of each kind below which an AUROC has no interval."""
+
+OVERLAPPING = 20
+"""Number of images of each kind, ranked wrong against at least one of the other, below which Wilson's interval is used."""
+
+_CHANCE = 0.05
 _ENERGY, _OWN, _SLOPE = "energy", "own-energy", "own-energy-slope"
 _FEWEST_BINS, _MOST_BINS = 10, 60
 _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
@@ -64,7 +74,7 @@ class _Ranking:
     Attributes:
         detector: Key of the detector.
         title: Its name in tables.
-        auroc: AUROC with contributions and interval.
+        auroc: AUROC; without an interval if there are few images, without contributions if they do not vary.
         fpr: FPR at 95 % recall.
         aupr_out: AUPR with outside as the positive class.
         aupr_in: AUPR with inside as the positive class.
@@ -219,7 +229,7 @@ def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
         f"AUROC, {detector.title}, {where}",
         two_samples(area.value, area.inside, area.outside),
         torch.cat([sets.inside.keys, sets.outside.keys]),
-        protocol=f"{protocol}; ties count half; interval by DeLong's variance",
+        protocol=f"{protocol}; ties count half; {_how(sets)}",
         better="higher",
     )
     fpr = Number(
@@ -231,14 +241,69 @@ def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
         better="lower",
     )
     aupr_out, aupr_in = precision_recall_area(outside, inside), precision_recall_area(-inside, -outside)
-    return _Ranking(detector.name, detector.title, _within_bounds(number), fpr, aupr_out, aupr_in)
+    return _Ranking(detector.name, detector.title, _with_interval(number, area), fpr, aupr_out, aupr_in)
 
 
-def _within_bounds(number: Number) -> Number:
-    """Clip the interval of an AUROC to [0, 1]; remove it if the sets do not overlap (DeLong's variance is 0)."""
-    if number.low is None or number.high is None or number.low == number.high:
-        return replace(number, low=None, high=None)
-    return replace(number, low=max(0.0, number.low), high=min(1.0, number.high))
+def _few(sets: OutsideSet) -> bool:
+    return min(len(sets.inside), len(sets.outside)) < FEWEST
+
+
+def _how(sets: OutsideSet) -> str:
+    """Return how intervals of AUROCs come about; it must not depend on scores, since encoders share a row."""
+    if _few(sets):
+        return f"no interval, since there are fewer than {FEWEST} images of a kind"
+    return (
+        "interval of about 95 % by DeLong's variance on the logit, or by Wilson's formula where fewer than "
+        f"{OVERLAPPING} images of a kind overlap the other"
+    )
+
+
+def _with_interval(number: Number, area: Auroc) -> Number:
+    """Give an AUROC its own interval, in place of the symmetric one of a mean.
+
+    Where no image's component differs from another's, it has no contributions: their variance of 0 says nothing about
+    other images, so there is nothing to compare by.
+    """
+    low, high = auroc_interval(area) or (None, None)
+    if _variances(area) == (0, 0):
+        return replace(number, low=low, high=high, contributions=None, images="")
+    return replace(number, low=low, high=high)
+
+
+def _variances(area: Auroc) -> tuple[float, float]:
+    """Return ``var(V) / m`` and ``var(W) / n``, sample variances (divisors m - 1 and n - 1)."""
+    first, second = (float(each.var()) / len(each) for each in (area.inside, area.outside))
+    return first, second
+
+
+def auroc_interval(area: Auroc) -> tuple[float, float] | None:
+    """Return an interval of about 95 % of an AUROC A; None with fewer than `FEWEST` inside or outside images.
+
+    ``expit(logit(A) +- h)`` with ``h = t_f sqrt(v + w) / (A (1 - A))``, where ``v = var(V) / m`` and ``w = var(W) / n``
+    are the parts of DeLong's variance, and t_f is the two-sided quantile of Student's t at Welch's degrees of freedom,
+    ``f = (v + w)^2 / (v^2 / (m - 1) + w^2 / (n - 1))``, rounded down. On the logit the interval is not symmetric around
+    an A near 1, and it stays within (0, 1).
+
+    V and W are estimated from the images that are ranked wrong against at least one of the other kind (right, if A is
+    near 0). With fewer than `OVERLAPPING` of a kind, none where A is 1, the interval is Wilson's of a share A of
+    ``k = min(m, n)``, which needs no variance: A is an average over all ways to form k disjoint pairs, so its variance
+    is at most ``A (1 - A) / k``. It is wide.
+
+    Source: DeLong, DeLong & Clarke-Pearson (1988), variance; Pepe (2003), logit; Welch (1947); Wilson (1927).
+    """
+    inside, outside, value = area.inside, area.outside, area.value
+    fewest = min(len(inside), len(outside))
+    if fewest < FEWEST:
+        return None
+    overlapping = min(int(some.sum()) for each in (inside, outside) for some in (each < 1, each > 0))
+    first, second = _variances(area)
+    variance = first + second
+    if overlapping < OVERLAPPING or variance == 0:
+        return wilson_interval(value, fewest, 1 - _CHANCE)
+    freedom = variance**2 / (first**2 / (len(inside) - 1) + second**2 / (len(outside) - 1))
+    half = quantile(_CHANCE, int(freedom)) * variance**0.5 / (value * (1 - value))
+    centre = log(value / (1 - value))
+    return 1 / (1 + exp(half - centre)), 1 / (1 + exp(-half - centre))
 
 
 def _percent(value: float | None) -> float | None:
@@ -258,8 +323,21 @@ def _of_one_set(rankings: Sequence[_Ranking], sets: OutsideSet) -> Table:
         f"{sets.name} ({sets.kind}) against {len(sets.inside):,} images of {sets.inside.name}",
         ("detector", "AUROC, %", "from", "to", "FPR95, %", "AUPR-out, %", "AUPR-in, %"),
         rows,
-        "AUPR by trapezoids; by chance AUPR-out is "
+        f"{_note(sets)} AUPR by trapezoids; by chance AUPR-out is "
         f"{100 * len(sets.outside) / (len(sets.inside) + len(sets.outside)):.1f} %, AUROC 50 %, FPR95 95 %.",
+    )
+
+
+def _note(sets: OutsideSet) -> str:
+    """Return what the columns "from" and "to" are, or why they are empty."""
+    if _few(sets):
+        return (
+            f"An AUROC has no interval here: with fewer than {FEWEST} images of a kind it would hold the true value less "
+            "often than it says."
+        )
+    return (
+        "From and to are the interval of an AUROC, of about 95 %, for other images of both kinds; where fewer than "
+        f"{OVERLAPPING} images of a kind overlap the other, it is a wide one that is right for any scores."
     )
 
 
@@ -288,29 +366,26 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     (own,) = (each for each in rankings if each.detector == _OWN)
     plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE)]
     best = max(plain, key=lambda each: each.auroc.value)
-    gap = _difference(own.auroc, best.auroc)
+    gap = own.auroc.value - best.auroc.value
     found = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
     found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
-    if gap.low is None or gap.high is None or own.auroc.low is None or best.auroc.low is None:
-        found += f"the difference is {100 * gap.value:+.1f} points, without an interval"
-        return f"{found}, since the sets do not overlap."
-    interval = f"{100 * gap.value:+.1f} points [{100 * gap.low:.1f}, {100 * gap.high:.1f}]"
-    verdict = "better" if gap.low > 0 else "worse" if gap.high < 0 else "within noise"
-    return f"{found}{interval}, {verdict}. That detector is the best on these very images, which favours it."
+    if own.auroc.low is None or own.auroc.contributions is None or best.auroc.contributions is None:
+        why = f"there are fewer than {FEWEST} images of a kind" if _few(sets) else "the sets do not overlap"
+        return f"{found}the difference is {100 * gap:+.1f} points, without an interval, since {why}."
+    low, high = _of_difference(own.auroc.contributions - best.auroc.contributions)
+    verdict = "better" if low > 0 else "worse" if high < 0 else "within noise"
+    found += f"{100 * gap:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], {verdict}"
+    return f"{found}. That detector is the best on these very images, which favours it."
 
 
-def _difference(one: Number, other: Number) -> Number:
-    """Return the difference of two AUROCs on the same images, with its interval (DeLong, paired)."""
-    if one.contributions is None or other.contributions is None:
-        raise ValueError("an AUROC without contributions was read from a file, not measured")
-    return mean_over_images(
-        "difference",
-        "difference of AUROC",
-        one.contributions - other.contributions,
-        torch.arange(one.num_images),
-        protocol="paired by images",
-        better="higher",
-    )
+def _of_difference(gaps: Tensor) -> tuple[float, float]:
+    """Return Student's interval of the difference of two AUROCs on the same images (DeLong, paired).
+
+    Args:
+        gaps: (n,) differences of their contributions.
+    """
+    half = quantile(_CHANCE, len(gaps) - 1) * float(gaps.std()) / len(gaps) ** 0.5
+    return float(gaps.mean()) - half, float(gaps.mean()) + half
 
 
 def _histogram(detector: _Detector, measuring: Measuring) -> Plot:

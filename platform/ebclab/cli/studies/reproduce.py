@@ -189,7 +189,7 @@ def _print(table: ReproducedTable) -> None:
         shown.add_row(
             study.rows[cell.row].title,
             f"{column.title}, {unit}" if unit else column.title,
-            shown_ours(cell),
+            shown_ours(cell, len(table.plan.seeds)),
             shown_published(cell.published, cell.unit),
             shown_difference(cell),
         )

@@ -72,7 +72,8 @@ def explore(
 ) -> dict[str, Any]:
     """Return a point near the donor's: each coordinate is multiplied by one of ``factors`` or drawn from its range.
 
-    Coordinates that are not continuous keep their value, since the weights would not fit another one.
+    Of quantised numbers it becomes the nearest level in that direction, at least the next one. Whole numbers and
+    choices keep their value, since the weights would not fit another one.
 
     Args:
         point: The donor's point.
@@ -85,7 +86,7 @@ def explore(
     """
     changed = dict(point)
     for parameter in space.parameters:
-        if parameter.kind in ("uniform", "loguniform"):
+        if parameter.kind in ("uniform", "loguniform", "quantised"):
             draws = _draws(seed, trial_id, epoch, parameter.name)
             old = point[parameter.name]
             changed[parameter.name] = _changed(old, parameter, draws, resample_rate, factors)
@@ -98,7 +99,15 @@ def _changed(
     if next(draws) < resample_rate:
         return float(parameter.at(next(draws)))
     factor = factors[0] if next(draws) < 0.5 else factors[1]
+    if parameter.levels:
+        return _level(value, value * factor, factor > 1, parameter.levels)
     return min(max(rounded(value * factor), parameter.low), parameter.high)
+
+
+def _level(old: float, wanted: float, is_up: bool, levels: Sequence[float]) -> float:
+    """Return the level nearest to ``wanted`` among those beyond ``old``; ``old`` if it is the last one."""
+    beyond = [level for level in levels if (level > old if is_up else level < old)]
+    return min(beyond, key=lambda level: abs(level - wanted), default=old)
 
 
 def at_exchange(trial: Trial, interval_epochs: int) -> bool:

@@ -81,7 +81,8 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
     """Return why ``trial`` should stop after its newest epoch, or None.
 
     The rules are tried in this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch is never
-    stopped. Confirming trials stop only for divergence and collapse, and no trial is compared with them.
+    stopped. Confirming trials stop only for divergence and collapse, and no trial is compared with them. Others count
+    with what the log held when the epoch was measured, so a decision made again, after a process was lost, is the same.
 
     Args:
         trial: The trial that has just reported an epoch.
@@ -99,7 +100,8 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
     )
     if reason or trial.kind == "confirm":
         return reason
-    rivals = (other.objectives for other in others if other.kind == "search" and other.id != trial.id)
+    place = trial.curve[trial.epochs_done].place
+    rivals = (other.objectives_by(place) for other in others if other.kind == "search" and other.id != trial.id)
     return _scheduled(trial, rivals, rules) or plateau(
         trial.objectives, patience_epochs=rules.plateau_epochs, min_change=rules.plateau_min_change
     )

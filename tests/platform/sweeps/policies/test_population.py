@@ -156,6 +156,21 @@ def test_coordinates_are_multiplied_and_stay_in_their_range() -> None:
     assert len(near(lr=0.01, tau=0.5)) == 4  # each coordinate has its own draw
 
 
+def test_quantised_numbers_move_to_a_level_of_their_range() -> None:
+    levels = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    space = Space((Parameter("rate", "quantised", low=0.0, high=0.8, step=0.1),), "test")
+
+    def near(rate: float, resample_rate: float = 0.0) -> set[float]:
+        asked = {"seed": 0, "epoch": 2, "resample_rate": resample_rate}
+        return {explore({"rate": rate}, space, trial_id=str(i), **asked)["rate"] for i in range(200)}
+
+    assert near(0.1) == {0.0, 0.2}  # 0.08 and 0.125 lie at 0.1: the next levels
+    assert near(0.6) == {0.5, 0.7}  # 0.48 and 0.75; 0.7 and 0.8 are as near, up to rounding
+    assert near(0.8) == {0.6, 0.8}  # 0.64, and there is nothing above
+    assert near(0.0) == {0.0, 0.1}
+    assert near(0.3, resample_rate=1.0) == set(levels)
+
+
 def test_new_draws_are_spread_as_the_range_says() -> None:
     new = [explore(POINT, SPACE, seed=3, trial_id=str(i), epoch=2, resample_rate=1.0) for i in range(2000)]
     shares = {

@@ -236,15 +236,26 @@ def test_a_trial_is_no_rival_of_itself_and_finishes_in_its_last_epoch() -> None:
     assert decide(last, [trial("2", [0.9, 0.9])], StopRules(grace_epochs=2)) is None
 
 
+@pytest.mark.parametrize("scheduler", ["asha", "median"])
+def test_a_decision_made_again_knows_what_was_known_when_the_epoch_was_measured(scheduler: Any) -> None:
+    rules = StopRules(scheduler=scheduler, grace_epochs=1, min_others=1)
+    own = trial("0", [])
+    own.curve[1] = Epoch(0.5, 1.0, place=1)
+    before, after = trial("1", []), trial("2", [])
+    before.curve[1], after.curve[1] = Epoch(0.4, 1.0, place=0), Epoch(0.9, 1.0, place=2)
+    assert decide(own, [before, after], rules) is None
+    before.curve[1] = Epoch(0.6, 1.0, place=0)
+    assert decide(own, [before, after], rules) is not None
+
+
 class Watched(Trial):
     """A trial that counts how often its curve is asked for."""
 
     asked = 0
 
-    @property
-    def objectives(self) -> dict[int, float]:
+    def objectives_by(self, place: int) -> dict[int, float]:
         Watched.asked += 1
-        return {epoch: point.objective for epoch, point in self.curve.items()}
+        return super().objectives_by(place)
 
 
 @pytest.mark.parametrize(("scheduler", "epochs_that_compare"), [("asha", 2), ("median", 6), ("pbt", 0), ("none", 0)])
