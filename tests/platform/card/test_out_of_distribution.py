@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy
 import pytest
 import torch
+from scipy import special, stats
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
@@ -20,6 +21,7 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, DivergedError
+from ebclab.evaluation.measures.rankings import auroc
 from ebclab.evaluation.progress import silent
 from energy_contrast.sampling_method import ImageEnergy
 
@@ -64,9 +66,9 @@ def image_set(name: str, count: int, seed: int, level: int = 0, spread: int = 60
 
 
 DATA = MeasuredSet("dots", image_set("dots", 240, 0), image_set("dots", 60, 1))
-NEAR = OutsideSet("bright", "near", image_set("bright", 40, 2, level=15), DATA.test)
-DIM = OutsideSet("dim", "near", image_set("dim", 41, 3, level=-20), DATA.test)
-FAR = OutsideSet("folder:/noise & co", "far", image_set("noise", 30, 4, spread=215), DATA.test)
+NEAR = OutsideSet("bright", "near", image_set("bright", 52, 2, level=15), DATA.test)
+DIM = OutsideSet("dim", "near", image_set("dim", 53, 3, level=-20), DATA.test)
+FAR = OutsideSet("folder:/noise & co", "far", image_set("noise", 50, 4, spread=215), DATA.test)
 
 
 def measuring(*outside: OutsideSet, encoder: nn.Module | None = None, method: nn.Module | None = None) -> Measuring:
@@ -125,20 +127,76 @@ def test_every_detector_has_its_numbers_on_every_set_and_they_are_those_of_sciki
         assert flagged.value == pytest.approx(float((distances(each.inside) >= threshold).double().mean()))
 
 
-def test_an_interval_is_delongs_and_contributions_give_it(found: Findings) -> None:
+def loop_over_pairs(inside: list[float], outside: list[float]) -> tuple[float, float]:
+    """Return the interval on the logit by DeLong's variance and Welch's degrees of freedom, all sums written out."""
+    m, n = len(inside), len(outside)
+    v = [sum(1.0 if x < y else 0.5 if x == y else 0.0 for y in outside) / n for x in inside]
+    w = [sum(1.0 if x < y else 0.5 if x == y else 0.0 for x in inside) / m for y in outside]
+    mean = sum(v) / m
+    first = sum((each - mean) ** 2 for each in v) / (m - 1) / m
+    second = sum((each - mean) ** 2 for each in w) / (n - 1) / n
+    freedom = int((first + second) ** 2 / (first**2 / (m - 1) + second**2 / (n - 1)))
+    half = stats.t.ppf(0.975, freedom) * (first + second) ** 0.5 / (mean * (1 - mean))
+    low, high = (float(special.expit(special.logit(mean) + sign * half)) for sign in (-1, 1))
+    return low, high
+
+
+def test_an_interval_is_delongs_on_the_logit_and_contributions_have_its_variance(found: Findings) -> None:
     x, y = distances(DATA.test), distances(NEAR.outside)
     won = (x[:, None] < y[None]).double()  # no ties
     variance = float(won.mean(dim=1).var() / len(x) + won.mean(dim=0).var() / len(y))
     measured = number(found, "near-bright-own-energy-auroc")
+    assert (measured.low, measured.high) == pytest.approx(loop_over_pairs(x.tolist(), y.tolist()), abs=1e-9)
     assert measured.contributions is not None
-    assert measured.low is not None
-    assert measured.high is not None
     assert float(measured.contributions.mean()) == pytest.approx(measured.value)
-    assert measured.high - measured.low == pytest.approx(2 * 1.984 * variance**0.5, rel=0.01)  # Student's, 99 degrees
-    assert measured.num_images == 100
+    of_mean = float(measured.contributions.var()) / len(measured.contributions)
+    assert of_mean == pytest.approx(variance, rel=0.02)  # N / (N - 1), n / (n - 1): DeLong's to first order
+    assert measured.num_images == 112
     assert "DeLong" in measured.protocol
     assert "positive class" in measured.protocol
     assert "240 training images chosen by hash as references" in measured.protocol
+
+
+def draws(count: int, images: tuple[int, int], area_is: float, spread: float) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of normal scores with a known AUROC, Phi(shift / (1 + spread^2)^(1/2)), from a fixed seed."""
+    generator = torch.Generator().manual_seed(7)
+    shift = (1 + spread**2) ** 0.5 * float(special.ndtri(area_is))
+    return [
+        (torch.randn(images[0], generator=generator), spread * torch.randn(images[1], generator=generator) + shift)
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("images", "area_is", "spread"),
+    [((180, 180), 0.9, 1), ((180, 180), 0.99, 1), ((180, 180), 0.998, 1), ((500, 50), 0.99, 2), ((180, 180), 0.998, 2)],
+)
+def test_an_interval_holds_the_true_area_in_about_95_of_100_draws(
+    images: tuple[int, int], area_is: float, spread: float
+) -> None:
+    """Of 600, 95 % has a standard error of 0.9 points. Student's, symmetric, holds it in 94, 92, 84, 71 and 70 %."""
+    held = 0
+    for inside, outside in draws(600, images, area_is, spread):
+        interval = out_of_distribution.auroc_interval(auroc(inside, outside))
+        assert interval is not None
+        held += interval[0] <= area_is <= interval[1]
+    assert held / 600 >= 0.93
+
+
+def test_an_interval_is_the_same_seen_from_the_other_side() -> None:
+    """Negated scores have the AUROC 1 - A."""
+    for area_is in (0.8, 0.998):
+        for inside, outside in draws(5, (60, 90), area_is, 1):
+            one = out_of_distribution.auroc_interval(auroc(inside, outside))
+            other = out_of_distribution.auroc_interval(auroc(-inside, -outside))
+            assert one is not None
+            assert other == pytest.approx((1 - one[1], 1 - one[0]), abs=1e-12)
+
+
+@pytest.mark.parametrize("images", [(500, 49), (49, 500)])
+def test_fewer_than_fifty_images_of_a_kind_have_no_interval(images: tuple[int, int]) -> None:
+    ((inside, outside),) = draws(1, images, 0.8, 1)
+    assert out_of_distribution.auroc_interval(auroc(inside, outside)) is None
 
 
 def test_tables_keep_near_and_far_apart(found: Findings) -> None:
@@ -164,17 +222,22 @@ def test_a_plot_shows_shares_of_every_set(found: Findings) -> None:
 
 
 FEW = replace(DIM, name="few", outside=DIM.outside.rows(torch.arange(8)))
+SAME = OutsideSet("same", "near", image_set("same", 50, 8), DATA.test)
 
 
-@pytest.mark.parametrize(("outside", "verdict"), [(NEAR, "worse"), (FEW, "within noise")])
+@pytest.mark.parametrize(("outside", "verdict"), [(NEAR, "worse"), (SAME, "within noise")])
 def test_the_own_energy_is_compared_with_the_best_detector(outside: OutsideSet, verdict: str) -> None:
     findings = out_of_distribution.measure(measuring(outside, method=Distance()))
     (remark,) = findings.remarks
     plain = [each for each in findings.numbers if each.name.endswith("auroc") and "own" not in each.name]
-    best = max(each.value for each in plain)
-    own = number(findings, f"near-{outside.name}-own-energy-auroc").value
-    assert f"AUROC of {100 * own:.1f} %" in remark
-    assert f", {100 * best:.1f} %; {100 * (own - best):+.1f} points [" in remark
+    best = max(plain, key=lambda each: each.value)
+    own = number(findings, f"near-{outside.name}-own-energy-auroc")
+    assert own.contributions is not None
+    assert best.contributions is not None
+    low, high = stats.ttest_rel(own.contributions, best.contributions).confidence_interval()
+    gap = own.value - best.value
+    assert f"AUROC of {100 * own.value:.1f} %" in remark
+    assert f", {100 * best.value:.1f} %; {100 * gap:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]" in remark
     assert f", {verdict}. That detector is the best on these very images" in remark
 
 
@@ -182,6 +245,13 @@ def test_the_own_energy_is_compared_with_the_best_detector(outside: OutsideSet, 
 def test_an_energy_is_not_compared_by_an_interval_where_sets_do_not_overlap(sign: float, gap: str) -> None:
     (remark,) = out_of_distribution.measure(measuring(FAR, method=Distance(sign))).remarks
     assert f"100.0 %; the difference is {gap} points, without an interval, since the sets do not overlap." in remark
+
+
+def test_an_energy_is_not_compared_by_an_interval_on_few_images_and_the_table_says_why() -> None:
+    findings = out_of_distribution.measure(measuring(FEW, method=Distance()))
+    assert findings.remarks[0].endswith("points, without an interval, since there are fewer than 50 images of a kind.")
+    assert {row[2:4] for row in findings.tables[0].rows} == {(None, None)}
+    assert "no interval, since with fewer than 50 images of a kind" in findings.tables[0].note
 
 
 def test_without_an_energy_there_is_none() -> None:
@@ -192,11 +262,15 @@ def test_without_an_energy_there_is_none() -> None:
         assert len(findings.plots) == 1
 
 
-def test_sets_that_do_not_overlap_have_no_interval() -> None:
-    """DeLong's variance is 0 there, which says nothing about other images."""
-    white = OutsideSet("white", "far", image_set("white", 5, 5, level=215), DATA.test)
-    measured = number(out_of_distribution.measure(measuring(white)), "far-white-mahalanobis-auroc")
-    assert (measured.value, measured.low, measured.high) == (1, None, None)
+def test_sets_that_do_not_overlap_have_wilsons_interval_and_nothing_to_compare_by() -> None:
+    """DeLong's variance is 0 there, which says nothing about other images. Wilson's of k of k starts at k / (k + z^2)."""
+    white = OutsideSet("white", "far", image_set("white", 55, 5, level=215), DATA.test)
+    findings = out_of_distribution.measure(measuring(white))
+    measured = number(findings, "far-white-mahalanobis-auroc")
+    assert (measured.value, measured.low, measured.high) == pytest.approx((1, 55 / (55 + 1.959964**2), 1), abs=1e-6)
+    assert measured.contributions is None
+    assert not measured.images
+    assert "interval of about 95 %" in findings.tables[0].note
 
 
 def test_two_sets_of_one_name_keep_apart() -> None:

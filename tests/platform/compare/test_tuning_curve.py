@@ -35,6 +35,24 @@ def test_the_band_is_that_of_the_library_for_these_very_scores() -> None:
     assert all(a <= b <= c for a, b, c in zip(curve.low, curve.median, curve.high, strict=True))
 
 
+def test_of_one_draw_the_band_is_everything() -> None:
+    """F at the draw is uniform, so below it F is at most 0.9 and above it at least 0.1: its median may be anywhere."""
+    curve = tuning_curve([0.7])
+    assert (curve.low, curve.median, curve.high) == ((0.0,), (0.7,), (1.0,))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_of_few_draws_the_band_begins_below_the_worst_of_them(count: int) -> None:
+    """As much of F as the half that one draw needs may lie below all draws, where scores are at least 0."""
+    scores, trials = SCORES[:count], np.arange(1, count + 1)
+    _, _, high = EmpiricalDistribution.confidence_bands(
+        scores, CONFIDENCE, 0.0, 1.0, method="ld_equal_tailed", generator=np.random.default_rng(0), n_jobs=1
+    )
+    curve = tuning_curve(scores)
+    assert curve.low[0] == 0.0
+    assert curve.low == pytest.approx(high.quantile_tuning_curve(trials))
+
+
 def test_nothing_is_known_of_an_upper_end_beyond_the_draws() -> None:
     curve = tuning_curve(SCORES)
     assert curve.high[-1] == 1.0

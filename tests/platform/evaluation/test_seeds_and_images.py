@@ -73,6 +73,23 @@ def test_equal_runs_have_the_paired_interval_over_images_of_agresti_and_min() ->
         assert found == pytest.approx((mean - half, mean + half), abs=1e-12)
 
 
+def test_seeds_that_differ_on_images_of_their_own_add_as_much_less_as_their_mean_varies_less() -> None:
+    """The one is right and the other wrong on k of n images at each seed, on no image at both seeds.
+
+    The mean over seeds is 1/2 on 2 k images, with squares of k/2, where those of a run sum to k: half is kept, so
+    +-1/2 is added, with squares of 1/2. No seed is ahead, so that images alone set the width: with N = n + 2 and mean
+    m = k / N, the variance of the mean over images is ((k + 1) / 2 - N m^2) / (N - 1) / N.
+    """
+    k, n = 6, 40
+    table = np.zeros((2, n))
+    table[0, :k] = table[1, k : 2 * k] = 1.0
+    mean = k / (n + 2)
+    variance = ((k + 1) / 2 - (n + 2) * mean**2) / (n + 1) / (n + 2)
+    half = stats.t.ppf(0.975, n + 1) * variance**0.5
+    found = difference_interval(table, np.zeros_like(table), CHANCE)
+    assert found == pytest.approx((mean - half, mean + half), abs=1e-12)
+
+
 def test_equal_runs_have_the_interval_of_agresti_and_coull_around_their_accuracy() -> None:
     right = np.tile(np.array([1.0] * 133 + [0.0] * 8), (2, 1))
     share = (133 + 2) / (141 + 4)

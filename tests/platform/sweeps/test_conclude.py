@@ -274,6 +274,25 @@ def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(
     assert SweepResult.read(sweep.folder.result) == result
 
 
+@pytest.mark.parametrize("tested", ["winner", "all"])
+def test_starting_settings_that_win_have_no_gain_over_themselves(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, tested: str
+) -> None:
+    fake = FakeEvaluation(monkeypatch)
+    sweep.plan = replace(sweep.plan, top=1, seeds=2, baseline=True, tested=tested)
+    sweep.confirm("0001", seed1=0.7, seed2=0.6)
+    start = own_settings(sweep.plan.space, sweep.plan.config)
+    for seed, value in ((1, 0.9), (2, 0.8)):
+        sweep.add(f"confirm-baseline-seed{seed}", value, kind="confirm", seed=seed, settings=start)
+    result = sweep.conclude()
+    assert [entry.source for entry in result.candidates] == ["baseline", "0001"]
+    assert (result.gain, result.test_of_start, result.test_gain) == (None, None, None)
+    assert result.test is not None
+    assert result.test["knn"].mean == pytest.approx(0.55)
+    sources = ("baseline", "0001") if tested == "all" else ("baseline",)
+    assert fake.read == [f"confirm-{source}-seed{seed}" for source in sources for seed in (1, 2)]
+
+
 def test_a_grown_sweep_reads_the_test_set_again_and_counts_it(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeEvaluation(monkeypatch)
     sweep.plan = replace(sweep.plan, top=1, seeds=2)

@@ -159,6 +159,17 @@ def test_square_search_is_never_better_than_the_closed_form_and_comes_close_to_i
     assert torch.equal(torch.cat(apart), square_search(classify, x, labels, keys, eps=eps, queries=10, seed=0))
 
 
+def test_square_search_accepts_no_candidate_that_leaves_the_margin_as_it_is() -> None:
+    """Andriushchenko et al. (2020), algorithm 1: accepted if the loss is smaller. Here no pixel matters."""
+    x, labels, keys = _images()
+
+    def classify(pixels: Tensor) -> Tensor:
+        return functional.one_hot(labels, 3).double()  # a margin of 1, which is never negative
+
+    stripes, after = (square_search(classify, x, labels, keys, eps=EPS, queries=n, seed=0) for n in (1, 20))
+    assert torch.equal(after, stripes)
+
+
 def _halves(*whole: Tensor) -> list[list[Tensor]]:
     middle = len(whole[0]) // 2
     return [[each[:middle] for each in whole], [each[middle:] for each in whole]]
