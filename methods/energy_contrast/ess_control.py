@@ -36,7 +36,7 @@ class EssConfig(TemperatureConfig):
         "Effective sample size at which the temperature is held; 0 keeps the temperature constant.",
         unit="share of the negatives",
         minimum=0.0,
-        maximum=1.0,
+        below=1.0,
         symbol="ESS target",
     )
     ess_target_end: float = setting(
@@ -44,7 +44,7 @@ class EssConfig(TemperatureConfig):
         "Target at the end of training; 0 means the target stays as it starts.",
         unit="share of the negatives",
         minimum=0.0,
-        maximum=1.0,
+        below=1.0,
     )
     ess_schedule: Literal["linear", "cosine"] = setting("linear", "How the target moves from start to end.")
     ess_gain: float = setting(
@@ -78,8 +78,8 @@ class EssController(nn.Module):
     Source: FlatNCE (arXiv:2107.01152), algorithm S1.
     Departs from the paper: the listing lowers beta when the ESS is above the target, which moves away from it, and
     leaves beta out of the softmax; ``corrected`` puts both right. The listing does not say how anchors are combined:
-    the mean is taken. beta starts at 1 / temperature, not at 1, and stays within [0.01, 1000], where the printed rule
-    would run to 0 or infinity.
+    the mean is taken. beta starts at 1 / temperature, not at 1, and updates keep it within
+    [0.01, 1000], where the printed rule would run to 0 or infinity.
     """
 
     beta: Tensor

@@ -71,7 +71,7 @@ class Sogclr(PairMethod):
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
         self.means.num_rows = self.num_images
-        rows = _known_rows(batch, look=self.num_images is None)
+        rows = _known_rows(batch, look=self.num_images is None or batch.index.device.type == "cpu")
         self._rows = gather(rows.to(batch.views.device))  # (B,) of the global batch
         return super().forward(batch, generator)
 
@@ -101,7 +101,7 @@ class Sogclr(PairMethod):
 
 
 def _known_rows(batch: Batch, *, look: bool) -> Tensor:
-    """Return the rows of a batch's images, or refuse a batch without them; ``look`` also refuses negative rows."""
+    """Return the rows of a batch's images, or refuse a batch without them; ``look`` waits to refuse negative rows."""
     rows = batch.index
     if rows.dtype != torch.int64 or rows.shape != batch.views.shape[1:2] or (look and bool((rows < 0).any())):
         found = rows.tolist()[:3] if rows.numel() else "none"

@@ -126,7 +126,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
         self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._energy = ChainEnergy(
             self.encoder,
-            marginal(self.head, temperature=config.temperature),
+            self._of_embedding,
             num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
             bfloat16=config.chain_precision == "bfloat16",
         )
@@ -206,7 +206,11 @@ class Ebclr(BufferedMethod, ImageEnergy):
         Source: EBCLR (arXiv:2202.04933), eq. 20. Departs from eq. 17: there, references are the second views of one
         batch; here, the caller chooses them, the same for all energies that are compared.
         """
-        return marginal_energy(self._project(images), references, temperature=self.config.temperature)
+        return self._of_embedding(self.encoder(images), at_least_float32(references))
+
+    def _of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
+        """Return the energies (N,) of embeddings (N, D): of this method's own head, in copies of it too."""
+        return marginal(self.head, temperature=self.config.temperature)(embedding, references)
 
     def _contrast(self, projection: Tensor, chain_projection: Tensor) -> StepOutput:
         config, (z, _), tau = self.config, projection, self.config.temperature / 2

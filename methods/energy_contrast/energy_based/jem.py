@@ -143,7 +143,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._energy = ChainEnergy(
             self.encoder,
-            lambda embedding, _: classifier_energy(at_least_float32(self.classifier(embedding))),
+            self._of_embedding,
             num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
             bfloat16=config.chain_precision == "bfloat16",
         )
@@ -204,6 +204,10 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         Source: JEM (arXiv:1912.03263), eq. 7.
         """
         return classifier_energy(self.classify(images))
+
+    def _of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
+        """Return the energies (N,) of embeddings (N, D): of this method's own classifier, in copies of it too."""
+        return classifier_energy(at_least_float32(self.classifier(embedding)))
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws noise, the chains, and which of them start anew."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Passes, Progress, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, unit
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.sampling_method import ImageEnergy, SamplingMethod
@@ -151,8 +151,10 @@ class Vem(SamplingMethod, ImageEnergy):
         chooses.
         """
         encoder, head = self.key_networks()
-        cosine = unit(head(encoder(images))) @ references.T  # (N, M)
-        return -torch.logsumexp(cosine / self.config.bank_temperature, dim=1)
+        key = at_least_float32(head(encoder(images)))
+        with torch.autocast(key.device.type, enabled=False):
+            cosine = unit(key) @ at_least_float32(references).T  # (N, M)
+            return -torch.logsumexp(cosine / self.config.bank_temperature, dim=1)
 
     def _project(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys (B, P) of all ranks' images."""

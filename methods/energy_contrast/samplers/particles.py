@@ -252,11 +252,13 @@ def _linear_direction(particles: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _rbf_direction(particles: Tensor, gradient: Tensor) -> Tensor:
-    squared = (2 - 2 * particles @ particles.T).clamp_min(0)  # (M, M)
+    centred = particles - particles.mean(dim=0)  # differences of near particles keep their digits, equal ones are 0
+    length = centred.square().sum(dim=1)
+    squared = (length[:, None] + length - 2 * centred @ centred.T).clamp_min(0)  # (M, M)
     bandwidth = median_bandwidth(squared)
     kernel = torch.exp(-squared / bandwidth)
-    shared, mean = (kernel @ torch.cat([gradient, particles], dim=1)).chunk(2, dim=1)  # (M, P) twice
-    repulsion = 2 / bandwidth * (kernel.sum(dim=1, keepdim=True) * particles - mean)
+    shared, mean = (kernel @ torch.cat([gradient, centred], dim=1)).chunk(2, dim=1)  # (M, P) twice
+    repulsion = 2 / bandwidth * (kernel.sum(dim=1, keepdim=True) * centred - mean)
     return (shared + repulsion) / len(particles)
 
 

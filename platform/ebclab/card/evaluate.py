@@ -113,16 +113,22 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
             yield _tasks(subject, images, request, groups, folder, on_progress)
 
     cards: list[Card] = []
+    unsaved: UnsavedError | None = None
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
     for subject, found in zip(subjects, measured, strict=True):
         if not (refusal or request.train_limit or request.test_limit):  # exports show them as the run's scores
-            _keep_scores(subject, found)
+            try:
+                _keep_scores(subject, found)
+            except UnsavedError as error:
+                unsaved = unsaved or error
         cards += found
     done = Cards(tuple(_once(cards)), _address(subjects, base))
     if refusal:
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {refusal}", done)
     _write(base, done)
     _send(subjects)
+    if unsaved is not None:
+        raise UnsavedError(f"{unsaved}; the card with them is in {done.page}", done) from unsaved
     return done
 
 
@@ -251,11 +257,11 @@ def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
 
 
 def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, request: CardRequest) -> Path:
-    """Return the folder for the results of one encoder: in its run folder, else in the folder of the page."""
-    if subject.run is not None:
-        return _card_of_run(subject, subject.run, request)
+    """Return the folder for the results of one encoder: in its run folder if that is writable, else in the page's."""
+    if subject.run is not None and not _refusal(own := _card_of_run(subject, subject.run, request)):
+        return own
     name = _slug(subject.label)
-    if sum(_slug(each.label) == name for each in subjects if each.run is None) > 1:
+    if subject.run is not None or sum(_slug(each.label) == name for each in subjects) > 1:
         name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of equal names
     return base / name
 

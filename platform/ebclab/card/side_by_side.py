@@ -205,9 +205,11 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
     """
     mean = fmean(number.value for number in column.numbers) - fmean(number.value for number in first.numbers)
     one, other = _table(column.numbers), _table(first.numbers)
+    if column.dataset != first.dataset:
+        return Difference(mean, None, None, open="measured on other images")
     if one is None or other is None:
         return Difference(mean, None, None, open="no interval")
-    if (column.dataset, column.numbers[0].images) != (first.dataset, first.numbers[0].images):
+    if column.numbers[0].images != first.numbers[0].images:
         return Difference(mean, None, None, open="measured on other images")
     if column.seeds and first.seeds and column.seeds != first.seeds:
         return Difference(mean, None, None, open="other seeds")

@@ -21,6 +21,7 @@ from ebclab.encoders.weights import DESCRIPTION
 from ebclab.errors import UserError
 from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import load_encoder
+from ebclab.formatting import count
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
@@ -135,7 +136,7 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
         preprocessing=trained.preprocessing,
         in_channels=trained.in_channels,
         origin=f"run of {config.method_name}, seed {config.seed}, {kind} checkpoint, step {trained.step}, "
-        f"{trained.epochs_done} epochs on {config.data.name}{state}",
+        f"{count(trained.epochs_done, 'epoch')} on {config.data.name}{state}",
         digest=_digest(trained.encoder, trained.preprocessing, config.encoder.architecture()),
         settings=hashlib.sha256(any_seed.encode()).hexdigest(),
         seed=config.seed,

@@ -72,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         print(fitted(f"error: {without_credentials(str(error))}", sys.stderr), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
+        print("error: stopped before it was done", file=sys.stderr)
         return _INTERRUPTED
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1

@@ -12,6 +12,7 @@ import typer
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
 from ebclab.errors import UserError
+from ebclab.formatting import fitted
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -39,12 +40,14 @@ def list_datasets(root: options.DataRoot = None) -> None:
         counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
         table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours")
     Console(highlight=False).print(table)
+    words = "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below."
+    typer.echo(fitted(words, sys.stdout))
     typer.echo(
-        "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below."
+        fitted("Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.", sys.stdout)
     )
-    typer.echo("Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.")
     for layout in LAYOUTS.values():
-        typer.echo(f"\n{layout.name}:PATH\n{layout.instructions}")
+        lines = [fitted(line, sys.stdout) for line in layout.instructions.splitlines()]
+        typer.echo("\n".join(["", f"{layout.name}:PATH", *lines]))
 
 
 @app.command("fetch")
@@ -66,7 +69,7 @@ def prepare(
     shards: Annotated[
         int, typer.Option(min=0, help="Files per split, at most one per 1,024 images; 0: chosen by size.")
     ] = 0,
-    resize: Annotated[int, typer.Option(min=0, help="Same as --set data.resize=...")] = 0,
+    resize: Annotated[int, typer.Option(min=0, max=11_585, help="Same as --set data.resize=...")] = 0,
     train_limit: Annotated[
         int, typer.Option(min=0, help="Number of training images to keep, chosen by hash; 0: all.")
     ] = 0,

@@ -190,7 +190,9 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
     from ebclab.runs.evaluate import evaluate_run
 
     if len(options.encoders) > 1 or len(options.dataset or ()) > 1:
-        raise UserError("--only: single probes are of one run on one dataset; leave --only out for a card of several")
+        raise UserError(
+            "--only: single probes are of one run on one dataset; of several, --only classification has them"
+        )
     (where,) = options.encoders
     if where.startswith(TIMM) or is_export(where):
         raise UserError(

@@ -13,7 +13,7 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
-from ebclab.formatting import fitted
+from ebclab.formatting import count, fitted
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -168,14 +168,14 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 def report(run: RunResult) -> None:
     """Print the results of a finished run and a next command."""
     from ebclab.evaluation.objectives import OBJECTIVES, shown_score
-    from ebclab.formatting import count
 
     summary = run.summary
     if run.was_finished:
         typer.echo("this run had already finished; nothing was trained")
+    length = f"{count(summary.epochs, 'epoch')}, {count(summary.steps, 'step')}"
     facts: dict[str, Any] = {
         "run": run.address,
-        "trained": f"{summary.method} on {summary.dataset}, {count(summary.epochs, 'epoch')}, {summary.steps} steps",
+        "trained": f"{summary.method} on {summary.dataset}, {length}",
         **({"extended": "; ".join(each.in_words() for each in summary.extensions)} if summary.extensions else {}),
         "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second) + _monitored(summary.monitor_seconds),
     }

@@ -127,7 +127,8 @@ def _confirm(plan: SweepPlan) -> str:
         return "nothing"
     also = " and of the settings it starts from" if plan.baseline else ""
     apart = ", scored on images that no search saw" if plan.config.data.confirm_rate else ""
-    return f"{plan.seeds} seeds of the best {plan.top}{also}, {count(plan.config.training.epochs, 'epoch')} each{apart}"
+    epochs = count(plan.config.training.epochs, "epoch")
+    return f"{count(plan.seeds, 'seed')} of the best {plan.top}{also}, {epochs} each{apart}"
 
 
 def _short(value: Any) -> str:

@@ -38,6 +38,7 @@ class DataConfig:
         "Scale and crop encoded images to squares of this side when they are read; 0 needs images of one size.",
         unit="pixels",
         minimum=0,
+        maximum=11_585,  # its square is the most pixels that are decoded
     )
     decoding: Literal["full", "reduced"] = setting(
         "full",

@@ -22,6 +22,7 @@ from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of
+from ebclab.formatting import count
 
 SAMPLED = 256
 """Largest number of images whose sizes are read."""
@@ -71,7 +72,7 @@ class SampledSizes(NamedTuple):
         low, high = self.sides[0], self.sides[-1]
         shorter = f"{low}" if low == high else f"{low} to {high}"
         among = f" ({len(self.sizes)} looked at)" if 1 < len(self.sizes) < self.num_images else ""
-        return f"{self.num_images:,} images of {shorter} pixels on their shorter side{among}"
+        return f"{count(self.num_images, 'image')} of {shorter} pixels on their shorter side{among}"
 
 
 def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> dict[str, Any]:

@@ -105,7 +105,10 @@ def _facts(part: Section) -> dict[str, Any]:
     """Return everything on the page about a sweep, and all of its curves, as plain values."""
     record = part.record
     curves = {
-        trial.id: {str(epoch): vars(point) for epoch, point in sorted(trial.curve.items())}
+        trial.id: {
+            str(epoch): {"objective": point.objective, "seconds": point.seconds, "metrics": point.metrics}
+            for epoch, point in sorted(trial.curve.items())
+        }
         for trial in record.log.trials.values()
     }
     return {

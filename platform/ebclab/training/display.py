@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
-from ebclab.formatting import clock, fitted
+from ebclab.formatting import clock, count, fitted
 
 _LINE_SECONDS = 10.0
 _SCORE_LINE_SECONDS = 3.0
@@ -143,15 +143,18 @@ def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int
         batch_size: Images of a global batch.
         side: Side of the views, pixels.
     """
-    kinds = f" of {num_classes} classes" if num_classes else " without labels"
+    classes = f"{num_classes:,} class{'' if num_classes == 1 else 'es'}"
+    kinds = f" of {classes}" if num_classes else " without labels"
     batches, left = divmod(train, batch_size)
     plural = "es" if batches > 1 else ""
     words = (
-        f"{train + held_out:,} images{kinds}, {held_out:,} held out; {batches:,} batch{plural} of {batch_size} images "
-        f"an epoch, views of {side} x {side} pixels"
+        f"{count(train + held_out, 'image')}{kinds}, {held_out:,} held out; {batches:,} batch{plural} of "
+        f"{batch_size} images an epoch, views of {side} x {side} pixels"
     )
     if left:
-        words += f"; {left:,} images ({left / train:.0%}) are left out of each epoch, because batches are whole"
+        are = "is" if left == 1 else "are"
+        words += f"; {count(left, 'image')} ({left / train:.0%}) {are} left out of each epoch, because "
+        words += "batches are whole"
     return words + ("; a smaller training.batch_size leaves out fewer" if left > _MUCH * train else "")
 
 
@@ -161,7 +164,7 @@ def describe(metrics: dict[str, float], knn: float | None) -> str:
     if "images_per_second" in metrics:
         parts.append(f"{metrics['images_per_second']:,.0f} img/s")
     if "info_nce" in metrics:
-        parts.append(f"info_nce {metrics['info_nce']:.3f}")
+        parts.append(f"info_nce {metrics['info_nce']:{'.3f' if abs(metrics['info_nce']) < 1e6 else '.3g'}}")
     if "accuracy" in metrics:
         parts.append(f"accuracy {metrics['accuracy']:.1%}")
     if knn is not None:

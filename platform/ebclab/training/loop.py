@@ -21,7 +21,7 @@ from ebclab.errors import DivergedError, UserError
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate
 from ebclab.training.captured import CapturedSteps
 from ebclab.training.process_group import Ranks
-from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.method import Batch, Method, Progress, StepOutput
 
 _OF_THE_LOG = ("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second")
 """Keys of a training record that the loop and the recorder write; a method's metrics may not have these names."""
@@ -200,12 +200,29 @@ def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, 
     """Run the part of a step that runs on the device: loss, gradients and updates."""
     with autocast(batch.views.device, training.config.precision):
         output = (training.shared or training.method)(batch, training.generator)
-    _require_metrics(training.method, output.metrics)
+    _require_output(training.method, output)
     training.optimizer.zero_grad(set_to_none=True)
     output.loss.backward()
     training.optimizer.step()
     training.method.after_step(progress)
     return {"loss": output.loss.detach(), **output.metrics}
+
+
+def _require_output(method: Method, output: object) -> None:
+    """Check what a method's ``forward`` returned.
+
+    Raises:
+        UserError: It is no ``StepOutput``, its loss cannot be minimised, or a metric cannot be logged.
+    """
+    name = type(method).__name__
+    if not isinstance(output, StepOutput):
+        raise UserError(f"{name}: forward must return StepOutput(loss, metrics), got {type(output).__name__}")
+    loss = output.loss
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        got += ", without a gradient" if isinstance(loss, Tensor) and not loss.requires_grad else ""
+        raise UserError(f"{name}: the loss must be one number that depends on the weights, got {got}")
+    _require_metrics(method, output.metrics)
 
 
 def _require_metrics(method: Method, metrics: Mapping[str, object]) -> None:

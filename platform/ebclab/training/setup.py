@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config import VIEW_RECIPES, ExperimentConfig
+from ebclab.data.delivery.choose import require_neighbours
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split, split_images
@@ -110,6 +111,7 @@ def prepare(
         world_size=ranks.world_size,
     )
     scored = split.scored(config.evaluation.scored_on)
+    require_neighbours(len(split.train), len(scored), config.evaluation)
     facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored), num_classes)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
     return Prepared(training, data.draw, split.train, scored, preprocessing, facts, split.content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -59,6 +60,43 @@ def test_energy_of_jem() -> None:
     expected = [-math.log(sum(math.exp(logit) for logit in method.classify(image[None])[0].tolist())) for image in few]
     found = method.image_energy(few, method.encode_references(images(5, seed=2)))
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_energies_are_float32_under_the_callers_autocast_and_compare_in_it(name: str) -> None:
+    method, few, references = build(name).float(), images(3).float(), images(5, seed=2).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        encoded = method.encode_references(references)
+        found = method.image_energy(few, encoded)
+        embedding = method.encoder(few)
+    assert found.dtype == torch.float32
+    if name.startswith("vem"):
+        with torch.autocast("cpu", torch.bfloat16):
+            encoder, head = method.key_networks()
+            key = torch.nn.functional.normalize(head(encoder(few)).float(), dim=1)
+        cosine = key @ encoded.float().T
+        expected = -torch.logsumexp(cosine / method.config.bank_temperature, dim=1)
+    elif name == "ebclr":
+        with torch.autocast("cpu", torch.bfloat16):
+            z = torch.nn.functional.normalize(method.head(embedding).float(), dim=1)
+        squared = torch.cdist(z.double(), torch.nn.functional.normalize(encoded.double(), dim=1)).square()
+        expected = -torch.logsumexp(-squared / method.config.temperature, dim=1).float()
+    else:
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = -torch.logsumexp(method.classifier(embedding).float(), dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ebclr", "jem"])
+def test_the_energy_that_moves_chains_is_that_of_the_method_in_copies_too(name: str) -> None:
+    method = build(name)
+    copied = copy.deepcopy(method)
+    with torch.no_grad():
+        for weight in [*copied.parameters()]:
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight))
+    few, encoded = images(3), copied.encode_references(images(5, seed=2))
+    moving = copied._energy(few, copied._energy.context(encoded)(0, few))
+    torch.testing.assert_close(moving.double(), copied.image_energy(few, encoded), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("vem")])

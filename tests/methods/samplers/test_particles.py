@@ -152,6 +152,19 @@ def test_the_bandwidth_of_one_particle_or_of_equal_ones_is_positive() -> None:
     assert median_bandwidth(torch.zeros(3, 3)) > 0
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 1e-2, 1.0])
+def test_particles_that_lie_together_are_moved_in_float32_as_in_float64(spread: float) -> None:
+    """Between equal particles nothing pushes; queries where they all are give a drift along the particles alone."""
+    around = unit(1, 16)
+    particles = F.normalize(around + spread * normal(64, 16), dim=1)
+    sampler = svgd(temperature=0.2, step_size=0.1, kernel="rbf")
+    exact = move(sampler, particles, around, [torch.zeros_like(particles)])
+    found = move(sampler, particles.float(), around.float(), [torch.zeros_like(particles.float())])
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=2e-5)
+    if not spread:
+        torch.testing.assert_close(exact, particles, rtol=0, atol=1e-12)
+
+
 def test_with_one_particle_rbf_svgd_is_plain_gradient_ascent() -> None:
     particle, queries, tau = unit(1, 4), unit(6, 4, seed=1), 0.3
     expected = F.normalize(particle + 0.1 * slow_drift(particle[0], queries, tau) / tau, dim=1)

@@ -263,7 +263,7 @@ def test_without_an_energy_there_is_none() -> None:
 
 
 def test_sets_that_do_not_overlap_have_wilsons_interval_and_nothing_to_compare_by() -> None:
-    """DeLong's variance is 0 there, which says nothing about other images. Wilson's of k of k starts at k / (k + z^2)."""
+    """DeLong's variance is 0 there and says nothing about other images. Wilson's of k of k starts at k / (k + z^2)."""
     white = OutsideSet("white", "far", image_set("white", 55, 5, level=215), DATA.test)
     findings = out_of_distribution.measure(measuring(white))
     measured = number(findings, "far-white-mahalanobis-auroc")

@@ -93,6 +93,16 @@ ERROR_PATHS = [
     ),
     (["pretrain", "simclr", "--name", "x" * 300], "--name: longer than 200 bytes, got 300 (xxxx"),
     (["sweep", "simclr", "--name", "x" * 201], "--name: longer than 200 bytes, got 201 (xxxx"),
+    (
+        ["pretrain", "simclr", "--set", "evaluation.knn_bank_limit=10"],
+        "evaluation.knn_neighbours: more than the 10 training images that vote, got 20; use at most 10, or",
+    ),
+    (["pretrain", "simclr", "--set", "data.holdout_rate=0.9999"], "data: at least 2 training images are needed, got 0"),
+    (["data", "prepare", "digits", "--to", "x", "--resize", "100000"], "--resize: must be at most 11585, got '100000'"),
+    (
+        ["pretrain", "simclr", "--set", "data.resize=20000"],
+        "data.resize: out of range, got 20000; must be a whole number",
+    ),
     (["pretrain", "simclr", "--set", "training.batch_size=5000"], "training.batch_size: larger than the training set"),
     # what a method refuses, before and after its memory is known
     (
@@ -150,7 +160,7 @@ def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, mon
             raise KeyboardInterrupt
 
     monkeypatch.setitem(sys.modules, "ebclab.cli.app", Interrupted())  # type: ignore[arg-type]
-    assert ebclab("--version") == (130, "", "")
+    assert ebclab("--version") == (130, "", "error: stopped before it was done\n")
 
 
 def test_ctrl_c_at_a_question_stops_with_its_own_code(

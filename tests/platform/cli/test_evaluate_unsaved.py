@@ -53,6 +53,22 @@ def test_scores_of_a_run_that_cannot_be_written_to_are_printed(
     assert shown.code == 2
 
 
+def test_a_card_elsewhere_is_written_though_nothing_can_be_kept_in_the_run(
+    ebclab: Ebclab, finished: Path, tmp_path: Path
+) -> None:
+    (finished / "card").write_text("a file where the folder would be")
+    (finished / "evaluation.json").mkdir()
+    outcome = ebclab("evaluate", finished, "--only", "classification", "--seeds", "1", "--to", tmp_path / "cards")
+    card = tmp_path / "cards" / "card.html"
+    assert outcome.err.splitlines()[-1] == (
+        f"error: {finished / 'evaluation.json'}: the scores were measured and cannot be written, got "
+        f"Is a directory; the card with them is in {card}"
+    )
+    assert outcome.code == 2
+    assert card.exists()
+    assert "kNN" in outcome.out
+
+
 def _copied(source: str, target: str) -> None:
     Path(target).write_bytes(Path(source).read_bytes())
 

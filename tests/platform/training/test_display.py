@@ -32,7 +32,7 @@ def test_what_whole_batches_leave_out_is_said() -> None:
     none = images_in_words(512, 0, 0, 256, 32)
     assert none == "512 images without labels, 0 held out; 2 batches of 256 images an epoch, views of 32 x 32 pixels"
     assert images_in_words(1025, 0, 0, 256, 32).endswith(
-        "1 images (0%) are left out of each epoch, because batches are whole"
+        "1 image (0%) is left out of each epoch, because batches are whole"
     )
 
 

@@ -176,6 +176,27 @@ def test_a_metric_that_the_log_cannot_take_is_a_sentence(name: str, value: Any, 
     assert watcher.events == []
 
 
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (torch.zeros(()), r"Odd: forward must return StepOutput\(loss, metrics\), got Tensor"),
+        (StepOutput(0.5, {}), "Odd: the loss must be one number that depends on the weights, got float"),
+        (StepOutput(torch.zeros(2), {}), r"the loss must be .*, got shape \(2,\), without a gradient"),
+        (StepOutput(torch.zeros(()), {}), r"the loss must be .*, got shape \(\), without a gradient"),
+    ],
+    ids=["a tensor", "a float", "a vector", "a constant"],
+)
+def test_what_a_method_returns_instead_of_a_step_is_a_sentence(output: Any, problem: str) -> None:
+    class Odd(Linear):
+        def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+            return output
+
+    training = _training()
+    training.method = Odd()
+    with pytest.raises(UserError, match=problem):
+        train(training, Watcher())
+
+
 def test_bfloat16_runs_the_forward_pass_under_autocast() -> None:
     seen: list[Tensor] = []
     training = _training(precision="bfloat16")

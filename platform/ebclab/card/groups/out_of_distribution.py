@@ -42,9 +42,13 @@ FEWEST = 50
 """Number of images of each kind below which an AUROC has no interval."""
 
 OVERLAPPING = 20
-"""Number of images of each kind, ranked wrong against at least one of the other, below which Wilson's interval is used."""
+"""Number of images of each kind that overlap the other kind below which the interval is Wilson's."""
 
 _CHANCE = 0.05
+_PROTOCOL = (
+    f"interval of about 95 % by DeLong's variance on the logit; Wilson's where fewer than {OVERLAPPING} images of a "
+    f"kind overlap the other, none with fewer than {FEWEST} images of a kind"
+)
 _ENERGY, _OWN, _SLOPE = "energy", "own-energy", "own-energy-slope"
 _FEWEST_BINS, _MOST_BINS = 10, 60
 _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
@@ -229,7 +233,7 @@ def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
         f"AUROC, {detector.title}, {where}",
         two_samples(area.value, area.inside, area.outside),
         torch.cat([sets.inside.keys, sets.outside.keys]),
-        protocol=f"{protocol}; ties count half; {_how(sets)}",
+        protocol=f"{protocol}; ties count half; {_PROTOCOL}",
         better="higher",
     )
     fpr = Number(
@@ -244,28 +248,13 @@ def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
     return _Ranking(detector.name, detector.title, _with_interval(number, area), fpr, aupr_out, aupr_in)
 
 
-def _few(sets: OutsideSet) -> bool:
-    return min(len(sets.inside), len(sets.outside)) < FEWEST
-
-
-def _how(sets: OutsideSet) -> str:
-    """Return how intervals of AUROCs come about; it must not depend on scores, since encoders share a row."""
-    if _few(sets):
-        return f"no interval, since there are fewer than {FEWEST} images of a kind"
-    return (
-        "interval of about 95 % by DeLong's variance on the logit, or by Wilson's formula where fewer than "
-        f"{OVERLAPPING} images of a kind overlap the other"
-    )
-
-
 def _with_interval(number: Number, area: Auroc) -> Number:
-    """Give an AUROC its own interval, in place of the symmetric one of a mean.
+    """Give an AUROC its own interval in place of a mean's, and no contributions if DeLong's variance is 0.
 
-    Where no image's component differs from another's, it has no contributions: their variance of 0 says nothing about
-    other images, so there is nothing to compare by.
+    That variance says nothing about other images, so there would be nothing to compare by.
     """
     low, high = auroc_interval(area) or (None, None)
-    if _variances(area) == (0, 0):
+    if sum(_variances(area)) == 0:
         return replace(number, low=low, high=high, contributions=None, images="")
     return replace(number, low=low, high=high)
 
@@ -284,10 +273,10 @@ def auroc_interval(area: Auroc) -> tuple[float, float] | None:
     ``f = (v + w)^2 / (v^2 / (m - 1) + w^2 / (n - 1))``, rounded down. On the logit the interval is not symmetric around
     an A near 1, and it stays within (0, 1).
 
-    V and W are estimated from the images that are ranked wrong against at least one of the other kind (right, if A is
-    near 0). With fewer than `OVERLAPPING` of a kind, none where A is 1, the interval is Wilson's of a share A of
-    ``k = min(m, n)``, which needs no variance: A is an average over all ways to form k disjoint pairs, so its variance
-    is at most ``A (1 - A) / k``. It is wide.
+    An image overlaps the other kind if it is ranked wrong against at least one of it (right, if A is near 0). With
+    fewer than `OVERLAPPING` of a kind, none where A is 1, v and w say little, and the interval is Wilson's of a share A
+    of ``k = min(m, n)``: A is an average over all ways to form k disjoint pairs, so its variance is at most
+    ``A (1 - A) / k`` whatever the scores. It is wide.
 
     Source: DeLong, DeLong & Clarke-Pearson (1988), variance; Pepe (2003), logit; Welch (1947); Wilson (1927).
     """
@@ -323,21 +312,18 @@ def _of_one_set(rankings: Sequence[_Ranking], sets: OutsideSet) -> Table:
         f"{sets.name} ({sets.kind}) against {len(sets.inside):,} images of {sets.inside.name}",
         ("detector", "AUROC, %", "from", "to", "FPR95, %", "AUPR-out, %", "AUPR-in, %"),
         rows,
-        f"{_note(sets)} AUPR by trapezoids; by chance AUPR-out is "
+        f"{_note(rankings)} AUPR by trapezoids; by chance AUPR-out is "
         f"{100 * len(sets.outside) / (len(sets.inside) + len(sets.outside)):.1f} %, AUROC 50 %, FPR95 95 %.",
     )
 
 
-def _note(sets: OutsideSet) -> str:
+def _note(rankings: Sequence[_Ranking]) -> str:
     """Return what the columns "from" and "to" are, or why they are empty."""
-    if _few(sets):
-        return (
-            f"An AUROC has no interval here: with fewer than {FEWEST} images of a kind it would hold the true value less "
-            "often than it says."
-        )
+    if any(each.auroc.low is None for each in rankings):
+        return f"AUROCs have no interval, since with fewer than {FEWEST} images of a kind it would be too short."
     return (
-        "From and to are the interval of an AUROC, of about 95 %, for other images of both kinds; where fewer than "
-        f"{OVERLAPPING} images of a kind overlap the other, it is a wide one that is right for any scores."
+        "From and to are an interval of about 95 % of the AUROC, for other images of both kinds; a wide one where "
+        f"fewer than {OVERLAPPING} images of a kind overlap the other."
     )
 
 
@@ -366,26 +352,18 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     (own,) = (each for each in rankings if each.detector == _OWN)
     plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE)]
     best = max(plain, key=lambda each: each.auroc.value)
-    gap = own.auroc.value - best.auroc.value
     found = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
     found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
     if own.auroc.low is None or own.auroc.contributions is None or best.auroc.contributions is None:
-        why = f"there are fewer than {FEWEST} images of a kind" if _few(sets) else "the sets do not overlap"
+        why = f"there are fewer than {FEWEST} images of a kind" if own.auroc.low is None else "the sets do not overlap"
+        gap = own.auroc.value - best.auroc.value
         return f"{found}the difference is {100 * gap:+.1f} points, without an interval, since {why}."
-    low, high = _of_difference(own.auroc.contributions - best.auroc.contributions)
-    verdict = "better" if low > 0 else "worse" if high < 0 else "within noise"
-    found += f"{100 * gap:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], {verdict}"
+    gaps = own.auroc.contributions - best.auroc.contributions
+    half = quantile(_CHANCE, len(gaps) - 1) * float(gaps.std()) / len(gaps) ** 0.5  # DeLong, paired
+    gap = float(gaps.mean())
+    verdict = "better" if gap > half else "worse" if gap < -half else "within noise"
+    found += f"{100 * gap:+.1f} points [{100 * (gap - half):.1f}, {100 * (gap + half):.1f}], {verdict}"
     return f"{found}. That detector is the best on these very images, which favours it."
-
-
-def _of_difference(gaps: Tensor) -> tuple[float, float]:
-    """Return Student's interval of the difference of two AUROCs on the same images (DeLong, paired).
-
-    Args:
-        gaps: (n,) differences of their contributions.
-    """
-    half = quantile(_CHANCE, len(gaps) - 1) * float(gaps.std()) / len(gaps) ** 0.5
-    return float(gaps.mean()) - half, float(gaps.mean()) + half
 
 
 def _histogram(detector: _Detector, measuring: Measuring) -> Plot:

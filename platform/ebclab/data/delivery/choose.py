@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ebclab.config.addresses import LOCATIONS, PARQUET
+from ebclab.config.sections import EvaluationConfig
 from ebclab.errors import DataError
 from ebclab.formatting import size
 
@@ -46,9 +47,9 @@ def choose_delivery(
     if asked == "stream":
         if obstacle := _obstacle(name, workers, num_proposals):
             raise DataError(f"data.delivery: {obstacle}")
-        return Choice("stream", "delivery stream: as asked")
+        return Choice("stream", "delivery stream: as set")
     if asked == "resident":
-        return Choice("resident", "delivery resident: as asked")
+        return Choice("resident", "delivery resident: as set")
     sizes = f"{size(needed_bytes)} of images, {size(free_bytes)} free"
     if needed_bytes <= RESIDENT_SHARE * free_bytes:
         return Choice("resident", f"delivery resident: the set fits ({sizes})")
@@ -59,10 +60,31 @@ def choose_delivery(
 
 def require_batch(num_images: int, batch_size: int) -> None:
     """Refuse a training set that is smaller than a batch (DataError)."""
+    if num_images < 2:
+        raise DataError(
+            f"data: at least 2 training images are needed, got {num_images}; "
+            "data.holdout_rate and data.train_limit make the set smaller"
+        )
     if batch_size > num_images:
         raise DataError(
             f"training.batch_size: larger than the training set, got {batch_size} for {num_images} images; "
             f"use at most {num_images} (data.holdout_rate and data.train_limit make the set smaller)"
+        )
+
+
+def require_neighbours(num_images: int, num_scored: int, evaluation: EvaluationConfig) -> None:
+    """Refuse more neighbours than there are training images that vote in the held-out kNN (DataError).
+
+    Args:
+        num_images: Training images.
+        num_scored: Held-out images; of none, nobody asks for neighbours.
+        evaluation: Settings of the evaluation.
+    """
+    voting = min(num_images, evaluation.knn_bank_limit or num_images)
+    if num_scored and evaluation.knn_every and evaluation.knn_neighbours > voting:
+        raise DataError(
+            f"evaluation.knn_neighbours: more than the {voting:,} training images that vote, got "
+            f"{evaluation.knn_neighbours:,}; use at most {voting:,}, or score nothing (evaluation.knn_every=0)"
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from ebclab.background import logged
 from ebclab.cluster.draining import Notices
 from ebclab.errors import InterruptedRunError, VersionError
+from ebclab.formatting import count
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
 from ebclab.sweeps.display.live_table import SweepDisplay
@@ -103,7 +104,7 @@ class Phase:
         if self.was_stopped:
             left = sum(not trial.is_over for trial in scheduler.trials) + self.proposals.left(scheduler.trials)
             raise InterruptedRunError(
-                f"stopped with {left} trials to go; everything is saved in {self.folder.address}; "
+                f"stopped with {count(left, 'trial')} to go; everything is saved in {self.folder.address}; "
                 "the same command goes on from there"
             )
 

@@ -14,7 +14,7 @@ import ray
 import torch
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.delivery.choose import require_batch
+from ebclab.data.delivery.choose import require_batch, require_neighbours
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.digests import require_digest, stream_digest
@@ -85,6 +85,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     require_digest(digest, config.data.digest, source.name)
     require_batch(len(train), config.training.batch_size)
     scored = confirm[0] if confirm and config.evaluation.scored_on == "confirm" else holdout_rows
+    require_neighbours(len(train), len(scored.keys), config.evaluation)
     count = config.evaluation.knn_bank_limit
     bank, holdout = (
         _load(source_ref, source, index.at(limited(index.keys, count)), statistics) for index in (train, scored)

@@ -130,5 +130,5 @@ def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_st
         "simclr", overrides=[f"data.name={arrow(tmp_path)}", "views.recipe=none", "data.holdout_rate=0.999"]
     )
     assert held_out(torch.arange(10), 0.999).all()
-    with pytest.raises(DataError, match=r"training.batch_size: larger than the training set, got 256 for 0 images"):
+    with pytest.raises(DataError, match=r"data: at least 2 training images are needed, got 0; data\.holdout_rate"):
         driver.plan_stream(config, num_views=2)
