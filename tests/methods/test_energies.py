@@ -85,3 +85,5 @@ def test_projections_that_do_not_fit_are_refused() -> None:
         pair_energy(vectors(4), vectors(4)[:, :3], temperature=0.1)
     with pytest.raises(ValueError, match="must be among the references, got 2 for 4 images"):
         marginal_energy(vectors(4), vectors(2), temperature=0.1, exclude_self=True)
+    with pytest.raises(ValueError, match="got 1 for 1 images; use at least as many, and at least 2"):
+        marginal_energy(vectors(1), vectors(1), temperature=0.1, exclude_self=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 from energy_contrast.losses import (
     decoupled,
     flat_nce,
+    global_contrastive,
     info_nce,
     negative_cosine,
     nt_xent,
@@ -250,3 +251,10 @@ def test_negative_cosine_is_its_equation_and_refuses_what_does_not_fit() -> None
     assert_same_gradients(fast, slow, prediction, target)
     with pytest.raises(ValueError, match=r"negative_cosine: .*, got \(5, 4\) and \(4, 4\); use \(N, D\) twice"):
         negative_cosine(prediction, target[1:])
+
+
+def test_weights_of_the_global_loss_are_finite_where_the_exponential_of_a_similarity_is_not() -> None:
+    """exp(720) is above the largest float64, but exp(720 - 709) is not: with s = 0.72 and u = exp(709)."""
+    one = torch.ones(1, dtype=torch.float64)
+    loss = global_contrastive(one, 0.72 * one[None], (709 * one).exp(), temperature=0.001)
+    assert loss.item() == pytest.approx(math.exp(11) * 0.72 - 1, rel=1e-9)

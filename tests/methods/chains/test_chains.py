@@ -44,6 +44,20 @@ def test_without_restarts_chains_are_the_buffers_rows_with_their_counts() -> Non
     assert len(chains.rows.unique()) < 30  # drawn with replacement
 
 
+def test_chains_that_start_anew_each_by_itself_take_the_proposal_of_their_own_place() -> None:
+    restarts, buffer = Restarts(0.5, 0.0, first_count=5, each=True), numbered_buffer()
+    like = torch.empty(10, *SHAPE, dtype=torch.float64)
+    proposals, generator = numbered(10, first=1000), torch.Generator().manual_seed(3)
+    chains = start_chains(buffer, restarts, proposals, generator, RANGE, like=like)
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randint(50, (10,), generator=generator)
+    fresh = [chance < 0.5 for chance in torch.rand(10, generator=generator).tolist()]
+    assert 2 < sum(fresh) < 10
+    for place, (row, new) in enumerate(zip(rows.tolist(), fresh, strict=True)):
+        assert (chains.position[place] == (1000 + place if new else row)).all()
+        assert chains.counts[place] == (0 if new else row + 100)
+
+
 def test_a_place_that_starts_anew_takes_the_last_proposal_drawn_for_it_and_count_zero() -> None:
     for seed in range(20):
         chains = begin(numbered_buffer(), 10, 0.9, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 
@@ -106,3 +107,31 @@ def test_nothing_is_remembered_of_a_pass_without_a_step() -> None:
 def test_a_batch_that_does_not_know_its_rows_is_one_sentence(index: Tensor) -> None:
     with pytest.raises(ValueError, match="index: sogclr keeps a number for each training image and must know which"):
         build()(replace(make_batch(), index=index), torch.Generator())
+
+
+def test_in_float32_a_low_temperature_overflows_neither_the_means_nor_the_weights() -> None:
+    """At tau = 0.01 a cosine of 0.9 has exp(s / tau) = exp(90), above the largest float32, exp(88.7)."""
+    encoder, tau = build_encoder("small", in_channels=1, width=4), 0.01
+    sogclr = Sogclr(SogclrConfig(temperature=tau, update_rate=1.0), encoder)
+    dcl = Dcl(DclConfig(temperature=tau), encoder)
+    dcl.head.load_state_dict(sogclr.head.state_dict())
+    images = torch.randn(SIZE, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    views = images[:1] + 0.03 * torch.stack([images, images.flip(0)])  # of images that hardly differ
+    batch = replace(make_batch(), views=views)
+    with torch.no_grad():
+        _, negatives = pair_similarities(*sogclr.head(sogclr.encoder(views.flatten(0, 1))).chunk(2))
+    assert (negatives / tau).exp().isinf().any()
+    found = gradients(sogclr, sogclr(batch, torch.Generator()).loss)
+    exact = copy.deepcopy(dcl).double()
+    wanted = gradients(exact, exact(replace(batch, views=views.double()), torch.Generator()).loss)
+    for gradient, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(gradient.double(), tau * expected, rtol=1e-2, atol=1e-3 * tau * expected.abs().max())
+
+
+def test_a_known_number_of_images_makes_room_for_all_of_them_in_the_first_step() -> None:
+    for num_images, room in ((50, 50), (None, int(make_batch().index.max()) + 1)):
+        method = build()
+        method.num_images = num_images
+        method(make_batch(), torch.Generator())
+        method.after_step(Progress(1, 1, 0))
+        assert len(method.means.means) == room

@@ -171,6 +171,75 @@ def test_plusplus_starts_lie_in_the_span_of_a_class_and_gradients_are_clamped() 
     assert (state.position - before).abs().max().item() == pytest.approx(0.5e-6, rel=1e-6)
 
 
+def slow_sample(images: Tensor, noise: Tensor) -> Tensor:
+    """mu + n^-1/2 sum_i epsilon_i (x_i - mu) of n images, one after the other."""
+    mean = sum(image for image in images) / len(images)
+    return mean + sum(e * (image - mean) for e, image in zip(noise, images, strict=True)) / len(images) ** 0.5
+
+
+@pytest.mark.parametrize("variant", ["plain", "sada"])
+def test_metrics_are_those_of_the_present_weights_and_the_gap_is_chains_minus_data(variant: str) -> None:
+    method = build(variant=variant, sharpness_radius=0.3, input_noise=0.0)
+    batch = make_batch(method)
+    metrics = method(batch, torch.Generator().manual_seed(5)).metrics
+    with torch.no_grad():
+        logits, likely, sampled = (
+            method.classify(images) for images in (batch.views[0], batch.views[-1], method._moved.position)
+        )
+    data, chains = (-sum(torch.log(torch.exp(f).sum()).item() for f in rows) / SIZE for rows in (likely, sampled))
+    shares = [torch.exp(f[y]) / torch.exp(f).sum() for f, y in zip(logits, LABELS, strict=True)]
+    assert metrics["cross_entropy"].item() == pytest.approx(-sum(torch.log(share).item() for share in shares) / SIZE)
+    assert metrics["energy_data"].item() == pytest.approx(data)
+    assert metrics["energy_chains"].item() == pytest.approx(chains)
+    assert abs(chains - data) > 1e-3
+    assert metrics["energy_gap"].item() == pytest.approx(chains - data)
+
+
+@pytest.mark.parametrize("variant", ["plusplus", "sada"])
+def test_a_new_chain_starts_from_a_sample_of_a_drawn_class_and_for_sada_of_second_views(variant: str) -> None:
+    still = {"step_size": 1e-30, "noise_std": 0.0, "input_noise": 0.0, "num_steps": 1}
+    method = build(variant=variant, reinit_rate=1.0, **still)
+    batch = make_batch(method)
+    method(batch, torch.Generator().manual_seed(6))
+
+    generator, images = torch.Generator().manual_seed(6), batch.views[1 if variant == "sada" else 0]
+    for view in batch.views:
+        torch.randn(view.shape, generator=generator, dtype=torch.float64)  # of the input
+    picked = torch.randint(SIZE, (SIZE,), generator=generator)
+    noise = torch.randn(SIZE, SIZE, generator=generator).double()
+    assert len(LABELS[picked].unique()) > 1
+    for end, place, row in zip(method._moved.position, picked, noise, strict=True):
+        own = LABELS[place] == LABELS
+        torch.testing.assert_close(end, slow_sample(images[own], row[own]))
+
+
+def test_the_buffer_begins_with_samples_of_one_gaussian_of_views_but_with_uniform_pixels_for_plain() -> None:
+    method = build(variant="plusplus")
+    generator = torch.Generator().manual_seed(method._fill_seed)
+    images, noise = draw(20, generator), torch.randn(20, 20, generator=generator).double()
+    for image, row in zip(method.buffer.pixels, noise, strict=True):
+        torch.testing.assert_close(image, slow_sample(images, row))
+    pixels = build().buffer.pixels  # of a uniform distribution on [-1, 1]: bounds, and a variance of 1/3
+    assert pixels.abs().max() <= 1
+    assert pixels.square().mean().item() == pytest.approx(1 / 3, abs=4 * (4 / 45 / pixels.numel()) ** 0.5)
+
+
+@pytest.mark.parametrize("variant", ["plain", "plusplus"])
+def test_images_that_the_buffer_began_with_are_no_new_starts(variant: str) -> None:
+    method = build(variant=variant, reinit_rate=0.0)
+    assert method(make_batch(method), torch.Generator().manual_seed(0)).metrics["reinit_share"] == 0
+
+
+def test_the_gradients_of_plain_chains_are_not_clamped() -> None:
+    method = build(step_size=0.5, gradient_clamp=1e-6, noise_std=0.0)
+    before = method.buffer.pixels.clone().requires_grad_()
+    logits = method.classifier(method.encoder(before))
+    (slope,) = torch.autograd.grad(-sum(torch.log(torch.exp(f).sum()) for f in logits), before)
+    sampler = method.new_sampler()
+    state, _ = sampler.step(sampler.init(before.detach()), Staged(torch.zeros(20), None), torch.zeros_like(before))
+    torch.testing.assert_close(state.position, before.detach() - 0.5 * slope, rtol=1e-10, atol=1e-12)
+
+
 def test_the_callers_autocast_changes_no_bit_of_the_buffer() -> None:
     """Chains have a precision of their own: from where they begin anew to where they end."""
     ends = []

@@ -149,6 +149,14 @@ def test_wrong_sizes_and_types_are_refused() -> None:
         ReplayBuffer(11).load_state_dict(filled().state_dict())
 
 
+@pytest.mark.parametrize(("dtype", "saved"), [("float32", "half"), ("half", "float32"), ("float32", "uint8")])
+def test_saved_images_of_another_type_are_refused(dtype: str, saved: str) -> None:
+    state = filled(dtype=saved).state_dict()
+    found = str(state["pixels"].dtype).replace(".", r"\.")
+    with pytest.raises(ValueError, match=rf"buffer: not images as {dtype}, got {found} \(10, "):
+        ReplayBuffer(10, dtype=dtype).load_state_dict(state)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_duplicates_end_alike_on_cpu_and_gpu_wherever_the_buffer_lives() -> None:

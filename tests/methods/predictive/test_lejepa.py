@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch
@@ -162,3 +162,14 @@ def test_slices_are_unit_directions_that_the_generator_alone_decides() -> None:
 def test_the_number_of_views_is_known_before_it_is_built() -> None:
     config = LejepaConfig(num_views=4)
     assert Lejepa.requirements(config, 8).num_views == build(num_views=4).num_views == 4
+
+
+def test_the_head_has_the_layers_asked_for_with_batch_norm_in_the_hidden_ones() -> None:
+    for settings, sizes in (
+        ({}, [(16, 16), (16, 16), (16, 3)]),
+        ({"projection_num_layers": 2, "projection_hidden_size": 7}, [(16, 7), (7, 3)]),
+    ):
+        head = build(**settings).head
+        assert [(m.in_features, m.out_features) for m in head if isinstance(m, nn.Linear)] == sizes
+        norms = [m for m in head if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        assert [norm.num_features for norm in norms] == [size for _, size in sizes[:-1]]

@@ -1,0 +1,77 @@
+"""What a trace of chains shows: every moment against the moves written out, every energy against the method's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.trace import trace_chains
+from energy_contrast.method import Batch
+from energy_contrast.networks import build_encoder
+from energy_contrast.samplers import multistage_sgld
+
+SMALL = {"ebclr": {"buffer_size": 8, "projection_size": 4}, "jem": {"buffer_size": 8}, "vem-image": {"bank_size": 8}}
+
+
+def test_chains_get_the_noise_of_new_ones_and_go_on_from_halfway() -> None:
+    """E(x) = |x - r|^2 / 2 has the gradient x - r: with the widest noise, x <- x - alpha (x - r) + sigma_max n."""
+
+    def half_square(images: Tensor, centre: Tensor) -> Tensor:
+        return (images - centre).square().sum(dim=1) / 2
+
+    energy = ChainEnergy(nn.Flatten(), half_square)
+    sampler = multistage_sgld(
+        energy,
+        step_size=0.3,
+        gradient_clamp=math.inf,
+        sigma_min=0.01,
+        sigma_max=0.5,
+        noise_decay_count=3,
+    )
+    start = torch.randn(4, 1, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    centre = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)
+    trace = trace_chains(sampler, energy, start, centre, torch.Generator().manual_seed(2), 5)
+
+    generator, x, moments = torch.Generator().manual_seed(2), start, {0: start}
+    for step in range(1, 6):
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        x = x - 0.3 * (x - centre.view(1, 2, 2)) + 0.5 * noise
+        moments[step] = x
+    assert trace.steps == (0, 2, 5)
+    torch.testing.assert_close(trace.positions, torch.stack([moments[step] for step in (0, 2, 5)]))
+    for position, energies in zip(trace.positions, trace.energies, strict=True):
+        expected = [sum((a - b) ** 2 for a, b in zip(x.flatten(), centre, strict=True)).item() / 2 for x in position]
+        assert energies.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reference_views", "constant"),
+    [
+        ("ebclr", {}, (1,), 0.0),
+        ("ebclr", {"references": "both-views"}, (0, 1), 0.0),
+        ("jem", {}, (0,), 0.0),
+        ("vem-image", {"bank_temperature": 0.25}, (0,), 4.0),  # |u - q|^2 / (2 tau) = (1 - <u, q>) / tau
+    ],
+)
+def test_a_trace_begins_with_the_first_views_and_shows_the_energies_that_the_method_gives_its_images(
+    name: str, settings: dict[str, Any], reference_views: tuple[int, ...], constant: float
+) -> None:
+    torch.manual_seed(0)
+    kind, encoder = METHODS[name], build_encoder("small", in_channels=1, width=4, batch_norm="none")
+    classes = (3,) if kind.needs_labels else ()
+    method = kind(kind.Config(**SMALL[name], **settings), encoder, *classes).double()
+    views = torch.randn(2, 4, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    batch = Batch(views, torch.arange(4) % 3, torch.arange(4), views.new_empty(0, 1, 8, 8))
+    trace = method.trace_chains(batch, torch.Generator().manual_seed(2), 4)
+    assert torch.equal(trace.positions[0], views[0])
+    assert not torch.equal(trace.positions[1], trace.positions[2])
+    with torch.no_grad():
+        references = method.encode_references(torch.cat([views[number] for number in reference_views]))
+        for position, energies in zip(trace.positions, trace.energies, strict=True):
+            torch.testing.assert_close(energies, method.image_energy(position, references) + constant)

@@ -1,0 +1,68 @@
+"""Under the caller's autocast, losses work in float32 on projections that the networks gave in bfloat16."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from energy_contrast.catalog import METHODS
+from energy_contrast.method import Batch, Method, PixelRange
+from energy_contrast.networks import build_encoder
+
+SIZE = 12
+SETTINGS: dict[str, dict[str, Any]] = {
+    "vicreg": {"projection_size": 32},
+    "lejepa": {"num_slices": 2, "regularizer_weight": 1.0},  # over many slices, errors of rounding cancel out
+    "supervised": {"objective": "supcon"},
+    "ebclr": {"buffer_size": 20},
+    "jem": {"buffer_size": 20},
+}
+
+
+def build(name: str) -> Method:
+    torch.manual_seed(0)
+    kind, encoder = METHODS[name], build_encoder("small", in_channels=1, width=4, batch_norm="none")
+    method = kind(kind.Config(**SETTINGS[name]), encoder, *((3,) if kind.needs_labels else ()))
+    method.pixel_range = PixelRange((-2.0,), (2.0,))
+    method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
+    return method
+
+
+def last_networks(method: Method) -> list[nn.Module]:
+    return [getattr(method, name) for name in ("head", "classifier") if hasattr(method, name)]
+
+
+def loss_of(method: Method, hook: Any) -> Tensor:
+    views = torch.randn(method.num_views, SIZE, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    proposals = torch.randn(method.num_proposals(SIZE), 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    handles = [network.register_forward_hook(hook) for network in last_networks(method)]
+    loss = method(Batch(views, torch.arange(SIZE) % 3, torch.arange(SIZE), proposals), torch.Generator().manual_seed(3))
+    for handle in handles:
+        handle.remove()
+    return loss.loss
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_loss_under_bfloat16_autocast_is_the_float32_loss_of_the_bfloat16_projections(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The projections of a pass under autocast take the places of those of a pass that knows no autocast at all."""
+    given: list[Tensor] = []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = loss_of(build(name), lambda module, arguments, result: given.append(result.detach()))
+    assert rough.dtype == torch.float32
+    assert any(result.dtype == torch.bfloat16 for result in given)
+    left = iter(given)
+
+    def replace_rough(module: nn.Module, arguments: tuple[Tensor], result: Tensor) -> Tensor | None:
+        earlier = next(left)  # float32 in the moves of chains, which have a precision of their own
+        return earlier.float() if earlier.dtype == torch.bfloat16 else None
+
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    exact = loss_of(build(name), replace_rough)
+    assert next(left, None) is None
+    torch.testing.assert_close(rough, exact, rtol=1e-5, atol=1e-6)
