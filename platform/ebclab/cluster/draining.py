@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -24,15 +24,18 @@ class Notices:
         self._known: set[str] = set()
         self._polled = 0.0
 
-    def new(self) -> list[str]:
-        """Return the names of machines that started to drain since the last call; queries Ray at most every 2 s."""
+    def new(self) -> dict[str, str]:
+        """Return the names, by id, of draining machines that were not seen yet; queries Ray at most every 2 s."""
         if time.monotonic() - self._polled < _PAUSE:
-            return []
+            return {}
         self._polled = time.monotonic()
         draining = set(ray._private.state.state.get_draining_nodes()) - self._known
-        self._known |= draining
         names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}  # type: ignore[no-untyped-call]
-        return sorted(names.get(node, node) for node in draining)
+        return {node: names.get(node, node) for node in draining}
+
+    def seen(self, draining: Iterable[str]) -> None:
+        """Leave machines, by their ids, out of what is new from now on."""
+        self._known |= set(draining)
 
 
 @contextmanager
@@ -41,8 +44,9 @@ def on_drain(act: Callable[[list[str]], None]) -> Iterator[None]:
     notices = Notices()
 
     def poll() -> None:
-        if names := notices.new():
-            act(names)
+        if draining := notices.new():
+            act(sorted(draining.values()))
+            notices.seen(draining)  # only now: what failed is told again
 
     with repeating(
         poll, _PAUSE, "the question which machines will be taken away"

@@ -184,8 +184,8 @@ class LogEvents(logging.Handler):
         self._log, self._active = log, active
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one warning; nothing if the run's folder is gone, which the run itself will notice."""
-        with suppress(FileNotFoundError):
+        """Write one warning; nothing if the folder is gone or the disk full, which the run itself will notice."""
+        with suppress(OSError):
             self._log.append("event", 0, event="warning", text=record.getMessage())
 
     def __enter__(self) -> None:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _EIGHT_HEX = "[0-9a-f]" * 8
 
@@ -26,11 +26,18 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_parts(path: Path, parts: Iterable[bytes]) -> None:
     """Atomically replace the file at ``path`` with the concatenated ``parts``, which may be read from that file."""
+    with written_aside(path) as file:
+        for part in parts:
+            file.write(part)
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[BinaryIO]:
+    """Yield a hidden file that atomically replaces the one at ``path`` when the block has ended."""
     aside = _hidden(path)
     try:
         with aside.open("wb") as file:
-            for part in parts:
-                file.write(part)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
@@ -88,14 +95,17 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Remove the hidden folders that killed writes and removals of ``name`` in ``folder`` left behind.
+    """Remove the hidden files and folders that killed writes and removals of ``name`` in ``folder`` left behind.
 
     Args:
         folder: A folder to which only this process writes.
         name: Name of the folders that were written, as a ``glob`` pattern.
     """
     for path in folder.glob(f".{name}.{_EIGHT_HEX}"):
-        shutil.rmtree(path, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def sync_path(path: Path) -> None:

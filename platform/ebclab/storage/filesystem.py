@@ -6,17 +6,18 @@ used for these two operations, with pyarrow's settings, after a test that both r
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from pyarrow import fs
 
 from ebclab.config.addresses import as_uri, credentials_problem, expanded, is_address, path_problem
 from ebclab.errors import DataError
+from ebclab.storage import atomic
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -212,7 +214,7 @@ class Location:
             DataError: It cannot be written.
         """
         try:
-            with file.open("rb") as source, self.filesystem.open_output_stream(self.inner_path(name)) as target:
+            with file.open("rb") as source, whole_or_not(self.filesystem, self.inner_path(name)) as target:
                 shutil.copyfileobj(source, target, _COPIED_BYTES)
         except (OSError, pa.ArrowException) as error:
             raise self._unwritable(error) from error
@@ -235,6 +237,27 @@ class Location:
     @property
     def _what_to_check(self) -> str:
         return "permissions" if self.is_local else "the address, the network and your credentials"
+
+
+@contextmanager
+def whole_or_not(filesystem: fs.FileSystem, path: str) -> Iterator[BinaryIO | pa.NativeFile]:
+    """Yield a file to write, which is at ``path`` when the block has ended, and not there in part if it is left.
+
+    A stream into a store publishes what it has when it is closed or dropped, and pyarrow cannot abort one: after an
+    error it is kept, unreferenced, until the process ends. On a disk the folder is made first.
+    """
+    if isinstance(filesystem, fs.LocalFileSystem):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with atomic.written_aside(Path(path)) as file:
+            yield file
+        return
+    stream = filesystem.open_output_stream(path)
+    try:
+        yield stream
+    except BaseException:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+        raise
+    stream.close()
 
 
 def _sparing(address: str) -> str:

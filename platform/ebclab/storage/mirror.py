@@ -29,6 +29,7 @@ MANIFEST = "manifest.json"
 RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
+_LOOKS = 10  # at a folder that changes
 _AT_ONCE = 16  # concurrent requests
 _LOOK_SECONDS = 1.0  # an untimed wait would not be interrupted by a Ctrl-C that CPython handled just before it
 _NOT_PULLED = "tensorboard/"
@@ -71,16 +72,23 @@ class Mirror:
             kinds: Kinds of checkpoints to download ("last", "best", "kept"); others remain in the store.
         """
         with self._lock, _alone(self.remote.cache):
-            stored = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
-            beginnings = tuple(f"{kind}-" for kind in kinds)
-            whole = _whole(stored)
-            checkpoints = {folder for folder in whole if folder.rpartition("/")[2].startswith(beginnings)}
-            plain = [name for name in stored if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
-            self._delete_others(set(plain), whole)
-            at_once(self._bring, plain)
-            at_once(lambda folder: self._fetch(folder, stored), sorted(checkpoints))
-            self._note_copy()
-            return bool(stored)
+            wanted = tuple(kinds)
+            for _ in range(_LOOKS):
+                with suppress(FileNotFoundError):  # replaced since it was listed, by the process that trains
+                    return self._pull(wanted)
+            return self._pull(wanted)
+
+    def _pull(self, kinds: tuple[str, ...]) -> bool:
+        stored = {name: info for name, info in self.store.names().items() if self._is_ours(name)}
+        beginnings = tuple(f"{kind}-" for kind in kinds)
+        whole = _whole(stored)
+        checkpoints = {folder for folder in whole if folder.rpartition("/")[2].startswith(beginnings)}
+        plain = [name for name in stored if not _checkpoint_of(name) and not f"/{name}".count(f"/{_NOT_PULLED}")]
+        self._delete_others(set(plain), whole)
+        at_once(self._bring, plain)
+        at_once(lambda folder: self._fetch(folder, stored), sorted(checkpoints))
+        self._note_copy()
+        return bool(stored)
 
     def adopt(self) -> None:
         """Treat the local copy, which was just pulled on this machine, as equal to the store."""
@@ -223,8 +231,12 @@ class Mirror:
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
     """Prevent other processes of this machine from pulling into the same copy (RunError if locks are unsupported)."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / ".pull").open("a") as file:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = (cache / ".pull").open("a")
+    except OSError as error:
+        raise RunError(f"{cache}: cannot be written, got {error.strerror}; name another folder in {COPIES}") from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:

@@ -6,16 +6,17 @@ import logging
 import shutil
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from pyarrow import NativeFile, fs
 
 from ebclab.errors import DataError, RunError, UserError
-from ebclab.storage.filesystem import Location, in_our_errors, through_obstore
+from ebclab.storage.filesystem import Location, in_our_errors, through_obstore, whole_or_not
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
 
@@ -185,11 +186,9 @@ class Store:
         if self._may_change is not None:
             self._may_change()
 
-    def _opened(self, name: str) -> NativeFile:
-        """Open the file ``name`` for writing; on a disk (file:///) its folder is created first."""
-        if isinstance(self._place.filesystem, fs.LocalFileSystem):
-            self._place.filesystem.create_dir(self._inner(name).rpartition("/")[0], recursive=True)
-        return self._place.filesystem.open_output_stream(self._inner(name))
+    def _opened(self, name: str) -> AbstractContextManager[BinaryIO | NativeFile]:
+        """Open the file ``name`` for writing; it becomes whole, or does not change."""
+        return whole_or_not(self._place.filesystem, self._inner(name))
 
     def _inner(self, name: str) -> str:
         return self._place.inner_path(f"{self._remote.inside}/{name}" if name else self._remote.inside)

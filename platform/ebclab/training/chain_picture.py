@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.storage import atomic
 from ebclab.training.fitting import load_model
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
@@ -71,7 +73,9 @@ def picture_chains(
         raise UserError(f"--only: no image moves in this run, got method {config.method_name}")
     few = trace._replace(positions=trace.positions[:, :_NUM_CHAINS], energies=trace.energies[:, :_NUM_CHAINS])
     try:
-        draw_chains(few, pixels).save(run.path / FILE)
+        picture = io.BytesIO()
+        draw_chains(few, pixels).save(picture, "PNG")
+        atomic.write_bytes(run.path / FILE, picture.getvalue())
     except OSError as error:
         raise RunError(
             f"{run.address_of(run.path / FILE)}: cannot be written, got {error.strerror or error}; make room, or copy "

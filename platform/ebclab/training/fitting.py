@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ebclab.encoders import differences
-from ebclab.errors import RunError
+from ebclab.errors import RunError, UserError
 from ebclab.optimization.optimizers import state_names
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.summary import BestScore
@@ -136,9 +136,17 @@ def _is_state_of(parameter: Tensor, values: Any, names: tuple[str, ...]) -> bool
     )
 
 
+_STATE_BYTES = (5056, 16)  # of a generator of the CPU, of a CUDA device
+
+
 def _of_generator(generator: torch.Generator, saved: Any) -> list[str]:
     if not isinstance(saved, Tensor):
         return ["no state of a generator"]
+    if saved.numel() in _STATE_BYTES and saved.shape != generator.get_state().shape:
+        raise UserError(
+            "resources.device: the run drew its random numbers on another kind of device, got "
+            f"{generator.device.type}; go on there"
+        )
     try:
         torch.Generator(device=generator.device).set_state(saved)
     except (RuntimeError, TypeError):

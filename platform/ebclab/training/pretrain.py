@@ -24,6 +24,8 @@ from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.resume import claim, extended, find, is_unnamed_record, recorded, with_images_of, with_own_images
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
+from ebclab.storage.lease import NAME as LEASE
+from ebclab.storage.object_store import Store
 from ebclab.storage.remote import remote_in
 from ebclab.training.callbacks import Callback, scheduled
 from ebclab.training.display import Display, choose_display
@@ -136,6 +138,13 @@ def _train_here(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
         return lead_rank(spec, prepared, assignment, display, StopFlag(), syncer)
 
 
+def _has_files(run: RunFolder) -> bool:
+    """Return whether there is anything that is not this launch's to remove: hidden and unread files count too."""
+    if run.remote is None:
+        return run.path.exists()
+    return bool(Store(run.remote).names().keys() - {LEASE})
+
+
 def _train_on_workers(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
     """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
@@ -146,7 +155,7 @@ def _train_on_workers(spec: RunSpec, seen: bytes, display: Display) -> RunSummar
     set_ray_switches()
     from ebclab.training.ray_train.launch import launch
 
-    existed = spec.run.config_path.exists()
+    existed = _has_files(spec.run)
     with claim(spec.run, spec.config, seen) as syncer:
         try:
             return launch(replace(spec, token=syncer.token), display)

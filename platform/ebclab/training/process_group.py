@@ -62,7 +62,7 @@ class Ranks:
         return values  # type: ignore[return-value]
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do ``work`` and wait until all ranks have done theirs; an error of ebclab on one rank is raised on all.
+        """Do ``work`` and wait until all ranks have done theirs; an error on one rank is raised on all.
 
         Otherwise, a rank that stops with an error for the user would leave the others waiting in their next collective
         operation. Other errors are raised at once: they end this process, and with it the others.
@@ -70,10 +70,10 @@ class Ranks:
         Raises:
             EbclabError: ``work`` raised it, on this rank or else on the first rank where it raised one.
         """
-        own: EbclabError | None = None
+        own: EbclabError | OSError | None = None
         try:
             result = work()
-        except EbclabError as error:
+        except (EbclabError, OSError) as error:
             own = error
         plain = None if own is None else (_kind(own), str(own))
         errors = [error for error in self.gather(plain) if error is not None]
@@ -112,8 +112,10 @@ ALONE = Ranks()
 """The one rank of a run in one process."""
 
 
-def _kind(error: EbclabError) -> int:
-    """Return the index in ``_SHARED`` of the narrowest class that fits an error."""
+def _kind(error: EbclabError | OSError) -> int:
+    """Return the index in ``_SHARED`` of the narrowest class that fits an error; of the system, TrainingError."""
+    if isinstance(error, OSError):
+        return _SHARED.index(TrainingError)
     return next(number for number, kind in enumerate(_SHARED) if isinstance(error, kind))
 
 

@@ -73,3 +73,12 @@ def test_a_folder_is_on_the_disk_with_all_files_before_it_takes_its_name(tmp_pat
     ]
     assert of_folder == ("sync", aside, b"")
     assert (rename, of_parent) == (("rename", aside, "whole"), ("sync", ".", b""))
+
+
+def test_leftovers_of_kills_are_removed_be_they_files_or_folders(tmp_path: Path) -> None:
+    (tmp_path / ".last-1.0123abcd").mkdir()
+    (tmp_path / ".last-1.0123abcd" / "model").write_text("half")
+    (tmp_path / ".last-2.89abcdef").write_text("half")
+    (tmp_path / ".last-3").write_text("another's")
+    atomic.remove_leftovers(tmp_path, "last-*")
+    assert [path.name for path in tmp_path.iterdir()] == [".last-3"]

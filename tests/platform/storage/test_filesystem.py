@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -9,17 +10,19 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pyarrow import fs
 
 from ebclab.config.addresses import credentials_problem
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Location
+from ebclab.storage.filesystem import Location, whole_or_not
 
 SERVER = Path(__file__).parents[2] / "gcs_server.py"
 
@@ -120,3 +123,44 @@ def test_an_address_without_credentials_is_not_refused(address: str) -> None:
 def test_the_name_of_a_run_leaves_out_how_the_store_is_reached() -> None:
     assert short_name("parquet:s3://bucket/birds?endpoint_override=localhost:9000&scheme=http") == "parquet-birds"
     assert short_name("folder:/data/what?") == "folder-what?"
+
+
+def _break_off(filesystem: fs.FileSystem, path: str) -> None:
+    def write_half() -> None:
+        with whole_or_not(filesystem, path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+
+
+def test_a_file_that_is_broken_off_leaves_the_one_before_on_a_disk(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "log"
+    with whole_or_not(fs.LocalFileSystem(), str(path)) as file:
+        file.write(b"whole")
+    _break_off(fs.LocalFileSystem(), str(path))
+    assert path.read_bytes() == b"whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_stream_that_is_broken_off_is_neither_closed_nor_dropped() -> None:
+    closed = []
+
+    class Stream:
+        def write(self, content: bytes) -> None:
+            pass
+
+        def close(self) -> None:
+            closed.append("closed")
+
+        def __del__(self) -> None:
+            closed.append("dropped")
+
+    store = SimpleNamespace(open_output_stream=lambda path: Stream())
+    _break_off(store, "bucket/log")
+    gc.collect()
+    assert closed == []
+    with whole_or_not(store, "bucket/log") as file:
+        file.write(b"whole")
+    assert closed == ["closed"]

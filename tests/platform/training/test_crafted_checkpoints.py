@@ -22,6 +22,7 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.checksum import with_checksum
+from ebclab.training import fitting
 from ebclab.training.chain_picture import picture_chains
 from ebclab.training.pretrain import pretrain
 from energy_contrast.catalog import METHODS
@@ -274,3 +275,14 @@ def test_damage_that_is_signed_anew_is_content_or_a_sentence(run: Path, file: st
         except RunError:
             refused += 1
     assert refused > 20
+
+
+def test_a_run_whose_numbers_were_drawn_on_another_kind_of_device_is_not_called_damaged() -> None:
+    """A CUDA generator's state has 16 bytes, that of a CPU 5,056."""
+    with pytest.raises(
+        UserError, match=r"resources\.device: the run drew its random numbers on another kind of device"
+    ):
+        fitting._of_generator(torch.Generator(), torch.zeros(16, dtype=torch.uint8))
+    assert fitting._of_generator(torch.Generator(), torch.zeros(17, dtype=torch.uint8)) == [
+        "a state that is none of this generator"
+    ]

@@ -17,7 +17,7 @@ import ebclab
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.load import load_split
-from ebclab.errors import ConfigError, InterruptedRunError, RunError
+from ebclab.errors import ConfigError, InterruptedRunError, RunError, UserError
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage.lease import NAME, FencingToken, held_by
@@ -217,6 +217,34 @@ def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Recorder, "on_epoch", launch_again)
     _pretrain(tmp_path, _config(epochs=1), "mine")
     assert seen
+
+
+@pytest.mark.parametrize("in_a_store", [False, True])
+@pytest.mark.parametrize("file", [".env", "tensorboard/events.out"])
+def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, in_a_store: bool
+) -> None:
+    """Hidden files count, and those of TensorBoard, which no process reads back from a store."""
+    from ebclab.training.ray_train import launch
+
+    def refuse(spec: RunSpec, display: object) -> Never:
+        raise UserError("training.batch_size: got 7 workers")
+
+    monkeypatch.setattr(launch, "launch", refuse)
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    mine = tmp_path / "runs" / "mine" / file
+    if not in_a_store and file != ".env":
+        mine = mine.with_name(".hidden")  # on a disk others are refused as a run's
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    config = compose("simclr", overrides=["data.name=digits", "resources.workers=2"])
+    runs = f"file://{tmp_path}/runs" if in_a_store else tmp_path / "runs"
+    with pytest.raises(UserError, match="got 7 workers"):
+        ebclab.pretrain(config, runs=runs, name="mine", display=SilentDisplay())
+    assert mine.read_text() == "mine"
+    with pytest.raises(UserError, match="got 7 workers"):
+        ebclab.pretrain(config, runs=runs, name="new", display=SilentDisplay())
+    assert not [path for path in (tmp_path / "runs" / "new").rglob("*") if path.is_file()]
 
 
 def test_the_public_names_come_from_their_homes() -> None:

@@ -9,12 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from ebclab.errors import DivergedError, InterruptedRunError, RunError, UserError
+from ebclab.errors import DivergedError, InterruptedRunError, RunError, TrainingError, UserError
 from ebclab.training.process_group import ALONE, Ranks, raised_elsewhere
 
 
 def _refuse() -> None:
     raise RunError("runs/x: no room")
+
+
+def _lose_the_folder() -> None:
+    raise FileNotFoundError(2, "No such file or directory", "runs/x/metrics.jsonl")
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
@@ -26,6 +30,10 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
             ranks.together(_refuse if rank == refusing else lambda: None)
         except UserError as error:
             heard.append(f"{type(error).__name__} {error}")
+    try:
+        ranks.together(_lose_the_folder if rank == 0 else lambda: None)
+    except (TrainingError, FileNotFoundError) as error:
+        heard.append(f"{type(error).__name__} {error}")
     done: list[int] = []
     first = ranks.of_first(lambda: done.append(rank) or {"of": torch.tensor([rank]), "text": f"rank {rank}"})
     try:
@@ -61,8 +69,19 @@ def test_two_ranks_exchange_and_stop_for_the_same_reason(run_ranks: Callable[[st
         assert found["gradient"].item() == 1.5  # the mean of the inputs 1 and 2
     assert (zero["done"], one["done"]) == ([0], [])  # rank 0 alone has worked
     assert (zero["result"], one["result"]) == (10, 11)
-    assert zero["heard"] == ["RunError runs/x: no room", "UserError runs/x: no room", "RunError runs/x: no room"]
-    assert one["heard"] == ["UserError runs/x: no room", "RunError runs/x: no room", "UserError runs/x: no room"]
+    lost = "[Errno 2] No such file or directory: 'runs/x/metrics.jsonl'"
+    assert zero["heard"] == [
+        "RunError runs/x: no room",
+        "UserError runs/x: no room",
+        f"FileNotFoundError {lost}",
+        "RunError runs/x: no room",
+    ]
+    assert one["heard"] == [
+        "UserError runs/x: no room",
+        "RunError runs/x: no room",
+        f"TrainingError {lost}",
+        "UserError runs/x: no room",
+    ]
     assert (zero["buffer"], one["buffer"]) == (0.0, 1.0)  # buffers are the methods' own business
 
 

@@ -118,6 +118,19 @@ def test_warnings_of_workers_reach_the_screen(log: MetricsLog) -> None:
     assert screen.take() == ["warning: last-1: damaged"]
 
 
+def test_a_warning_that_the_full_disk_does_not_take_ends_nothing(
+    log: MetricsLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import logging
+
+    def full(*words: object, **values: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(log, "append", full)
+    with LogEvents(log):
+        logging.getLogger("ebclab.storage").warning("the store does not answer")
+
+
 def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: MetricsLog, tmp_path: Path) -> None:
     screen, stop = Screen(), FileRequest(LocalSignal(tmp_path / ".stop"))
     stop.set()  # of an earlier launch

@@ -23,7 +23,7 @@ from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW
 from ebclab.data.delivery.ray_data.plan import ViewSettings
 from ebclab.data.views import make_views
 from ebclab.data.views.sharing import words_of_batch
-from ebclab.errors import DataError, EbclabError, UserError
+from ebclab.errors import ConfigError, DataError, EbclabError, UnsavedError, UserError
 from ebclab.hardware import to_device
 from energy_contrast.method import Batch
 
@@ -168,8 +168,10 @@ def user_error_in(error: RayError) -> EbclabError | None:
     line = re.search(rf"^{errors.__name__}\.(\w+): (.*)$", str(error), re.MULTILINE)
     if line is None:
         return None
-    kind: type[EbclabError] = getattr(errors, line[1])
-    return kind(line[2])
+    kind = getattr(errors, line[1], UserError)
+    if kind is ConfigError:
+        return ConfigError([line[2]])
+    return UserError(line[2]) if kind is UnsavedError else kind(line[2])
 
 
 def _views(by_image: np.ndarray, channels_last: bool) -> Tensor:

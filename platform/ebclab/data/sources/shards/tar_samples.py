@@ -42,17 +42,24 @@ class Sample(NamedTuple):
     label: int
 
 
+_FARTHEST = 1 << 62  # bytes from the beginning; files cannot be sought beyond 2^63
+
+
 class _Header(tarfile.TarInfo):
     """A member whose header must be intact: tarfile would take a damaged one for the end; this raises an error."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        before = tarfile.offset
         try:
-            return super().fromtarfile(tarfile)
+            member = super().fromtarfile(tarfile)
         except EOFHeaderError:
             raise  # a block of zeros, with which a tar ends
         except HeaderError as error:
             raise ReadError(f"cut off or damaged at byte {tarfile.offset:,} ({error})") from error
+        if not before < tarfile.offset < _FARTHEST:  # a negative size would have the same header read for ever
+            raise ReadError(f"damaged at byte {before:,} (a member of {member.size:,} bytes)")
+        return member
 
 
 class _Member(NamedTuple):

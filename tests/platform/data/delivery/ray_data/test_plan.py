@@ -14,18 +14,20 @@ import pyarrow as pa
 import pytest
 import torch
 from made_up_layouts import picture, write_imagenet, write_stl10
+from ray.exceptions import RayError
 from torch import Tensor
 
 from ebclab.config import compose
 from ebclab.data.delivery.ray_data import driver, pipeline, plan
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings
+from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.holdout import held_out
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import RowIndex, Statistics, read_rows
 from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source
-from ebclab.errors import DataError
+from ebclab.errors import ConfigError, DataError, UserError
 
 VIEWS = compose("simclr", overrides=["views.recipe=none"]).views
 
@@ -132,3 +134,18 @@ def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_st
     assert held_out(torch.arange(10), 0.999).all()
     with pytest.raises(DataError, match=r"data: at least 2 training images are needed, got 0; data\.holdout_rate"):
         driver.plan_stream(config, num_views=2)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        ("ConfigError: views.blur_kernel_size: too large", ConfigError, "views.blur_kernel_size: too large"),
+        ("DataError: a.png: not a readable image", DataError, "a.png: not a readable image"),
+        ("UnsavedError: cannot be written", UserError, "cannot be written"),
+        ("LostError: of a later version", UserError, "of a later version"),
+    ],
+)
+def test_the_error_of_a_task_is_told_as_it_was(raised: str, kind: type[Exception], text: str) -> None:
+    found = user_error_in(RayError(f"Traceback ...\nebclab.errors.{raised}\n"))
+    assert type(found) is kind
+    assert str(found) == text

@@ -169,6 +169,22 @@ def test_a_tar_that_is_cut_off_or_overwritten_is_named(shards: Path, cut: int, d
         open_source(f"webdataset:{shards}", "train", Reading())
 
 
+@pytest.mark.parametrize(
+    ("field", "size"),
+    [((256**12 - 512).to_bytes(12, "big"), "-512"), (b"\x80" + (2**70).to_bytes(11, "big"), "1,180,")],
+)
+def test_a_member_whose_size_leads_nowhere_is_refused_at_once(tmp_path: Path, field: bytes, size: str) -> None:
+    """With -512 bytes the next header is the same one again."""
+    tar = write_tar(tmp_path / "train.tar", [("a.png", png(0)), ("a.cls", b"0")])
+    header = bytearray(tarfile.TarInfo("c.txt").tobuf(tarfile.GNU_FORMAT)[:512])
+    header[124:136], header[148:156] = field, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    whole = tar.read_bytes().rstrip(b"\0")
+    tar.write_bytes(whole + b"\0" * (-len(whole) % 512) + header + b"\0" * 1024)
+    with pytest.raises(DataError, match=rf"not a readable WebDataset.*damaged at byte [\d,]+ \(a member of {size}"):
+        open_source(f"webdataset:{tmp_path}", "train", Reading())
+
+
 def test_missing_and_compressed_tars_are_told(shards: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lacks 2 tars of .*, got no my-train-002.tar; fetch them again"):
         open_source(f"webdataset:{shards}/my-train-{{000..003}}.tar", "train", Reading())
