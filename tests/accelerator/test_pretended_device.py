@@ -18,6 +18,7 @@ import pytest
 INSIDE = Path(__file__).parent / "inside"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # fifty seconds of a processor, many times as long where others use it
 def test_all_tests_on_the_pretended_device_pass() -> None:
     command = [sys.executable, "-m", "pytest", str(INSIDE), "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
