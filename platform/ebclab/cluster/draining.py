@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
@@ -24,31 +24,26 @@ class Notices:
         self._known: set[str] = set()
         self._polled = 0.0
 
-    def new(self) -> dict[str, str]:
-        """Return the names, by id, of draining machines that were not seen yet; queries Ray at most every 2 s."""
-        if time.monotonic() - self._polled < _PAUSE:
-            return {}
-        self._polled = time.monotonic()
-        draining = set(ray._private.state.state.get_draining_nodes()) - self._known
-        names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}  # type: ignore[no-untyped-call]
-        return {node: names.get(node, node) for node in draining}
+    def tell(self, act: Callable[[list[str]], None]) -> None:
+        """Call ``act`` with the names of draining machines that are new; they are until it has returned.
 
-    def seen(self, draining: Iterable[str]) -> None:
-        """Leave machines, by their ids, out of what is new from now on."""
-        self._known |= set(draining)
+        Queries Ray at most every 2 s.
+        """
+        if time.monotonic() - self._polled < _PAUSE:
+            return
+        self._polled = time.monotonic()
+        if draining := set(ray._private.state.state.get_draining_nodes()) - self._known:
+            nodes = ray.nodes()  # type: ignore[no-untyped-call]
+            names = {node["NodeID"]: node["NodeManagerHostname"] for node in nodes}
+            act(sorted(names.get(node, node) for node in draining))
+            self._known |= draining
 
 
 @contextmanager
 def on_drain(act: Callable[[list[str]], None]) -> Iterator[None]:
     """Call ``act`` in a background thread with the names of machines that start to drain."""
     notices = Notices()
-
-    def poll() -> None:
-        if draining := notices.new():
-            act(sorted(draining.values()))
-            notices.seen(draining)  # only now: what failed is told again
-
     with repeating(
-        poll, _PAUSE, "the question which machines will be taken away"
+        lambda: notices.tell(act), _PAUSE, "the question which machines will be taken away"
     ):  # continues after an error: the next notice must still be seen
         yield

@@ -243,8 +243,10 @@ class Location:
 def whole_or_not(filesystem: fs.FileSystem, path: str) -> Iterator[BinaryIO | pa.NativeFile]:
     """Yield a file to write, which is at ``path`` when the block has ended, and not there in part if it is left.
 
-    A stream into a store publishes what it has when it is closed or dropped, and pyarrow cannot abort one: after an
-    error it is kept, unreferenced, until the process ends. On a disk the folder is made first.
+    A stream into a store publishes what it has when it is closed or dropped, and pyarrow cannot abort one: if it is
+    left, it is kept, unreferenced, until the process ends. After an error of its own, which has no number as those of
+    local files have, it is closed, or each retry would keep 10 MiB; that publishes a part only if the store answers
+    again just then, before the retry. On a disk the folder is made first.
     """
     if isinstance(filesystem, fs.LocalFileSystem):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -254,8 +256,12 @@ def whole_or_not(filesystem: fs.FileSystem, path: str) -> Iterator[BinaryIO | pa
     stream = filesystem.open_output_stream(path)
     try:
         yield stream
-    except BaseException:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+    except BaseException as error:
+        if isinstance(error, OSError | pa.ArrowException) and getattr(error, "errno", None) is None:
+            with suppress(OSError, pa.ArrowException):
+                stream.close()
+        else:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
         raise
     stream.close()
 

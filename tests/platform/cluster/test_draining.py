@@ -19,18 +19,29 @@ def notices(monkeypatch: pytest.MonkeyPatch) -> draining.Notices:
     return draining.Notices()
 
 
-def test_a_machine_is_new_until_it_was_seen(notices: draining.Notices) -> None:
-    assert notices.new() == notices.new() == {"id-a": "a"}
-    notices.seen({"id-a": "a"})
-    assert notices.new() == {}
+def test_a_machine_is_new_until_somebody_has_acted_on_it(notices: draining.Notices) -> None:
+    told: list[list[str]] = []
+
+    def fail(machines: list[str]) -> None:
+        told.append(machines)
+        raise OSError(28, "No space left on device")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            notices.tell(fail)
+    notices.tell(told.append)
+    notices.tell(told.append)
+    assert told == [["a"]] * 3
 
 
 def test_a_notice_outlives_a_question_that_failed(notices: draining.Notices, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Any:
         raise RuntimeError("GCS: deadline exceeded")
 
+    told: list[list[str]] = []
     with monkeypatch.context() as patch:
         patch.setattr(ray, "nodes", fail)
         with pytest.raises(RuntimeError, match="deadline exceeded"):
-            notices.new()
-    assert notices.new() == {"id-a": "a"}
+            notices.tell(told.append)
+    notices.tell(told.append)
+    assert told == [["a"]]

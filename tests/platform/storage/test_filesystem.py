@@ -164,3 +164,24 @@ def test_a_stream_that_is_broken_off_is_neither_closed_nor_dropped() -> None:
     with whole_or_not(store, "bucket/log") as file:
         file.write(b"whole")
     assert closed == ["closed"]
+
+
+def test_a_stream_that_has_failed_itself_is_closed_so_that_retries_do_not_pile_up() -> None:
+    closed = []
+
+    def fail(content: bytes) -> None:
+        raise OSError("When initiating multiple part upload: AWS Error NETWORK_CONNECTION")  # as pyarrow: no errno
+
+    def close() -> None:
+        closed.append(True)
+        raise OSError("When uploading part")
+
+    store: Any = SimpleNamespace(open_output_stream=lambda path: SimpleNamespace(write=fail, close=close))
+
+    def write() -> None:
+        with whole_or_not(store, "bucket/log") as file:
+            file.write(b"whole")
+
+    with pytest.raises(OSError, match="initiating"):
+        write()
+    assert closed == [True]

@@ -111,11 +111,7 @@ class Phase:
     def on_step(self) -> None:
         """Display the progress of the phase, and ask its trials to save or to stop."""
         self.display.show(self.scheduler.trials)
-        if machines := self._notices.new():
-            self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
-            for trial_id in self.scheduler.active:
-                with logged():
-                    self._run(trial_id).save_now.set()
+        self._notices.tell(self._save_before)
         elapsed = time.monotonic() - self._began
         if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
             self._over_time = True
@@ -128,6 +124,13 @@ class Phase:
                 with logged():
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)
+
+    def _save_before(self, machines: list[str]) -> None:
+        """Ask running trials to save before machines are taken away."""
+        self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
+        for trial_id in self.scheduler.active:
+            with logged():
+                self._run(trial_id).save_now.set()
 
     def _run(self, trial_id: str) -> RunFolder:
         return self.folder.run(self.log.trials[trial_id].run_name)

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
+from ebclab.cluster import draining
 from ebclab.errors import InterruptedRunError, VersionError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -122,3 +124,21 @@ def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_
     )
     confirmation = [f"{tmp_path.name}, confirm: 2", "stop"] if asked is None else []
     assert shown.told == search + confirmation
+
+
+def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_asked_to_save(
+    sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "_PAUSE", 0.0)
+    monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: {"id-a": 0})
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "id-a", "NodeManagerHostname": "a"}])
+    notes: list[str] = []
+    display: Any = SimpleNamespace(**{**vars(SILENT), "note": notes.append})
+    plan, log = sweep_plan(trials=2), SweepLog(tmp_path / "trials.jsonl")
+    one = Phase(SweepFolder(tmp_path), plan, log, TrialResources(1, 1, 0, 1), display, SearchProposals(plan))
+    turn = one.scheduler.next_turn()
+    assert turn is not None
+    one.on_step()
+    one.on_step()
+    assert notes == ["a will be taken away: running trials save at their next log step"]
+    assert one._run(turn.trial).save_now.is_set
