@@ -34,9 +34,9 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def count(number: float, word: str) -> str:
-    """Return a number with its noun: 1 epoch, 2.5 epochs."""
-    return f"{number:,.10g} {word}{'' if number == 1 else 's'}"
+def count(number: float, word: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 epoch, 2.5 epochs; the plural is the noun with an s unless it is given."""
+    return f"{number:,.10g} {word if number == 1 else plural or f'{word}s'}"
 
 
 def terminal_columns() -> int:

@@ -70,9 +70,9 @@ class VemBank(Vem):
     but without training the bank. Appendix D trains the bank by SGD (learning rate 1.0 or 0.5, momentum 0.9, weight
     decay 1e-4, cosine), which is neither in the listings nor in the defaults here. How SGD combines with the listings
     is our choice: their step size multiplies the velocity, their noise is not part of it, and the learning rate is
-    ``step_size``. Weight decay shortens a particle just before it is normalised again: without momentum,
-    its only effect is on the length of a move, by the factor ``1 / (1 - alpha lambda)``. A run that is given more
-    epochs takes its next step with the rate of the old end.
+    ``step_size``. Weight decay shortens a particle just before it is normalised again: without momentum, its only
+    effect is on the length of a move, by the factor ``1 / (1 - alpha lambda)``. A run that is given more epochs takes
+    its next step with the rate of the old end.
     """
 
     Config = VemBankConfig

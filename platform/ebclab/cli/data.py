@@ -11,6 +11,7 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
+from ebclab.config.sections import LARGEST_SIDE
 from ebclab.errors import UserError
 from ebclab.formatting import fitted
 
@@ -40,14 +41,12 @@ def list_datasets(root: options.DataRoot = None) -> None:
         counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
         table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours")
     Console(highlight=False).print(table)
-    words = "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below."
-    typer.echo(fitted(words, sys.stdout))
-    typer.echo(
-        fitted("Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.", sys.stdout)
-    )
-    for layout in LAYOUTS.values():
-        lines = [fitted(line, sys.stdout) for line in layout.instructions.splitlines()]
-        typer.echo("\n".join(["", f"{layout.name}:PATH", *lines]))
+    words = [
+        "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below.",
+        "Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.",
+        *(f"\n{layout.name}:PATH\n{layout.instructions}" for layout in LAYOUTS.values()),
+    ]
+    typer.echo(fitted("\n".join(words), sys.stdout))
 
 
 @app.command("fetch")
@@ -69,7 +68,7 @@ def prepare(
     shards: Annotated[
         int, typer.Option(min=0, help="Files per split, at most one per 1,024 images; 0: chosen by size.")
     ] = 0,
-    resize: Annotated[int, typer.Option(min=0, max=11_585, help="Same as --set data.resize=...")] = 0,
+    resize: Annotated[int, typer.Option(min=0, max=LARGEST_SIDE, help="Same as --set data.resize=...")] = 0,
     train_limit: Annotated[
         int, typer.Option(min=0, help="Number of training images to keep, chosen by hash; 0: all.")
     ] = 0,

@@ -124,21 +124,20 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
             gone.append(f"{first.method} over {second.method} at {task_words(findings, first.task)}")
     if gone:
         yield f"Leads with default settings that are not there when both are tuned: {_some(gone)}."
-    gains = [gap for gap in findings.gaps_of("gain") if gap.verdict(margin) == "ahead"]
-    named = [
-        f"{gap.one.method} at {task_words(findings, gap.one.task)}, {points(gap.difference.mean)}" for gap in gains
-    ]
-    if named:
-        yield f"Tuning is worth more than noise, in points: {_some(named)}."
-    losses = [gap for gap in findings.gaps_of("gain") if gap.verdict(margin) == "behind"]
-    if losses:
-        lost = [
-            f"{gap.one.method} at {task_words(findings, gap.one.task)}, {points(gap.difference.mean)}" for gap in losses
-        ]
+    if gains := list(_gains(findings, "ahead")):
+        yield f"Tuning is worth more than noise, in points: {_some(gains)}."
+    if losses := list(_gains(findings, "behind")):
         yield (
             "The chosen settings are worse than the default ones by more than noise, so that a lead over them may be "
-            f"that of an unlucky choice; in points: {_some(lost)}."
+            f"that of an unlucky choice; in points: {_some(losses)}."
         )
+
+
+def _gains(findings: ComparisonFindings, verdict: str) -> Iterator[str]:
+    """Yield each gain of tuned over default settings with this verdict, in points."""
+    for gap in findings.gaps_of("gain"):
+        if gap.verdict(findings.margin) == verdict:
+            yield f"{gap.one.method} at {task_words(findings, gap.one.task)}, {points(gap.difference.mean)}"
 
 
 def _some(named: Sequence[str]) -> str:

@@ -9,6 +9,9 @@ from typing import Literal
 from ebclab.config.addresses import LOCATIONS
 from energy_contrast.settings import setting
 
+LARGEST_SIDE = 11_585
+"""Pixels; its square is within the number of pixels that are decoded."""
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -38,7 +41,7 @@ class DataConfig:
         "Scale and crop encoded images to squares of this side when they are read; 0 needs images of one size.",
         unit="pixels",
         minimum=0,
-        maximum=11_585,  # its square is the most pixels that are decoded
+        maximum=LARGEST_SIDE,
     )
     decoding: Literal["full", "reduced"] = setting(
         "full",

@@ -16,6 +16,9 @@ _HOLDOUT_SALT = 0x686F6C646F7574  # a salt for each choice, so that the choices 
 _LIMIT_SALT = 0x6C696D6974
 _CONFIRM_SALT = 0x636F6E6669726D
 
+CHOOSE_IMAGES = ("name", "train_limit", "holdout_rate", "confirm_rate")
+"""Settings of ``data`` that say which images are held out; runs in which one differs are scored on other images."""
+
 
 @dataclass(frozen=True)
 class Split:

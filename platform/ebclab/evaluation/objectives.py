@@ -23,6 +23,12 @@ OBJECTIVES = {
 ANSWERED = ("holdout_knn", "holdout_linear")
 """Objectives that are accuracies with per-image correctness, as needed for paired comparisons of runs."""
 
+MEASURED_WITH = {
+    "holdout_knn": ("knn_neighbours", "knn_temperature", "knn_bank_limit"),
+    "holdout_linear": ("linear_protocol", "linear_l2", "linear_seeds"),
+}
+"""Settings of ``evaluation`` that these objectives depend on; the others may depend on all of them."""
+
 NEED_LABELS = ("holdout_knn", *(name for name, monitor in MONITOR_OF.items() if MONITORS[monitor].needs_labels))
 """Objectives that need labels."""
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import plotly.graph_objects as go
 
 from ebclab.config import to_mapping
+from ebclab.data.holdout import CHOOSE_IMAGES
 from ebclab.errors import UserError
 from ebclab.evaluation.comparison import Difference, difference
+from ebclab.evaluation.objectives import MEASURED_WITH
 from ebclab.reports.comparable import as_text
 from ebclab.reports.curve_plots import tick_format
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, plot
@@ -20,11 +23,8 @@ from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import ConfirmedSettings
 
 _SHOULD_AGREE = {
-    "data": ("name", "train_limit", "holdout_rate", "confirm_rate"),
-    "evaluation": (
-        *("knn_neighbours", "knn_temperature", "knn_bank_limit"),
-        *("linear_protocol", "linear_l2", "linear_seeds"),
-    ),
+    "data": CHOOSE_IMAGES,
+    "evaluation": tuple(chain(*MEASURED_WITH.values())),
     "training": ("epochs",),
 }
 
@@ -79,7 +79,7 @@ def have_same_images(one: SweepRecord, other: SweepRecord) -> bool:
     first, second = one.plan.config.data, other.plan.config.data
     if first.digest and second.digest and first.digest != second.digest:
         return False
-    return all(getattr(first, name) == getattr(second, name) for name in _SHOULD_AGREE["data"])
+    return all(getattr(first, name) == getattr(second, name) for name in CHOOSE_IMAGES)
 
 
 def budget_of(records: Sequence[SweepRecord]) -> float:
@@ -93,15 +93,15 @@ def rows(records: Sequence[SweepRecord]) -> list[Row]:
     confirmed = [confirmed_settings(record.plan, record.log) for record in records]
     winners = [next(iter(entries), None) for entries in confirmed]
     compared = sum(map(len, confirmed))
-    leader = max((winner for winner in winners if winner), key=lambda winner: winner.mean, default=None)
-    leading = next((record for record, winner in zip(records, winners, strict=True) if winner is leader), None)
+    sure = [(record, winner) for record, winner in zip(records, winners, strict=True) if winner]
+    best = max(sure, key=lambda pair: pair[1].mean, default=None)
     sweeps = []
     for record, winner in zip(records, winners, strict=True):
         within = [value for seconds, value in best_so_far(record) if seconds <= budget * (1 + 1e-9)]
         gap = None
-        if leader and winner and winner is not leader:
-            gap = difference(leader.measured, winner.measured, compared)
-            if leading and not have_same_images(record, leading):
+        if best and winner and winner is not best[1]:
+            gap = difference(best[1].measured, winner.measured, compared)
+            if not have_same_images(record, best[0]):
                 gap = Difference(gap.mean, None, None, open="scored on other images")
         sweeps.append(Row(record, within[-1] if within else None, len(within), winner, gap))
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ebclab.config import to_mapping
+from ebclab.data.holdout import CHOOSE_IMAGES
 from ebclab.errors import RunError, UserError
+from ebclab.evaluation.objectives import MEASURED_WITH
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.check import own_settings
 from energy_contrast.method import Method
 
-_MUST_AGREE = ("evaluation.objective", "data.name", "data.train_limit", "data.holdout_rate", "data.confirm_rate")
-_MEASURED_WITH = {
-    "holdout_knn": ("knn_neighbours", "knn_temperature", "knn_bank_limit"),
-    "holdout_linear": ("linear_protocol", "linear_l2", "linear_seeds"),
-}
-"""Settings of evaluation that these objectives depend on; others may depend on all of them."""
+_MUST_AGREE = ("evaluation.objective", *(f"data.{name}" for name in CHOOSE_IMAGES))
 
 
 def earlier_results(
@@ -40,8 +38,7 @@ def earlier_results(
     folder = SweepFolder.at(where).of("reader").pull()
     before = folder.read_plan(methods)
     old, new = to_mapping(before.config), to_mapping(plan.config)
-    objective = plan.config.evaluation.objective
-    measured = _MEASURED_WITH.get(objective, tuple(name for names in _MEASURED_WITH.values() for name in names))
+    measured = MEASURED_WITH.get(plan.config.evaluation.objective, [*chain(*MEASURED_WITH.values())])
     searched = {parameter.name for parameter in plan.space.parameters}
     same = [*_MUST_AGREE, *(f"evaluation.{name}" for name in measured), *(f"encoder.{name}" for name in new["encoder"])]
     differ = [

@@ -143,12 +143,10 @@ def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int
         batch_size: Images of a global batch.
         side: Side of the views, pixels.
     """
-    classes = f"{num_classes:,} class{'' if num_classes == 1 else 'es'}"
-    kinds = f" of {classes}" if num_classes else " without labels"
+    kinds = f" of {count(num_classes, 'class', 'classes')}" if num_classes else " without labels"
     batches, left = divmod(train, batch_size)
-    plural = "es" if batches > 1 else ""
     words = (
-        f"{count(train + held_out, 'image')}{kinds}, {held_out:,} held out; {batches:,} batch{plural} of "
+        f"{count(train + held_out, 'image')}{kinds}, {held_out:,} held out; {count(batches, 'batch', 'batches')} of "
         f"{batch_size} images an epoch, views of {side} x {side} pixels"
     )
     if left:

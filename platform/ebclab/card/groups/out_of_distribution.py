@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
 
 import plotly.graph_objects as go
 import torch
@@ -18,10 +17,18 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.evaluation.features import compute_features
-from ebclab.evaluation.intervals import wilson_interval
 from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
-from ebclab.evaluation.measures.rankings import RECALL, Auroc, auroc, false_positive_rate, precision_recall_area
-from ebclab.evaluation.seeds_and_images import quantile
+from ebclab.evaluation.measures.rankings import (
+    FEWEST,
+    OVERLAPPING,
+    RECALL,
+    Auroc,
+    auroc,
+    auroc_interval,
+    false_positive_rate,
+    precision_recall_area,
+    variances,
+)
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
 from energy_contrast.sampling_method import ImageEnergy
@@ -38,13 +45,6 @@ INFO = GroupInfo(
 REFERENCES = 4_096
 """Number of training images, chosen by hash, that a method's own energy uses as references; all if there are fewer."""
 
-FEWEST = 50
-"""Number of images of each kind below which an AUROC has no interval."""
-
-OVERLAPPING = 20
-"""Number of images of each kind that overlap the other kind below which the interval is Wilson's."""
-
-_CHANCE = 0.05
 _PROTOCOL = (
     f"interval of about 95 % by DeLong's variance on the logit; Wilson's where fewer than {OVERLAPPING} images of a "
     f"kind overlap the other, none with fewer than {FEWEST} images of a kind"
@@ -254,45 +254,9 @@ def _with_interval(number: Number, area: Auroc) -> Number:
     That variance says nothing about other images, so there would be nothing to compare by.
     """
     low, high = auroc_interval(area) or (None, None)
-    if sum(_variances(area)) == 0:
+    if sum(variances(area)) == 0:
         return replace(number, low=low, high=high, contributions=None, images="")
     return replace(number, low=low, high=high)
-
-
-def _variances(area: Auroc) -> tuple[float, float]:
-    """Return ``var(V) / m`` and ``var(W) / n``, sample variances (divisors m - 1 and n - 1)."""
-    first, second = (float(each.var()) / len(each) for each in (area.inside, area.outside))
-    return first, second
-
-
-def auroc_interval(area: Auroc) -> tuple[float, float] | None:
-    """Return an interval of about 95 % of an AUROC A; None with fewer than `FEWEST` inside or outside images.
-
-    ``expit(logit(A) +- h)`` with ``h = t_f sqrt(v + w) / (A (1 - A))``, where ``v = var(V) / m`` and ``w = var(W) / n``
-    are the parts of DeLong's variance, and t_f is the two-sided quantile of Student's t at Welch's degrees of freedom,
-    ``f = (v + w)^2 / (v^2 / (m - 1) + w^2 / (n - 1))``, rounded down. On the logit the interval is not symmetric around
-    an A near 1, and it stays within (0, 1).
-
-    An image overlaps the other kind if it is ranked wrong against at least one of it (right, if A is near 0). With
-    fewer than `OVERLAPPING` of a kind, none where A is 1, v and w say little, and the interval is Wilson's of a share A
-    of ``k = min(m, n)``: A is an average over all ways to form k disjoint pairs, so its variance is at most
-    ``A (1 - A) / k`` whatever the scores. It is wide.
-
-    Source: DeLong, DeLong & Clarke-Pearson (1988), variance; Pepe (2003), logit; Welch (1947); Wilson (1927).
-    """
-    inside, outside, value = area.inside, area.outside, area.value
-    fewest = min(len(inside), len(outside))
-    if fewest < FEWEST:
-        return None
-    overlapping = min(int(some.sum()) for each in (inside, outside) for some in (each < 1, each > 0))
-    first, second = _variances(area)
-    variance = first + second
-    if overlapping < OVERLAPPING or variance == 0:
-        return wilson_interval(value, fewest, 1 - _CHANCE)
-    freedom = variance**2 / (first**2 / (len(inside) - 1) + second**2 / (len(outside) - 1))
-    half = quantile(_CHANCE, int(freedom)) * variance**0.5 / (value * (1 - value))
-    centre = log(value / (1 - value))
-    return 1 / (1 + exp(half - centre)), 1 / (1 + exp(-half - centre))
 
 
 def _percent(value: float | None) -> float | None:
@@ -356,13 +320,19 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
     if own.auroc.low is None or own.auroc.contributions is None or best.auroc.contributions is None:
         why = f"there are fewer than {FEWEST} images of a kind" if own.auroc.low is None else "the sets do not overlap"
-        gap = own.auroc.value - best.auroc.value
-        return f"{found}the difference is {100 * gap:+.1f} points, without an interval, since {why}."
-    gaps = own.auroc.contributions - best.auroc.contributions
-    half = quantile(_CHANCE, len(gaps) - 1) * float(gaps.std()) / len(gaps) ** 0.5  # DeLong, paired
-    gap = float(gaps.mean())
-    verdict = "better" if gap > half else "worse" if gap < -half else "within noise"
-    found += f"{100 * gap:+.1f} points [{100 * (gap - half):.1f}, {100 * (gap + half):.1f}], {verdict}"
+        points = 100 * (own.auroc.value - best.auroc.value)
+        return f"{found}the difference is {points:+.1f} points, without an interval, since {why}."
+    gap = mean_over_images(  # DeLong, paired
+        "difference",
+        "difference of AUROC",
+        own.auroc.contributions - best.auroc.contributions,
+        torch.arange(own.auroc.num_images),
+        protocol="paired by images",
+        better="higher",
+    )
+    low, high = gap.low or 0.0, gap.high or 0.0
+    verdict = "better" if low > 0 else "worse" if high < 0 else "within noise"
+    found += f"{100 * gap.value:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], {verdict}"
     return f"{found}. That detector is the best on these very images, which favours it."
 
 

@@ -8,12 +8,23 @@ Shapes: m inside images, n outside images.
 
 from __future__ import annotations
 
+from math import exp, log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ebclab.evaluation.comparison import CHANCE
+from ebclab.evaluation.intervals import wilson_interval
+from ebclab.evaluation.seeds_and_images import quantile
+
 RECALL = 0.95
+
+FEWEST = 50
+"""Number of images of each kind below which an AUROC has no interval."""
+
+OVERLAPPING = 20
+"""Number of images of each kind that overlap the other kind below which the interval is Wilson's."""
 
 
 class Auroc(NamedTuple):
@@ -50,6 +61,42 @@ def auroc(inside: Tensor, outside: Tensor) -> Auroc:
     x, y = _checked(inside, outside)
     first, second = 1 - _share_below(y, x), _share_below(x, y)
     return Auroc(float(second.mean()), first, second)
+
+
+def variances(area: Auroc) -> tuple[float, float]:
+    """Return the parts of DeLong's variance, ``var(V) / m`` and ``var(W) / n``, with divisors m - 1 and n - 1."""
+    first, second = (float(each.var()) / len(each) for each in (area.inside, area.outside))
+    return first, second
+
+
+def auroc_interval(area: Auroc) -> tuple[float, float] | None:
+    """Return an interval of about 95 % of an AUROC A; None with fewer than `FEWEST` inside or outside images.
+
+    ``expit(logit(A) +- h)`` with ``h = t_f sqrt(v + w) / (A (1 - A))``, where ``v = var(V) / m`` and ``w = var(W) / n``
+    are the parts of DeLong's variance, and t_f is the two-sided quantile of Student's t at Welch's degrees of freedom,
+    ``f = (v + w)^2 / (v^2 / (m - 1) + w^2 / (n - 1))``, rounded down. On the logit the interval is not symmetric around
+    an A near 1, and it stays within (0, 1).
+
+    An image overlaps the other kind if it is ranked wrong against at least one of it (right, if A is near 0). With
+    fewer than `OVERLAPPING` of a kind, none where A is 1, v and w say little, and the interval is Wilson's of a share A
+    of ``k = min(m, n)``: A is an average over all ways to form k disjoint pairs, so its variance is at most
+    ``A (1 - A) / k`` whatever the scores. It is wide.
+
+    Source: DeLong, DeLong & Clarke-Pearson (1988), variance; Pepe (2003), logit; Welch (1947); Wilson (1927).
+    """
+    inside, outside, value = area.inside, area.outside, area.value
+    fewest = min(len(inside), len(outside))
+    if fewest < FEWEST:
+        return None
+    overlapping = min(int(some.sum()) for each in (inside, outside) for some in (each < 1, each > 0))
+    first, second = variances(area)
+    variance = first + second
+    if overlapping < OVERLAPPING or variance == 0:
+        return wilson_interval(value, fewest, 1 - CHANCE)
+    freedom = variance**2 / (first**2 / (len(inside) - 1) + second**2 / (len(outside) - 1))
+    half = quantile(CHANCE, int(freedom)) * variance**0.5 / (value * (1 - value))
+    centre = log(value / (1 - value))
+    return 1 / (1 + exp(half - centre)), 1 / (1 + exp(-half - centre))
 
 
 def false_positive_rate(inside: Tensor, outside: Tensor, *, recall: float = RECALL) -> float:

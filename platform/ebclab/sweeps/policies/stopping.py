@@ -157,7 +157,7 @@ def asha(
     if own[epoch] >= bound:
         return None
     share = _SHARES.get(reduction_factor, f"1/{reduction_factor}")
-    group = f"the best {share} of {len(values)} others" if len(values) > 1 else "the only other"
+    group = f"the best {share} of {_trials(len(values))}" if len(values) > 1 else "the only other"
     return f"rung {reached}: {own[epoch]:.4g} is below {bound:.4g}, {group}"
 
 
