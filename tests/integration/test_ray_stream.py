@@ -113,7 +113,7 @@ def test_a_streamed_run_whose_energies_go_wrong_gets_its_weights_back_and_goes_o
     ill = [
         *FEW,
         *("training.log_every=1", "views.normalisation=half", "encoder.batch_norm=none"),
-        *("method.buffer_size=64", "method.num_steps=2", "method.reinit_rate=0"),  # a stream has no proposals
+        *("method.buffer_size=64", "method.num_steps=2"),
         *("method.sigma_min=20", "method.sigma_max=20"),  # pixel range: chains leave it with the first step
     ]
     healed = _pretrain(tmp_path, digits, 2, *ill, key="ebclr")

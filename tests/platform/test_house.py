@@ -1,4 +1,4 @@
-"""The house rules that no linter knows: floors, circles, long functions, where Ray may be, names that must not exist."""
+"""The house rules that no linter knows: floors, circles, long functions, where Ray may be, forbidden names."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _train_here(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     assignment = DeviceAssignment(device, set_threads(resources.threads))
-    display.note(delivery_of(spec.config, spec.method_class, spec.images, device).reason)
+    display.note(delivery_of(spec.config, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
     with claim(spec.run, spec.config, seen) as syncer, LogEvents(spec.run.metrics):
         return lead_rank(spec, prepared, assignment, display, StopFlag(), syncer)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from pretended_device import PretendedDevice
+from stream_shard import Shard
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
@@ -122,27 +121,6 @@ def test_a_buffer_on_the_cpu_serves_a_network_on_the_device(tiny: Tiny, tmp_path
     assert_equal_bits(apart.model, on_cpu.model)
 
 
-class Shard:
-    """A worker's part of a stream, without Ray: what `iter_batches` gives, in their order."""
-
-    def __init__(self, images: ImageSet, size: int) -> None:
-        self._images, self._size = images, size
-
-    def iter_batches(self, **_: Any) -> Any:
-        for first in range(0, len(self._images), self._size):
-            part = slice(first, first + self._size)
-            pixels = self._images.images[part].numpy()
-            yield pa.table(
-                {
-                    "epoch": np.zeros(self._size, dtype=np.int64),
-                    "row": np.arange(len(self._images))[part],
-                    "label": self._images.labels[part].numpy(),
-                    "key": self._images.keys[part].numpy(),
-                    "image": pa.FixedShapeTensorArray.from_numpy_ndarray(pixels),
-                }
-            )
-
-
 def test_streamed_batches_reach_the_device_without_a_wait(
     tiny: Tiny, device: torch.device, pretended: PretendedDevice
 ) -> None:
@@ -154,14 +132,16 @@ def test_streamed_batches_reach_the_device_without_a_wait(
     config = tiny("simclr", "pretended").views
     preprocessing = preprocessing_for(config, images)
     settings = ViewSettings(
-        views=config, preprocessing=preprocessing, seed=1, num_views=2, batch_size=8, on_pipeline=False
+        views=config, preprocessing=preprocessing, seed=1, num_views=2, num_proposals=3, batch_size=8, on_pipeline=False
     )
-    data = StreamedData(Shard(images, 8), settings, num_images=24, batch_size=8, device=device)  # type: ignore[arg-type]
+    shard: Any = Shard(images)
+    data = StreamedData(shard, settings, num_images=24, batch_size=8, device=device)
     data.batch(0, 0)  # the constants of views go there with the first
     with pretended.counting() as (operations, waits):
         batch = data.batch(0, 1)
     assert operations
     assert not waits
-    assert batch.views.device == batch.labels.device == batch.index.device == device
-    expected = make_views(pixels[8:16], images.keys[8:16], config, preprocessing, seed=1, epoch=0)
+    assert {part.device for part in (batch.views, batch.labels, batch.index, batch.proposals)} == {device}
+    rows = shard.order(0)[8:16]
+    expected = make_views(pixels[rows], images.keys[rows], config, preprocessing, seed=1, epoch=0)
     assert torch.equal(batch.views.cpu(), expected)

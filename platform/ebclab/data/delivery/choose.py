@@ -29,7 +29,6 @@ def choose_delivery(
     needed_bytes: int,
     free_bytes: int,
     workers: int,
-    num_proposals: int = 0,
 ) -> Choice:
     """Return how a dataset is delivered.
 
@@ -39,13 +38,12 @@ def choose_delivery(
         needed_bytes: Bytes of all images in memory, counting every copy on the device.
         free_bytes: Free bytes on the device.
         workers: Ray Train workers; 0 means a run in one process without Ray.
-        num_proposals: Views of other images that the method needs with each batch.
 
     Raises:
-        DataError: Streaming was asked for and cannot be done.
+        DataError: The set is too large for memory, or streaming was asked for, and it cannot be streamed.
     """
     if asked == "stream":
-        if obstacle := _obstacle(name, workers, num_proposals):
+        if obstacle := _obstacle(name, workers):
             raise DataError(f"data.delivery: {obstacle}")
         return Choice("stream", "delivery stream: as set")
     if asked == "resident":
@@ -53,7 +51,9 @@ def choose_delivery(
     sizes = f"{size(needed_bytes)} of images, {size(free_bytes)} free"
     if needed_bytes <= RESIDENT_SHARE * free_bytes:
         return Choice("resident", f"delivery resident: the set fits ({sizes})")
-    if obstacle := _obstacle(name, workers, num_proposals):
+    if obstacle := _obstacle(name, workers):
+        if needed_bytes > free_bytes:
+            raise DataError(f"data.delivery: the set does not fit in memory ({sizes}), and {obstacle}")
         return Choice("resident", f"delivery resident: the set is large ({sizes}), but {obstacle}")
     return Choice("stream", f"delivery stream: the set is too large ({sizes})")
 
@@ -88,17 +88,22 @@ def require_neighbours(num_images: int, num_scored: int, evaluation: EvaluationC
         )
 
 
-def _obstacle(name: str, workers: int, num_proposals: int) -> str:
+def require_neighbouring_batch(num_images: int, batch_size: int) -> None:
+    """Refuse a streamed set of a single batch for a method that takes proposals from another one (DataError)."""
+    if num_images < 2 * batch_size:
+        raise DataError(
+            f"data.delivery: a stream takes this method's views of other images from the batch before, got "
+            f"{num_images} images for batches of {batch_size}; set training.batch_size to {num_images // 2} or less, "
+            "or data.delivery=resident"
+        )
+
+
+def _obstacle(name: str, workers: int) -> str:
     """Return why a dataset cannot be streamed; empty when it can."""
     if not name.startswith(LOCATIONS):
         return (
             f"a dataset of the catalogue is not streamed from its own files, got {name}; "
             f"run `ebclab data prepare {name} --to DIR` and set data.name={PARQUET}DIR"
-        )
-    if num_proposals:
-        return (
-            f"this method wants views of other images with each batch, got {num_proposals} a batch, and a stream "
-            "cannot look them up; set data.delivery=resident"
         )
     if workers == 0:
         return "a stream needs Ray, got resources.workers=0; set resources.workers to 1 or more"

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.choose import require_batch
+from ebclab.data.delivery.proposals import fresh_views, own_slots
 from ebclab.data.hashing import hash_words, integers_below
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
@@ -24,7 +25,6 @@ from energy_contrast.method import Batch
 
 _ORDER_SALT = 0x6F72646572  # salts make order, choice and views independent
 _CHOICE_SALT = 0x63686F696365
-_FRESH_SALT = 0x6672657368
 
 
 class ResidentData:
@@ -119,8 +119,7 @@ class ResidentData:
 
     def _proposals(self, order: Tensor, epoch: int, position: int) -> Tensor:
         """Return (P, C, H, W) views of images outside the global batch, each uniform and independent of the others."""
-        slots = torch.arange(self._num_proposals, device=order.device)
-        slots = slots.tensor_split(self._world_size)[self._rank]  # (P,); P may differ between ranks by one
+        slots = own_slots(self._num_proposals, self._rank, self._world_size, order.device)
         if len(slots) == 0:
             side = self._preprocessing.image_size
             return torch.empty(0, self._images.shape[1], side, side, device=order.device)
@@ -129,12 +128,17 @@ class ResidentData:
         places = integers_below(hash_words(_CHOICE_SALT, self._seed, step, slots), others)  # (P,) among the others
         first = position * self._batch_size
         rows = order[torch.where(places < first, places, places + self._batch_size)]  # skips the rows of the batch
-        # A key of its own makes a view fresh: different from the image's views in this epoch and in other proposals.
-        keys = hash_words(_FRESH_SALT, step, slots, self._keys[rows])
-        shared = (
-            None if self._views.shared_by == "image" else keys.new_full(keys.shape, int(hash_words(_FRESH_SALT, step)))
+        return fresh_views(
+            self._images[rows],
+            self._keys[rows],
+            slots,
+            self._views,
+            self._preprocessing,
+            seed=self._seed,
+            epoch=epoch,
+            step=step,
+            channels_last=self._channels_last,
         )
-        return self._make_views(rows, keys, epoch, 1, shared)[0]
 
     def _make_views(self, rows: Tensor, keys: Tensor, epoch: int, num_views: int, shared: Tensor | None) -> Tensor:
         return make_views(

@@ -69,7 +69,7 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
     sizes = _sizes(spec, requirements)
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # this node need not have a GPU
     require_labels(spec.config, spec.method_class, spec.images)
-    choice = delivery_of(spec.config, spec.method_class, spec.images, here)
+    choice = delivery_of(spec.config, spec.images, here)
     display.note(choice.reason)
     spec.run.signal(REFUSAL).clear()
     spec.run.save_now.clear()
@@ -78,7 +78,8 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
         require_same_versions()
         streamed = choice.delivery == "stream"
         placement = _place(spec, sizes, streamed=streamed)
-        stream = plan_stream(spec.config, num_views=requirements.num_views) if streamed else None
+        needs = {"num_views": requirements.num_views, "num_proposals": requirements.num_proposals}
+        stream = plan_stream(spec.config, **needs) if streamed else None
         display.note(f"starting {placement.in_words()}")
         trainer = _Trainer(spec, placement, stream)
         try:

@@ -34,17 +34,14 @@ from ebclab.training.setup import (
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
-    from ebclab.data.delivery.ray_data import Stream
+    from ebclab.data.delivery.ray_data import Stream, ViewSettings
 
 
-def delivery_of(
-    config: ExperimentConfig, method_class: type[Method], images: Split | None, device: torch.device
-) -> Choice:
+def delivery_of(config: ExperimentConfig, images: Split | None, device: torch.device) -> Choice:
     """Return how the images of a run reach its workers, and why; a run that has started keeps its delivery.
 
     Args:
         config: Resolved settings.
-        method_class: The method to train.
         images: The user's own images, which are always resident.
         device: Device that would hold resident images.
 
@@ -60,7 +57,6 @@ def delivery_of(
         needed_bytes=_bytes_of_images(config) * (max(1, workers) if device.type == "cpu" else 1),
         free_bytes=free_bytes(device),
         workers=workers,
-        num_proposals=requirements_of(config, method_class).num_proposals,
     )
 
 
@@ -133,7 +129,7 @@ def prepare_streamed(
     method = build_method(config, method_class, channels, device, size, weights, num_classes)
     method.pixel_range, method.num_images = settings.preprocessing.pixel_range, len(plan.train)
     memory_of(method, channels, size)
-    _require_streamable(method, settings.num_views, batch_size)
+    _require_streamable(method, settings, batch_size)
     data = StreamedData(
         shard,
         settings,
@@ -142,6 +138,7 @@ def prepare_streamed(
         first_epoch=step // max(1, len(plan.train) // batch_size),
         device=device,
         channels_last=channels_last,
+        rank=ranks.rank,
         world_size=ranks.world_size,
     )
     bank = ResidentData(
@@ -160,16 +157,16 @@ def prepare_streamed(
     return Prepared(training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, digest, replayable=False)
 
 
-def _require_streamable(method: Method, num_views: int, batch_size: int) -> None:
+def _require_streamable(method: Method, settings: ViewSettings, batch_size: int) -> None:
     """Refuse a method that needs other batches than its class announced when the stream was planned."""
     with method_problems():
         needed = method.num_views, method.num_proposals(batch_size)
-    if needed != (num_views, 0):
+    if needed != (settings.num_views, settings.num_proposals):
         raise ConfigError(
             [
-                f"data.delivery: a stream was planned for {num_views} views and no proposals, got a method that needs "
-                f"{needed[0]} views and {needed[1]} proposals; let its class say so in `requirements`, or set "
-                "data.delivery=resident"
+                f"data.delivery: a stream was planned for {settings.num_views} views and {settings.num_proposals} "
+                f"proposals, got a method that needs {needed[0]} views and {needed[1]} proposals; let its class say so "
+                "in `requirements`, or set data.delivery=resident"
             ]
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebclab.cluster.placement import cpu_reservation, fed_workers, require_cpus
-from ebclab.data.delivery.choose import choose_delivery
+from ebclab.data.delivery.choose import choose_delivery, require_neighbouring_batch
 from ebclab.errors import DataError, UserError
 
 SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "workers": 2}
@@ -27,17 +27,23 @@ def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
     [
         ({"workers": 0}, "a stream needs Ray, got resources.workers=0"),
         ({"name": "cifar10"}, "run `ebclab data prepare cifar10 --to DIR` and set data.name=parquet:DIR"),
-        ({"num_proposals": 8}, "wants views of other images with each batch, got 8 a batch"),
     ],
 )
-def test_what_cannot_be_streamed_is_refused_and_auto_keeps_it(changes: dict, reason: str) -> None:
-    with pytest.raises(DataError) as caught:
-        choose_delivery("stream", **(SMALL | changes))
-    assert str(caught.value).startswith("data.delivery: ")
-    assert reason in str(caught.value)
-    large = choose_delivery("auto", **(SMALL | changes | {"needed_bytes": 10**12}))
+def test_auto_keeps_what_cannot_be_streamed_only_where_it_fits(changes: dict, reason: str) -> None:
+    for asked, needed in (("stream", 10**9), ("auto", 2 * 10**9 + 1)):
+        with pytest.raises(DataError) as caught:
+            choose_delivery(asked, **(SMALL | changes | {"needed_bytes": needed}))
+        assert str(caught.value).startswith("data.delivery: ")
+        assert reason in str(caught.value)
+    large = choose_delivery("auto", **(SMALL | changes | {"needed_bytes": 2 * 10**9}))
     assert large.delivery == "resident"
     assert reason in large.reason
+
+
+def test_proposals_of_a_stream_need_a_second_batch() -> None:
+    require_neighbouring_batch(64, 32)
+    with pytest.raises(DataError, match=r"got 63 images for batches of 32; set training\.batch_size to 31 or less"):
+        require_neighbouring_batch(63, 32)
 
 
 def test_what_is_asked_for_is_done() -> None:

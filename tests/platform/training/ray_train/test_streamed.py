@@ -21,7 +21,7 @@ from ebclab.training.process_group import ALONE
 from ebclab.training.ray_train.streamed import delivery_of, prepare_streamed
 from energy_contrast.catalog import METHODS
 from energy_contrast.contrastive.simclr import Simclr
-from energy_contrast.method import Method, Requirements
+from energy_contrast.method import Method
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of Ray's own imports
 CPU = torch.device("cpu")
@@ -39,28 +39,11 @@ def folder(tmp_path: Path) -> str:
     return f"data.name=folder:{tmp_path}"
 
 
-def refusal(method: str, *settings: str, method_class: type[Method] | None = None) -> str:
+def refusal(method: str, *settings: str) -> str:
     config = compose(method, overrides=[*SETTINGS, *settings])
     with pytest.raises(DataError) as caught:
-        delivery_of(config, method_class or METHODS[method], None, CPU)
+        delivery_of(config, None, CPU)
     return str(caught.value)
-
-
-def test_a_method_that_needs_proposals_is_not_streamed(folder: str) -> None:
-    assert "wants views of other images with each batch, got 4 a batch" in refusal(  # floor(10 * 0.4)
-        "ebclr", folder, "method.reinit_rate=0.4"
-    )
-    config = compose("ebclr", overrides=[*SETTINGS, folder, "method.uniform_rate=1.0"])
-    assert delivery_of(config, METHODS["ebclr"], None, CPU).delivery == "stream"
-
-
-def test_settings_that_do_not_allow_the_batch_are_refused_before_anything_is_built(folder: str) -> None:
-    config = compose("ebclr", overrides=[*SETTINGS, folder, "method.buffer_size=9"])
-    with pytest.raises(ConfigError) as caught:
-        delivery_of(config, METHODS["ebclr"], None, CPU)
-    assert caught.value.problems == [
-        "method.buffer_size: must hold the global batch of 10 images, got 9; use at least 10"
-    ]
 
 
 def test_a_misspelt_dataset_is_refused_and_not_said_to_fit() -> None:
@@ -75,10 +58,10 @@ def test_a_run_that_has_begun_keeps_its_delivery_however_much_memory_is_free(
 ) -> None:
     config = compose("simclr", overrides=[*SETTINGS, folder, "data.delivery=auto"])
     monkeypatch.setattr("ebclab.training.ray_train.streamed.free_bytes", lambda device: free)
-    assert delivery_of(config, METHODS["simclr"], None, CPU).delivery == first
+    assert delivery_of(config, None, CPU).delivery == first
     for digest, kept in (("stream-00ff", "stream"), ("00ff", "resident")):
         begun = replace(config, data=replace(config.data, digest=digest))
-        assert delivery_of(begun, METHODS["simclr"], None, CPU).delivery == kept
+        assert delivery_of(begun, None, CPU).delivery == kept
 
 
 def stream_of(config: ExperimentConfig, num_views: int) -> Any:
@@ -106,10 +89,12 @@ class ThreeViews(Simclr):
         self.num_views = 3
 
 
-@pytest.mark.parametrize(("method_class", "needs"), [(Proposing, "2 views and 3"), (ThreeViews, "3 views and 0")])
+@pytest.mark.parametrize(
+    ("method_class", "needs"), [(Proposing, "2 views and 3 proposals"), (ThreeViews, "3 views and 0 proposals")]
+)
 def test_a_built_method_that_needs_more_than_its_class_said_is_refused(method_class: type[Method], needs: str) -> None:
     config = compose("simclr", overrides=[*SETTINGS, "data.name=folder:unused"])
-    with pytest.raises(ConfigError, match=rf"planned for 2 views and no proposals, got a method that needs {needs}"):
+    with pytest.raises(ConfigError, match=rf"planned for 2 views and 0 proposals, got a method that needs {needs}"):
         prepare_streamed(config, CPU, method_class, ALONE, stream_of(config, num_views=2), None, 0)
 
 
@@ -121,15 +106,3 @@ def test_a_streamed_method_is_told_the_classes_of_all_images_that_are_trained_on
     stream.plan.train.labels[7] = -1
     with pytest.raises(ConfigError, match="supervised learns from labels, got 1 of 12 training images without"):
         prepare_streamed(config, CPU, METHODS["supervised"], ALONE, stream, None, 0)
-
-
-class Announcing(Simclr):
-    """It says in time that it needs proposals."""
-
-    @classmethod
-    def requirements(cls, config: Any, batch_size: int) -> Requirements:
-        return replace(super().requirements(config, batch_size), num_proposals=3)
-
-
-def test_a_method_of_the_users_own_that_says_what_it_needs_is_not_streamed(folder: str) -> None:
-    assert "got 3 a batch" in refusal("simclr", folder, method_class=Announcing)

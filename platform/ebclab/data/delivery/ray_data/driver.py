@@ -14,7 +14,7 @@ import ray
 import torch
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.delivery.choose import require_batch, require_neighbours
+from ebclab.data.delivery.choose import require_batch, require_neighbouring_batch, require_neighbours
 from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.digests import require_digest, stream_digest
@@ -54,7 +54,7 @@ class Stream:
     digest: str
 
 
-def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
+def plan_stream(config: ExperimentConfig, *, num_views: int, num_proposals: int = 0) -> Stream:
     """Return the stream that ``config`` describes; Ray must be running.
 
     Training and held-out rows are those of resident delivery. Images are decoded here only for the statistics (if none
@@ -64,6 +64,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     Args:
         config: Resolved settings.
         num_views: Views of each image that the method needs.
+        num_proposals: Views of images outside the batch that it needs with each global batch.
 
     Raises:
         DataError: The dataset cannot be read or streamed, or is smaller than a batch.
@@ -84,6 +85,8 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
     )
     require_digest(digest, config.data.digest, source.name)
     require_batch(len(train), config.training.batch_size)
+    if num_proposals:
+        require_neighbouring_batch(len(train), config.training.batch_size)
     scored = confirm[0] if confirm and config.evaluation.scored_on == "confirm" else holdout_rows
     require_neighbours(len(train), len(scored.keys), config.evaluation)
     count = config.evaluation.knn_bank_limit
@@ -96,6 +99,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int) -> Stream:
         config.seed,
         config.training.batch_size,
         num_views,
+        num_proposals,
         on_pipeline=config.data.views_on == "pipeline",
     )
     rows_per_block = usual_rows_per_block(len(train), _image_bytes(source))

@@ -18,7 +18,8 @@ from ebclab.data.views import make_views
 from ebclab.data.views.sharing import words_of_batch
 
 EPOCH, ROW, LABEL, KEY, IMAGE, VIEWS = "epoch", "row", "label", "key", "image", "views"
-"""Columns of a block: IMAGE (C, H, W) bytes or, where views are made in the pipeline, VIEWS (V, C, h, w) floats."""
+"""Columns of a block: IMAGE (C, H, W) bytes, which workers make views and proposals of; where views are made in the
+pipeline, VIEWS (V, C, h, w) floats, and IMAGE for proposals alone."""
 
 
 def build_dataset(plan: StreamPlan, *, first_epoch: int) -> Dataset:
@@ -84,15 +85,17 @@ def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:
     rows = plan.block_rows(epoch, number)
     index = plan.train.at(rows)
     images = read_rows(plan.source, index).images
-    columns = {
+    columns: dict[str, Any] = {
         EPOCH: np.full(len(rows), epoch),
         ROW: rows.numpy(),
         LABEL: index.labels.numpy(),
         KEY: index.keys.numpy(),
     }
-    if not plan.settings.on_pipeline:
-        return pa.table({**columns, IMAGE: pa.FixedShapeTensorArray.from_numpy_ndarray(images.numpy())})
     settings = plan.settings
+    if settings.num_proposals or not settings.on_pipeline:
+        columns[IMAGE] = pa.FixedShapeTensorArray.from_numpy_ndarray(images.numpy())
+    if not settings.on_pipeline:
+        return pa.table(columns)
     views = make_views(
         images,
         index.keys,

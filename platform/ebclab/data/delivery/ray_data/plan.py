@@ -35,6 +35,7 @@ class ViewSettings:
         seed: Seed of the run.
         batch_size: Global batch size, images; matters if images of a batch or of a chunk share random numbers.
         num_views: Views of each image.
+        num_proposals: Views of images outside the batch that come with each global batch.
         on_pipeline: Views are made in Ray Data's tasks, not in the worker.
     """
 
@@ -43,6 +44,7 @@ class ViewSettings:
     seed: int
     batch_size: int
     num_views: int = 2
+    num_proposals: int = 0
     on_pipeline: bool = False
 
 

@@ -6,6 +6,7 @@ Shapes: V views, B images of this rank, C channels, H x W stored pixels, h x w v
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -19,8 +20,10 @@ from torch import Tensor
 
 from ebclab import errors
 from ebclab.data.delivery.choose import require_batch
+from ebclab.data.delivery.proposals import fresh_views, own_slots
 from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
 from ebclab.data.delivery.ray_data.plan import ViewSettings
+from ebclab.data.hashing import hash_words
 from ebclab.data.views import make_views
 from ebclab.data.views.sharing import words_of_batch
 from ebclab.errors import ConfigError, DataError, EbclabError, UnsavedError, UserError
@@ -28,6 +31,7 @@ from ebclab.hardware import to_device
 from energy_contrast.method import Batch
 
 _PREFETCHED_BATCHES = 4
+_CHOICE_SALT = 0x63686F696365
 
 
 class StreamedData:
@@ -37,6 +41,10 @@ class StreamedData:
     resident delivery makes of the same images in the same epoch. A launch may start within an epoch: earlier batches
     are read and dropped, and with the same number of ranks the remaining batches are those of the earlier launch.
 
+    Proposals are views of this rank's images of the batch before, which holds no image of this one; those of the first
+    batch of an epoch, of the second batch. Which images, and which views, is a hash of the seed, the step and their
+    keys.
+
     Args:
         iterator: This rank's shard of ``build_dataset``.
         settings: Settings of the views, from the plan.
@@ -45,6 +53,7 @@ class StreamedData:
         first_epoch: The same as for ``build_dataset``.
         device: Device of the batches.
         channels_last: Make views in NHWC memory order.
+        rank: Number of this rank.
         world_size: Number of ranks that share the stream.
 
     Attributes:
@@ -65,6 +74,7 @@ class StreamedData:
         first_epoch: int = 0,
         device: torch.device | str = "cpu",
         channels_last: bool = False,
+        rank: int = 0,
         world_size: int = 1,
     ) -> None:
         require_batch(num_images, batch_size)
@@ -77,7 +87,9 @@ class StreamedData:
         self._iterator, self._settings = iterator, settings
         self._share = batch_size // world_size
         self._device, self._channels_last = torch.device(device), channels_last
+        self._slots = own_slots(settings.num_proposals, rank, world_size, self._device)
         self._tables: Iterator[pa.Table] = iter(())
+        self._read: deque[tuple[int, pa.Table]] = deque(maxlen=2 if settings.num_proposals else 1)
         self._first_epoch = first_epoch
         self._next: tuple[int, int] | None = None
 
@@ -100,14 +112,15 @@ class StreamedData:
             )
         if position == 0 or self._next is None:
             self._tables = self._start()
-            for passed in range(position):
-                self._take(epoch, passed)
-        table = self._take(epoch, position)
+            self._read.clear()
+        table = self._table(epoch, position)
+        other = self._table(epoch, position - 1 if position else 1) if len(self._slots) else None
         last = position + 1 == self.num_batches
         self._next = (epoch + 1, 0) if last else (epoch, position + 1)
         if last:
             self.close()
-        return self._make_batch(table, epoch, position)
+        views, rows, labels = self._views(table, epoch, position)
+        return Batch(views, labels, rows, self._proposals(other, epoch, position, like=views))
 
     def close(self) -> None:
         """Abandon the rest of the epoch, so that Ray Data frees its memory."""
@@ -120,6 +133,13 @@ class StreamedData:
             batch_size=self._share, batch_format="pyarrow", drop_last=True, prefetch_batches=_PREFETCHED_BATCHES
         )
         return iter(batches)
+
+    def _table(self, epoch: int, position: int) -> pa.Table:
+        """Return this rank's rows of a batch: one that was just read, or one further on, up to which is read."""
+        while not self._read or self._read[-1][0] < position:
+            passed = self._read[-1][0] + 1 if self._read else 0
+            self._read.append((passed, self._take(epoch, passed)))
+        return dict(self._read)[position]
 
     def _take(self, epoch: int, position: int) -> pa.Table:
         """Return the next rows of the stream, which must be of ``epoch``."""
@@ -140,11 +160,12 @@ class StreamedData:
             )
         return table
 
-    def _make_batch(self, table: pa.Table, epoch: int, position: int) -> Batch:
+    def _views(self, table: pa.Table, epoch: int, position: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the views (V, B, C, h, w) of a batch, its rows and its labels."""
         rows, labels, keys = (to_device(_vector(table, name), self._device) for name in (ROW, LABEL, KEY))
         settings = self._settings
         if settings.on_pipeline:
-            views = to_device(_views(_array(table, VIEWS), self._channels_last), self._device)
+            views = to_device(_laid_out(_array(table, VIEWS), self._channels_last), self._device)
         else:
             views = make_views(
                 to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device),
@@ -157,7 +178,28 @@ class StreamedData:
                 channels_last=self._channels_last,
                 shared=words_of_batch(settings.views, rows, position=position, batch_size=settings.batch_size),
             )
-        return Batch(views, labels, rows, views.new_empty(0, *views.shape[2:]))
+        return views, rows, labels
+
+    def _proposals(self, table: pa.Table | None, epoch: int, position: int, *, like: Tensor) -> Tensor:
+        """Return (P, C, h, w) views of images of another batch, each image once unless more are asked for."""
+        if table is None:
+            return like.new_empty(0, *like.shape[2:])
+        settings, step = self._settings, epoch * self.num_batches + position
+        keys = to_device(_vector(table, KEY), self._device)
+        order = torch.argsort(hash_words(_CHOICE_SALT, settings.seed, step, keys), stable=True)
+        chosen = order[torch.arange(len(self._slots), device=self._device) % len(order)]
+        images = to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device)
+        return fresh_views(
+            images[chosen],
+            keys[chosen],
+            self._slots,
+            settings.views,
+            settings.preprocessing,
+            seed=settings.seed,
+            epoch=epoch,
+            step=step,
+            channels_last=self._channels_last,
+        )
 
 
 def user_error_in(error: RayError) -> EbclabError | None:
@@ -174,7 +216,7 @@ def user_error_in(error: RayError) -> EbclabError | None:
     return UserError(line[2]) if kind is UnsavedError else kind(line[2])
 
 
-def _views(by_image: np.ndarray, channels_last: bool) -> Tensor:
+def _laid_out(by_image: np.ndarray, channels_last: bool) -> Tensor:
     """Return views (V, B, C, h, w), laid out as wanted, of an array (B, V, C, h, w)."""
     if not channels_last:
         return torch.from_numpy(np.ascontiguousarray(by_image.swapaxes(0, 1)))

@@ -156,13 +156,14 @@ def deliver(
     dataset = streaming.build_dataset(stream.plan, first_epoch=first[0])
     shards = dataset.streaming_split(world_size, equal=True)
 
-    def run(shard: Any) -> dict[tuple[int, int], Batch]:
+    def run(rank: int, shard: Any) -> dict[tuple[int, int], Batch]:
         data = streaming.StreamedData(
             shard,
             stream.plan.settings,
             num_images=len(stream.plan.train),
             batch_size=BATCH,
             first_epoch=first[0],
+            rank=rank,
             world_size=world_size,
             **settings,
         )
@@ -173,7 +174,7 @@ def deliver(
         }
 
     with ThreadPoolExecutor(world_size) as pool:
-        return list(pool.map(run, shards))
+        return list(pool.map(run, range(world_size), shards))
 
 
 def assert_views_are_those_of_resident_delivery(
@@ -186,6 +187,33 @@ def assert_views_are_those_of_resident_delivery(
         expected = make_views(images, keys, config.views, preprocessing, seed=config.seed, epoch=epoch, shared=shared)
         assert torch.equal(batch.views, expected)
         assert torch.equal(batch.labels, train.labels[batch.index])
+
+
+def assert_proposals_are_of_the_batch_before(
+    batches: dict[tuple[int, int], Batch], train: ImageSet, config: ExperimentConfig, slots: range, hashed: Any
+) -> None:
+    """Compare with a loop over the words that choose the images, and those that choose their views."""
+    preprocessing, num_batches = preprocessing_for(config.views, train), len(train) // BATCH
+    choice, fresh = int.from_bytes(b"choice"), int.from_bytes(b"fresh")
+    for (epoch, position), batch in batches.items():
+        step = epoch * num_batches + position
+        rows = batches[epoch, position - 1 if position else 1].index.tolist()
+        assert not set(rows) & set(batch.index.tolist())
+        rows.sort(key=lambda row: hashed(choice, config.seed, step, int(train.keys[row])))
+        chosen = rows[: len(slots)]
+        keys = [hashed(fresh, step, slot, int(train.keys[row])) for slot, row in zip(slots, chosen, strict=True)]
+        shared = None if config.views.shared_by == "image" else torch.full((len(slots),), hashed(fresh, step))
+        expected = make_views(
+            train.images[chosen],
+            torch.tensor(keys),
+            config.views,
+            preprocessing,
+            seed=config.seed,
+            epoch=epoch,
+            num_views=1,
+            shared=shared,
+        )[0]
+        assert torch.equal(batch.proposals, expected)
 
 
 @pytest.mark.parametrize("part", ["holdout", "confirm"])
@@ -205,11 +233,11 @@ def test_a_stream_keeps_the_same_images_to_confirm_with_as_resident_delivery(
     ("views_on", "shared_by"), [("worker", "image"), ("pipeline", "image"), ("worker", "batch"), ("pipeline", "chunk")]
 )
 def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
-    streaming: Any, prepared: str, views_on: str, shared_by: str
+    streaming: Any, prepared: str, views_on: str, shared_by: str, splitmix64_words: Callable[..., int]
 ) -> None:
     settings = [f"data.views_on={views_on}", f"views.shared_by={shared_by}", "data.holdout_rate=0.2"]
     config = config_of(prepared, *settings, "data.train_limit=500", "seed=4")
-    stream = streaming.plan_stream(config, num_views=2)
+    stream = streaming.plan_stream(config, num_views=2, num_proposals=5)
     whole = load_split(prepared, None, "train")
     train, holdout = split_holdout(limit(whole, 500), 0.2)
     assert torch.equal(stream.plan.train.keys, train.keys)
@@ -223,6 +251,8 @@ def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
         assert list(batches) == [(epoch, position) for epoch in (2, 3, 4) for position in range(num_batches)]
         assert {batch.views.shape for batch in batches.values()} == {(2, BATCH // 2, 3, 8, 8)}
         assert_views_are_those_of_resident_delivery(batches, train, config)
+        slots = range(3) if batches is ranks[0] else range(3, 5)
+        assert_proposals_are_of_the_batch_before(batches, train, config, slots, splitmix64_words)
         last = batches[4, 0].views.flatten(0, 1)
         layout = torch.channels_last if views_on == "pipeline" else torch.contiguous_format
         assert last.is_contiguous(memory_format=layout)
@@ -239,7 +269,7 @@ def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_on
     streaming: Any, folder: Path
 ) -> None:
     config = config_of(f"folder:{folder}", "data.holdout_rate=0.0")
-    stream = streaming.plan_stream(config, num_views=2)
+    stream = streaming.plan_stream(config, num_views=2, num_proposals=2)
     train = load_split(f"folder:{folder}", None, "train")
     assert stream.plan.settings.preprocessing == preprocessing_for(config.views, train)
     (undisturbed,) = deliver(streaming, stream, first=(0, 0), epochs=2)
@@ -249,6 +279,7 @@ def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_on
     for key, batch in resumed.items():
         assert torch.equal(batch.index, undisturbed[key].index)
         assert torch.equal(batch.views, undisturbed[key].views)
+        assert torch.equal(batch.proposals, undisturbed[key].proposals)
 
 
 def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(streaming: Any, folder: Path) -> None:
