@@ -23,13 +23,15 @@ class Chains(NamedTuple):
 
     Attributes:
         rows: (B,) int64 rows of the buffer that the global batch's chains come from, the same on every rank.
-        counts: (B,) int32 number of earlier steps in which each was moved; 0 for chains that start anew.
+        counts: (B,) int32 number of earlier steps in which each was moved; chains that start anew have 0.
         position: (b, C, H, W) this rank's share.
+        anew: (B,) bool, which of them start anew.
     """
 
     rows: Tensor
     counts: Tensor
     position: Tensor
+    anew: Tensor
 
 
 def start_chains(
@@ -57,23 +59,24 @@ def start_chains(
     Raises:
         ValueError: If the buffer holds nothing yet.
 
-    Source: EBCLR (arXiv:2202.04933), algorithm 2; both draws with replacement, as in the released code.
+    Source: EBCLR (arXiv:2202.04933), section 3.3 and algorithm 2; rows with replacement, as in the released code.
     """
     if not buffer.allocated:
         raise ValueError("buffer: holds no images yet, got no start; call start(draw), or load a saved state")
     where, batch_size = generator.device, world_size() * len(like)
     rows = torch.randint(buffer.size, (batch_size,), generator=generator, device=where).to(like.device)
     counts = buffer.counts.index_select(0, rows.to(buffer.counts.device)).to(like.device)
-    position = buffer.draw(own_share(rows), like.dtype)[0]
+    position, anew = buffer.draw(own_share(rows), like.dtype)[0], torch.zeros_like(rows, dtype=torch.bool)
     if num_starts := restarts.num_starts(batch_size):
         source = restarts.draw(batch_size, generator).to(like.device)
         fresh = restarts.new_starts(proposals, generator, pixel_range, like=position, count=num_starts)
         own = own_share(source)
         position = torch.where(own.view(-1, 1, 1, 1) >= 0, fresh[own.clamp_min(0)], position)
-        counts = torch.where(source >= 0, 0, counts)
+        anew = source >= 0
+        counts = torch.where(anew, 0, counts)
     channels_last = like.is_contiguous(memory_format=torch.channels_last)
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    return Chains(rows, counts, position.contiguous(memory_format=memory_format))
+    return Chains(rows, counts, position.contiguous(memory_format=memory_format), anew)
 
 
 def move_chains(
@@ -140,7 +143,7 @@ def measure_chains(
         "chain_movement": torch.stack([info.movement for info in infos]).mean(),
         "chain_gradient_norm": torch.stack([info.gradient_norm for info in infos]).mean(),
         "buffer_age": buffer.counts.to(dtype).mean().to(chains.position.device),
-        "reinit_share": (chains.counts == 0).to(dtype).mean(),
+        "reinit_share": chains.anew.to(dtype).mean(),
     }
     if pixel_range is not None:
         metrics["chain_saturation"] = saturated_share(chains.position, pixel_range)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from energy_contrast.parallel import gather_parts
 MARGIN = 0.1
 """How far the noise of views may reach beyond black and white, as a share of their distance."""
 
+Drawn = Literal["with-replacement", "without-replacement", "each"]
+
 _FILL_CHUNK = 1024  # images drawn at a time
 
 
@@ -26,23 +29,25 @@ class Restarts:
     """Which chains start anew, and from what.
 
     Attributes:
-        rate: rho; of B chains, ``floor(B rho)`` are drawn with replacement and start anew.
+        rate: rho.
         uniform_rate: Probability that a new start is uniform pixels instead of a view of a training image.
         first_count: Count that the first images of a buffer are given.
-        each: Let each chain start anew independently, with probability rho.
+        drawn: ``with-replacement``: ``floor(B rho)`` of the B chains are drawn with replacement, so that a share of
+            about ``1 - exp(-rho)`` starts anew; ``without-replacement``: they are different chains; ``each``: each
+            chain starts anew independently, with probability rho.
 
-    Source: EBCLR (arXiv:2202.04933), algorithm 2: q_0 and rho, drawn as in the released code; ``each``: JEM
-    (arXiv:1912.03263), algorithm 1.
+    Source: EBCLR (arXiv:2202.04933), section 3.3: q_0 and rho; with replacement as in the released code, ``each`` as
+    printed there and in JEM (arXiv:1912.03263), algorithm 1.
     """
 
     rate: float
     uniform_rate: float
     first_count: int
-    each: bool = False
+    drawn: Drawn = "with-replacement"
 
     def num_starts(self, batch_size: int) -> int:
         """Return R, the number of new starts prepared for a global batch; not all of them need be used."""
-        if self.each:
+        if self.drawn == "each":
             return batch_size if self.rate > 0 else 0
         return int(batch_size * self.rate + 1e-9)  # in floating point, 0.29 * 100 < 29
 
@@ -59,10 +64,13 @@ class Restarts:
         """
         where, starts = generator.device, self.num_starts(batch_size)
         own = torch.arange(batch_size, device=where)
-        if self.each:
+        if self.drawn == "each":
             chosen = torch.rand(batch_size, generator=generator, device=where) < self.rate
             return torch.where(chosen, own, -1)
-        places = torch.randint(batch_size, (starts,), generator=generator, device=where)
+        if self.drawn == "without-replacement":
+            places = torch.randperm(batch_size, generator=generator, device=where)[:starts]
+        else:
+            places = torch.randint(batch_size, (starts,), generator=generator, device=where)
         hit = places == own[:, None]  # (B, R); a chain that was drawn more than once takes its last start
         return torch.where(hit, torch.arange(starts, device=where), -1).amax(dim=1)
 

@@ -38,7 +38,7 @@ def trace_chains(
     Source: ours.
     """
     counts = torch.zeros(len(start), dtype=torch.int32, device=start.device)
-    moments, middle = [Chains(torch.arange(len(start)), counts, start)], num_steps // 2
+    moments, middle = [Chains(torch.arange(len(start)), counts, start, counts < 0)], num_steps // 2
     for part in (middle, num_steps - middle):
         context = energy.context(references)
         moments.append(move_chains(sampler, moments[-1], context, generator, num_steps=part)[0])

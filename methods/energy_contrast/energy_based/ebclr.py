@@ -53,6 +53,14 @@ class EbclrConfig:
     sigma_max: float = setting(0.05, "Noise of chains never started before.", unit="pixel values", minimum=0.0)
     noise_decay_count: int = setting(3, "Starts after which the noise is sigma_min.", minimum=1, symbol="K")
     reinit_rate: float = setting(0.2, "Share of chains that start anew.", minimum=0.0, maximum=1.0, symbol="rho")
+    reinit_draw: Literal["with-replacement", "without-replacement", "each"] = setting(
+        "with-replacement",
+        "Which chains start anew: rho B are drawn with replacement (released code; 64 % of all at rho 1) or without, "
+        "or each with probability rho (as printed).",
+    )
+    first_count: Literal["above-decay", "zero"] = setting(
+        "above-decay", "Starts that the buffer's first images count: K + 2 as in the released code, or 0 as printed."
+    )
     uniform_rate: float = setting(
         0.0, "Chance that a new start is uniform pixels instead of a view of an image.", minimum=0.0, maximum=1.0
     )
@@ -109,8 +117,10 @@ class Ebclr(BufferedMethod, ImageEnergy):
     Source: EBCLR (arXiv:2202.04933), algorithms 1 and 2, eq. 11, 15 to 18 and 20 to 22; constants as released.
     Departs from the paper, as the released code does: both views are anchors, not the first alone (eq. 18);
     projections have a penalty on their length; the buffer begins with counts above K, so that its images get the least
-    noise. Departs from both: the buffer is written after the optimizer step, which gives the same numbers; with
-    ``references`` both-views, chains are compared with all views, since a chain is not among them.
+    noise; chains that start anew are drawn with replacement. As printed are ``discriminative`` one-sided,
+    ``output_penalty`` none, ``first_count`` zero and ``reinit_draw`` each. Departs from both: the buffer is written
+    after the optimizer step, which gives the same numbers; with ``references`` both-views, chains are compared with all
+    views, since a chain is not among them.
     """
 
     Config = EbclrConfig
@@ -158,7 +168,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
         )
 
     def start(self, draw: Draw) -> None:
-        """Fill the buffer with views of training images, or uniform pixels, with counts above K."""
+        """Fill the buffer with views of training images, or uniform pixels, of count ``first_count``."""
         generator = torch.Generator().manual_seed(self._fill_seed)
         self._restarts.fill(self.buffer, draw, generator, self._buffer_device(), self.pixel_range)
 
@@ -245,4 +255,5 @@ class Ebclr(BufferedMethod, ImageEnergy):
 
 
 def _restarts(config: EbclrConfig) -> Restarts:
-    return Restarts(config.reinit_rate, config.uniform_rate, first_count=config.noise_decay_count + 2)
+    first_count = config.noise_decay_count + 2 if config.first_count == "above-decay" else 0
+    return Restarts(config.reinit_rate, config.uniform_rate, first_count, config.reinit_draw)

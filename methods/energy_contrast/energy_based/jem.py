@@ -139,7 +139,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         self.num_classes, self.num_views = num_classes, _num_views(config)
         self.classifier = nn.Linear(cast(int, encoder.embedding_size), num_classes)
         uniform_rate = 1.0 if config.variant == "plain" else 0.0
-        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, each=True)  # 0 marks new starts
+        self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, drawn="each")
         self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
         self._energy = ChainEnergy(
             self.encoder,

@@ -168,4 +168,4 @@ class VemImage(Vem):
 
 def _restarts(config: VemImageConfig) -> Restarts:
     uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
-    return Restarts(config.reinit_rate, uniform_rate, first_count=1)  # 0 marks new starts
+    return Restarts(config.reinit_rate, uniform_rate, first_count=1)

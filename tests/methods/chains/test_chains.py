@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -45,7 +47,7 @@ def test_without_restarts_chains_are_the_buffers_rows_with_their_counts() -> Non
 
 
 def test_chains_that_start_anew_each_by_itself_take_the_proposal_of_their_own_place() -> None:
-    restarts, buffer = Restarts(0.5, 0.0, first_count=5, each=True), numbered_buffer()
+    restarts, buffer = Restarts(0.5, 0.0, first_count=5, drawn="each"), numbered_buffer()
     like = torch.empty(10, *SHAPE, dtype=torch.float64)
     proposals, generator = numbered(10, first=1000), torch.Generator().manual_seed(3)
     chains = start_chains(buffer, restarts, proposals, generator, RANGE, like=like)
@@ -143,7 +145,35 @@ def test_what_is_measured_of_chains() -> None:
     assert metrics["chain_saturation"].item() == 0.5  # beyond 1.2, a tenth of the range past white
     assert metrics["buffer_age"].item() == pytest.approx(101.5)
     assert metrics["reinit_share"].item() == (chains.counts == 0).double().mean()
+    new_buffer = measure_chains(buffer, chains._replace(counts=0 * chains.counts), [info], RANGE)
+    assert new_buffer["reinit_share"] == metrics["reinit_share"]  # images that were never moved are no new starts
     assert "chain_saturation" not in measure_chains(buffer, chains, [info], None)
+
+
+@pytest.mark.parametrize("batch_size", [10, 16])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_a_share_without_replacement_is_of_different_chains(rate: float, batch_size: int) -> None:
+    restarts = Restarts(rate, 0.0, first_count=5, drawn="without-replacement")
+    like = torch.empty(batch_size, *SHAPE, dtype=torch.float64)
+    count = int(batch_size * rate + 1e-9)
+    chains = start_chains(
+        numbered_buffer(), restarts, numbered(count, 1000), torch.Generator().manual_seed(0), RANGE, like=like
+    )
+    shown = chains.position.flatten(1).amax(1)
+    assert sorted(shown[chains.anew].tolist()) == [1000 + slot for slot in range(count)]  # each new start once
+    assert int(chains.anew.sum()) == count
+    assert torch.equal(shown[~chains.anew], chains.rows[~chains.anew].double())
+    assert ((chains.counts == 0) == chains.anew).all()
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [("each", 0.6), ("without-replacement", 0.6), ("with-replacement", 1 - (1 - 1 / 20) ** 12)],
+)
+def test_the_share_that_starts_anew_is_rho_only_if_drawn_without_replacement(drawn: Any, expected: float) -> None:
+    restarts, generator = Restarts(0.6, 0.0, first_count=5, drawn=drawn), torch.Generator().manual_seed(0)
+    shares = [(restarts.draw(20, generator) >= 0).double().mean() for _ in range(2000)]
+    assert torch.stack(shares).mean().item() == pytest.approx(expected, abs=4 * 0.11 / 2000**0.5)
 
 
 def test_chains_take_the_memory_format_of_the_views() -> None:

@@ -66,8 +66,14 @@ class Paper:
         # which chains, and which of them start anew
         rows = torch.randint(config.buffer_size, (n,), generator=generator).tolist()
         chains, kappas = [self.images[row] for row in rows], [self.counts[row] for row in rows]
-        places = torch.randint(n, (int(n * config.reinit_rate),), generator=generator).tolist()
-        for place, proposal in zip(places, batch.proposals, strict=True):
+        if config.reinit_draw == "each":
+            chosen = torch.rand(n, generator=generator) < config.reinit_rate
+            places = chosen.nonzero().flatten().tolist()
+            proposals = batch.proposals[places]
+        else:
+            places = torch.randint(n, (int(n * config.reinit_rate),), generator=generator).tolist()
+            proposals = batch.proposals
+        for place, proposal in zip(places, proposals, strict=True):
             chains[place], kappas[place] = proposal, 0
         # algorithm 1
         references = second if config.references == "second-views" else first + second
@@ -107,7 +113,14 @@ class Paper:
     "settings",
     [
         {},
-        {"discriminative": "one-sided", "references": "both-views", "output_penalty": "mean", "generative_weight": 0.7},
+        {
+            "discriminative": "one-sided",
+            "references": "both-views",
+            "output_penalty": "mean",
+            "generative_weight": 0.7,
+            "reinit_draw": "each",
+            "first_count": "zero",
+        },
         {"output_penalty": "none", "gradient_clamp": 0.003, "reinit_rate": 0.0, "temperature": 0.4},
     ],
     ids=["as released", "as printed", "without penalty"],
@@ -115,6 +128,7 @@ class Paper:
 def test_four_steps_are_the_papers_algorithms(settings: dict[str, Any]) -> None:
     method = build(**settings)
     paper = Paper(method)
+    assert set(paper.counts) == {0 if settings.get("first_count") == "zero" else 5}
     for step in range(4):  # 20 draws from 12 images: rows come back and duplicates are written
         batch = make_batch(method, step)
         loss = method(batch, torch.Generator().manual_seed(step)).loss

@@ -69,7 +69,7 @@ def test_with_exact_samples_the_gradient_is_that_of_the_joint_likelihood(monkeyp
         method.classifier.weight.copy_((5 * times[:, None] * shares).log().T - 1)
         method.classifier.bias.fill_(1)
     samples = torch.arange(4.0, dtype=torch.float64).repeat_interleave(times.long()).view(10, 1, 1, 1)
-    chains = Chains(torch.arange(10), torch.ones(10, dtype=torch.int32), samples)
+    chains = Chains(torch.arange(10), torch.ones(10, dtype=torch.int32), samples, torch.zeros(10, dtype=torch.bool))
     monkeypatch.setattr(jem, "start_chains", lambda *_, **__: chains)
     images, labels = torch.tensor([0.0, 3.0, 3.0, 1.0, 2.0]).double(), torch.tensor([1, 0, 0, 2, 1])
     batch = Batch(images.view(1, 5, 1, 1, 1), labels, torch.arange(5), torch.empty(0))
