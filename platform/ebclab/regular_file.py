@@ -1,4 +1,7 @@
-"""Reads only regular files up to a size limit; refuses pipes, which may never end, and devices."""
+"""Opens only regular files: to read them up to a size limit, or as a file of our own, to lock it or append to it.
+
+Pipes, which may never end, and devices are refused.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,33 @@ def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
         _require_regular(info)
         _require_at_most(limit, info.st_size)
         yield file
+
+
+def own_file(path: str | Path, flags: int) -> int:
+    """Return a descriptor of a file of our own, for a lock or for appending; also an ``opener`` for ``open``.
+
+    Whoever wrote the folder may have put anything there: a symbolic link is not followed, a pipe not waited for.
+
+    Args:
+        path: The file.
+        flags: As for ``os.open``.
+
+    Raises:
+        OSError: The file cannot be opened or is not a regular file; ``strerror`` has the reason.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "a symbolic link, not a file", str(path)) from None
+    try:
+        _require_regular(os.fstat(descriptor))
+    except OSError as error:
+        os.close(descriptor)
+        error.filename = str(path)
+        raise
+    return descriptor
 
 
 def _require_at_most(limit: int, num_bytes: int) -> None:

@@ -1,17 +1,63 @@
-"""The lock of a run or sweep folder on a disk."""
+"""Locks of files, and the lock of a run or sweep folder on a disk."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
+from ebclab.regular_file import own_file
 from ebclab.storage import atomic
 
 LOCK = ".lock"
+
+
+@contextmanager
+def held(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
+    """Hold the lock of the file at ``path`` and yield its descriptor.
+
+    A file that was deleted or replaced while it was opened or waited for is opened anew: its lock would exclude nobody.
+
+    Args:
+        path: The file; with O_CREAT, its folder and itself are created if needed.
+        how: Operation of ``flock``.
+        flags: As for ``os.open``.
+
+    Raises:
+        BlockingIOError: Another process holds the lock, and ``how`` says not to wait.
+        OSError: The file cannot be opened, is not a regular file, or cannot be locked; ``strerror`` has the reason.
+    """
+    while True:
+        if flags & os.O_CREAT:
+            atomic.make_folder(path.parent)
+        descriptor = own_file(path, flags)
+        try:
+            _lock(descriptor, how)
+            if _is_at(path, descriptor):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, how: int) -> None:
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, f"a file system without locks ({error.strerror})") from error
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -26,21 +72,14 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
     Raises:
         RunError: The folder cannot be written or locked, another process holds the lock, or the disk is full.
     """
-    try:
-        atomic.make_folder(folder)
-        lock = (folder / LOCK).open("a")
-    except OSError as error:
-        raise RunError(
-            f"{folder}: cannot be written, got {error.strerror}; choose another folder with {option}"
-        ) from error
-    with lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(_held(folder, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT))
         except BlockingIOError as error:
             raise RunError(f"{folder}: another process {busy}; wait for it or stop it") from error
         except OSError as error:
             raise RunError(
-                f"{folder}: lies on a file system without locks, got {error.strerror}; choose another with {option}"
+                f"{_where(folder, error)}: cannot be written, got {error.strerror}; choose another folder with {option}"
             ) from error
         try:
             yield
@@ -55,28 +94,60 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
 
 @contextmanager
 def kept_free(folder: Path) -> Iterator[bool]:
-    """Yield whether no process holds the lock of ``folder``; a lock file that exists stays locked until exit."""
-    try:
-        lock = (folder / LOCK).open("rb")
-    except FileNotFoundError:  # no process has ever claimed the folder
-        yield True
-        return
-    with lock:
+    """Yield whether no process holds the lock of ``folder``, which stays locked until exit.
+
+    Raises:
+        RunError: The lock file cannot be locked.
+    """
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(_held(folder, fcntl.LOCK_EX, os.O_RDONLY))
         except BlockingIOError:
             yield False
-        else:
-            yield True
+            return
+        except FileNotFoundError:  # deleted meanwhile
+            pass
+        except OSError as error:
+            raise RunError(f"{_where(folder, error)}: cannot be locked, got {error.strerror}; delete it") from error
+        yield True
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process works in ``folder``; False if the lock file is missing or cannot be read."""
+    """Return whether a process works in ``folder``; False if that cannot be determined."""
     try:
-        with (folder / LOCK).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers must not block each other
+        with _held(folder, fcntl.LOCK_SH, os.O_RDONLY):  # shared: two readers must not block each other
+            return False
     except BlockingIOError:
         return True
     except OSError:
         return False
-    return False
+
+
+@contextmanager
+def _held(folder: Path, how: int, flags: int) -> Iterator[None]:
+    """Lock the lock file of ``folder``, without waiting, and the folder: deleting that file does not free the folder.
+
+    Both are needed: over a network, the lock of a folder does not exclude other machines.
+
+    Raises:
+        BlockingIOError: Another process holds one of them.
+        OSError: As for ``held``. A missing lock file is no error without O_CREAT: no process has claimed the folder.
+    """
+    how |= fcntl.LOCK_NB
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError):
+            stack.enter_context(held(folder / LOCK, how, flags))
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, how)
+        except BlockingIOError:
+            raise
+        except OSError:  # not every file system has locks of folders
+            pass
+        yield
+
+
+def _where(folder: Path, error: OSError) -> Path:
+    """Return the lock file if the error is about its kind, otherwise the folder."""
+    return folder / LOCK if error.filename == str(folder / LOCK) else folder

@@ -14,12 +14,13 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
 from ebclab.open_folder import OpenFolder
 from ebclab.storage.lease import Fence
+from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.reading import json_value
 from ebclab.storage.remote import COPIES, RemoteFolder
@@ -231,17 +232,12 @@ class Mirror:
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
     """Prevent other processes of this machine from pulling into the same copy (RunError if locks are unsupported)."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        lock = (cache / ".pull").open("a")
-    except OSError as error:
-        raise RunError(f"{cache}: cannot be written, got {error.strerror}; name another folder in {COPIES}") from error
-    with lock as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.enter_context(held(cache / ".pull", fcntl.LOCK_EX))
         except OSError as error:
             raise RunError(
-                f"{cache}: lies on a file system without locks, got {error.strerror}; name another folder in {COPIES}"
+                f"{cache}: cannot be written, got {error.strerror}; name another folder in {COPIES}"
             ) from error
         yield
 

@@ -28,7 +28,7 @@ _LASTING = re.compile(
 _OF_A_DISK = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "check its permissions"),
-    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), "check the path"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL), "check the path"),
 }
 """Permanent errors of this machine's disks, which are not retried either, and their remedies."""
 

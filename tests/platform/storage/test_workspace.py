@@ -150,8 +150,8 @@ def test_a_file_system_without_locks_is_one_sentence(
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr("fcntl.flock", flock)  # as on Lustre that is mounted without flock
-    said = "lies on a file system without locks, got Function not implemented; "
-    with pytest.raises(RunError, match=f"one: {said}choose another with --folders"):
+    said = r"cannot be written, got a file system without locks \(Function not implemented\); "
+    with pytest.raises(RunError, match=f"one: {said}choose another folder with --folders"):
         Folder(tmp_path / "one").claim().__enter__()
     with pytest.raises(RunError, match=f"{said}name another folder in EBCLAB_COPIES"):
         stored.pull()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from ray._private import services
@@ -22,11 +23,14 @@ from ebclab.cluster.address import require_answer
 from ebclab.cluster.join import head_of_this_machine
 from ebclab.cluster.spot.metadata import Notice, await_notice, find_cloud
 from ebclab.errors import EbclabError, UnreachableError, UserError
+from ebclab.regular_file import read_regular
+from ebclab.storage.lock import held
 from ebclab.storage.remote import cache_folder
 
 _ANSWER_SECONDS = 5.0
 _START_SECONDS = 30.0  # until the head knows a node that has just been started
 _END_SECONDS = 10.0  # until an older watcher has ended
+_LONGEST_ID = 20  # digits
 _LEAST_SECONDS = 5.0  # even after a late notice, runs get this long to save
 T = TypeVar("T")
 
@@ -118,26 +122,33 @@ def _sole_watcher() -> Iterator[None]:
         UserError: The older watcher does not end, or the lock file cannot be written.
     """
     path = cache_folder() / f"watch-{socket.gethostname()}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock_file = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written, got {error.strerror}; set EBCLAB_COPIES to a folder") from error
-    with lock_file:
-        give_up = time.monotonic() + _END_SECONDS
+    give_up = time.monotonic() + _END_SECONDS
+    with contextlib.ExitStack() as stack:
         while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                descriptor = stack.enter_context(held(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
                 break
-            lock_file.seek(0)
-            older = lock_file.read()
-            if time.monotonic() > give_up:
-                raise UserError(f"another `ebclab cluster watch` does not end, got process {older}; end it first")
-            if older.isdigit():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(older), signal.SIGTERM)
+            except BlockingIOError:
+                _end_older(path, is_too_late=time.monotonic() > give_up)
+            except OSError as error:
+                raise UserError(
+                    f"{path}: cannot be written, got {error.strerror}; set EBCLAB_COPIES to a folder"
+                ) from error
             time.sleep(0.1)
-        lock_file.truncate(0)
-        lock_file.write(str(os.getpid()))
-        lock_file.flush()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
+
+
+def _end_older(path: Path, *, is_too_late: bool) -> None:
+    """Terminate the watcher that has written its process id into the lock file.
+
+    Raises:
+        UserError: It does not end.
+    """
+    with contextlib.suppress(OSError):
+        older = read_regular(path, _LONGEST_ID).decode("ascii", "replace")
+        if is_too_late:
+            raise UserError(f"another `ebclab cluster watch` does not end, got process {older}; end it first")
+        if older.isdecimal() and int(older) > 1:  # 0 would be this process and its kin
+            os.kill(int(older), signal.SIGTERM)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store
 from ebclab.storage.retry import with_retries
 
@@ -137,13 +138,10 @@ class LocalFile:
 
     def _read(self) -> Seen | None:
         try:
-            file = self._path.open("rb")
+            with held(self._path, fcntl.LOCK_SH, os.O_RDONLY) as descriptor:
+                return _seen(descriptor)
         except FileNotFoundError:
             return None
-        with file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            content = file.read()
-        return Seen(content) if content else None
 
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
         """Replace the file ``over``, or create the file if ``over`` is None.
@@ -153,9 +151,13 @@ class LocalFile:
         """
 
         def write() -> Seen:
-            with _locked(self._path, make=over is None) as descriptor:
-                before = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-                if (Seen(before) if before else None) != over:
+            with ExitStack() as stack:
+                try:
+                    flags = os.O_RDWR | (os.O_CREAT if over is None else 0)
+                    descriptor = stack.enter_context(held(self._path, fcntl.LOCK_EX, flags))
+                except FileNotFoundError as error:
+                    raise ReplacedError from error
+                if _seen(descriptor) != over:
                     raise ReplacedError
                 os.pwrite(descriptor, content, 0)
                 os.ftruncate(descriptor, len(content))
@@ -189,31 +191,10 @@ class LocalFile:
         return with_retries(work, self._where, seconds=self._seconds)
 
 
-@contextmanager
-def _locked(path: Path, *, make: bool) -> Iterator[int]:
-    """Open a file for reading and writing and hold its lock; callers treat a new, empty file as absent."""
-    if make:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o666)
-        except FileNotFoundError as error:
-            raise ReplacedError from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_still(path, descriptor):  # otherwise it was deleted while this process waited for the lock
-                yield descriptor
-                return
-        finally:
-            os.close(descriptor)
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        there = path.stat()
-    except FileNotFoundError:
-        return False
-    return (there.st_dev, there.st_ino) == (os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino)
+def _seen(descriptor: int) -> Seen | None:
+    """Return the content of an open file; a new, empty one counts as absent."""
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    return Seen(content) if content else None
 
 
 def _modified(path: Path) -> datetime | None:
