@@ -28,6 +28,7 @@ from ebclab.regular_file import read_regular
 from ebclab.reports.plots import Plot
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 
@@ -137,7 +138,7 @@ class CardFolder:
     @property
     def features(self) -> Path:
         """Folder of cached features."""
-        return self.path / "features"
+        return own_folder(self.path, "features")
 
     def write(self, result: GroupResult) -> None:
         """Save the results of a group; the JSON file is written last, so that a result is complete or absent.
@@ -145,7 +146,7 @@ class CardFolder:
         Raises:
             OSError: They cannot be written.
         """
-        for folder in (self.path / "groups", self.path / "pictures"):
+        for folder in (own_folder(self.path, "groups"), own_folder(self.path, "pictures")):
             atomic.make_folder(folder)
         for picture in result.findings.pictures:
             atomic.write_bytes(self._picture(result.group, picture.name), picture.png)
@@ -180,10 +181,10 @@ class CardFolder:
         return GroupResult(group, key, findings, stored.seconds)
 
     def _group(self, group: str, ending: str) -> Path:
-        return self.path / "groups" / f"{_checked(group)}{ending}"
+        return own_folder(self.path, "groups") / f"{_checked(group)}{ending}"
 
     def _picture(self, group: str, name: str) -> Path:
-        return self.path / "pictures" / f"{_checked(group)}-{_checked(name)}.png"
+        return own_folder(self.path, "pictures") / f"{_checked(group)}-{_checked(name)}.png"
 
 
 def _checked(name: str) -> str:

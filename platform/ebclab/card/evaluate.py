@@ -41,6 +41,7 @@ from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
+from ebclab.storage.own_folder import own_folder
 
 PAGE = "card.html"
 _FOLDER = "cards"
@@ -263,14 +264,14 @@ def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, reque
     name = _slug(subject.label)
     if subject.run is not None or sum(_slug(each.label) == name for each in subjects) > 1:
         name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of equal names
-    return base / name
+    return own_folder(base, name)
 
 
 def _card_of_run(subject: Subject, run: RunFolder, request: CardRequest) -> Path:
     """Return the folder of a run's card: ``card``, or ``card-<dataset>`` if the dataset is not its own."""
     own = subject.trained.config.data.name if subject.trained else ""
     name = request.datasets[0] if request.datasets else own
-    return run.path / ("card" if name == own else f"card-{short_name(name)}")
+    return run.own("card" if name == own else f"card-{short_name(name)}")
 
 
 def _refusal(folder: Path) -> str:

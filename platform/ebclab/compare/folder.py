@@ -72,18 +72,18 @@ class ComparisonFolder(Workspace):
     @property
     def sweeps(self) -> str:
         """The folder that contains the sweeps, as a value of ``--sweeps``."""
-        return (self.remote / SWEEPS).address if self.remote else str(self.path / SWEEPS)
+        return (self.remote / SWEEPS).address if self.remote else str(self.own(SWEEPS))
 
     def sweep(self, name: str) -> SweepFolder:
         """Return the folder of a sweep of the comparison.
 
         Raises:
-            RunError: ``name`` is not a valid folder name.
+            RunError: ``name`` is not a valid folder name, or the folder is a symbolic link.
         """
         if not is_folder_name(name):
             raise RunError(f"{self.address}: not the name of a sweep, got {name!r}; restore the comparison's files")
         if self.remote is None:
-            return SweepFolder(self.path / SWEEPS / name)
+            return SweepFolder(self.own(SWEEPS, name))
         return SweepFolder.at(self.remote / SWEEPS / name)
 
     def read_versions(self) -> tuple[PlanVersion, ...]:

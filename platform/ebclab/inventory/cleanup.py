@@ -15,6 +15,7 @@ from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import TRIALS, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.lock import is_running, kept_free
+from ebclab.storage.mirror import CHECKPOINTS
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
@@ -90,7 +91,7 @@ def _waste_of(owner: Path) -> list[Waste]:
         _log.warning("%s; its trials are left alone", error)
         return wasted
     for run in spent:
-        if _is_own_folder(run.checkpoints, owner) and not is_running(run.path):
+        if _is_own_folder(run.path / CHECKPOINTS, owner) and not is_running(run.path):
             folders = sorted(path for pattern in _SPENT for path in run.checkpoints.glob(pattern))
             wasted += [
                 Waste(path, owner, "checkpoints of search trials that are over")
@@ -106,7 +107,7 @@ def _left_of_checkpoints(owner: Path) -> list[Waste]:
     return [
         Waste(path, owner, "what killed saves left of checkpoints")
         for run in runs
-        if _is_own_folder(run.checkpoints, owner) and not (run.path != owner and is_running(run.path))
+        if _is_own_folder(run.path / CHECKPOINTS, owner) and not (run.path != owner and is_running(run.path))
         for path in sorted(path for pattern in _LEFT for path in run.checkpoints.glob(pattern))
         if _is_own_folder(path, owner)
     ]

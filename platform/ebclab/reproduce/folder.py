@@ -23,6 +23,7 @@ from ebclab.reproduce.plan import StudyPlan
 from ebclab.runs.resume import MAY_CHANGE, changed_settings
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 
@@ -78,7 +79,7 @@ class ReproductionFolder:
     @property
     def runs(self) -> Path:
         """The folder of the runs."""
-        return self.path / "runs"
+        return own_folder(self.path, "runs")
 
     @property
     def page(self) -> Path:
@@ -93,6 +94,8 @@ class ReproductionFolder:
         """
         file = self.path / "plan.json"
         now = {name: to_mapping(run.config) for name, run in plan.runs.items()}
+        for name in plan.runs:
+            own_folder(self.path, "runs", name)
         try:
             before = self._plan_before(file)
             if before is not None:
@@ -172,4 +175,4 @@ class ReproductionFolder:
         }
 
     def _numbers(self, run: str) -> Path:
-        return self.path / "measured" / f"{run}.json"
+        return own_folder(self.path, "measured") / f"{run}.json"

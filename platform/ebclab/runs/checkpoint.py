@@ -292,6 +292,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is not JSON, a field is missing or has another type, or it does not match its checksum.
     """
+    if path.is_symlink():
+        raise ValueError("it is a symbolic link")
     content = read_regular(path / MANIFEST, LARGEST)
     version = typed(foreign_json_value(content), _Version).format
     if version > FORMAT:

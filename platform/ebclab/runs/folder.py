@@ -18,7 +18,7 @@ from ebclab.runs.stop_request import FileRequest
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
-from ebclab.storage.mirror import whole_checkpoints
+from ebclab.storage.mirror import CHECKPOINTS, whole_checkpoints
 from ebclab.storage.object_store import Store, holds
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
@@ -47,7 +47,7 @@ class RunFolder(Workspace):
     @property
     def checkpoints(self) -> Path:
         """The folder that holds the checkpoints."""
-        return self.path / "checkpoints"
+        return self.own(CHECKPOINTS)
 
     def load(self, kind: checkpoint.Kind = "last") -> checkpoint.Checkpoint | None:
         """Return the newest intact checkpoint on this disk, as ``checkpoint.load`` does.
@@ -106,7 +106,7 @@ class RunFolder(Workspace):
     @property
     def ray(self) -> Path:
         """Folder for files of Ray and its workers; a resume does not need them."""
-        return self.path / ".ray"
+        return self.own(".ray")
 
     @property
     def stop(self) -> FileRequest:
@@ -142,7 +142,7 @@ class RunFolder(Workspace):
             path = checkpoint.latest_path(self.checkpoints)
             return str(path) if path else ""
         names = whole_checkpoints(Store(self.remote, seconds=seconds).names(), "last")
-        return (self.remote / self.checkpoints.name / names[0]).address if names else ""
+        return (self.remote / CHECKPOINTS / names[0]).address if names else ""
 
     @property
     def metrics(self) -> MetricsLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from ebclab.errors import RunError
-from ebclab.regular_file import open_regular
+from ebclab.regular_file import open_regular, own_file
 from ebclab.runs.last_lines import beginning, line_numbers, lines_from_end
 from ebclab.storage import atomic
 from ebclab.storage.reading import LARGEST_LOG, foreign_json_value, lines_left_out
@@ -46,14 +47,22 @@ class MetricsLog:
         """Write one record on a line of its own; a last line truncated by a full disk or a power cut is ended first.
 
         Numbers that are not finite become strings, because JSON has no such numbers.
+
+        Raises:
+            RunError: The file is a symbolic link.
         """
         record = {"kind": kind, "step": step} | {key: _plain(value) for key, value in values.items()}
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        with self.path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read() == b"\n" else b"\n" + line
-            file.write(line)
+        try:
+            with open(self.path, "ab+", opener=own_file) as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read() == b"\n" else b"\n" + line
+                file.write(line)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise RunError(f"{self.path}: cannot be written, got {error.strerror}; put a file in its place") from error
 
     def sync(self) -> None:
         """Flush the records written so far to disk, so that they survive a power cut."""
@@ -185,7 +194,7 @@ class LogEvents(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one warning; nothing if the folder is gone or the disk full, which the run itself will notice."""
-        with suppress(OSError):
+        with suppress(OSError, RunError):
             self._log.append("event", 0, event="warning", text=record.getMessage())
 
     def __enter__(self) -> None:

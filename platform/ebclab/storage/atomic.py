@@ -90,7 +90,7 @@ def set_aside(path: Path) -> Path:
 def remove_folder(path: Path) -> None:
     """Remove a folder such that no reader ever sees it partially deleted; OS errors are ignored."""
     with suppress(OSError):
-        shutil.rmtree(set_aside(path))
+        _remove(set_aside(path))
         sync_path(path.parent)
 
 
@@ -102,10 +102,16 @@ def remove_leftovers(folder: Path, name: str) -> None:
         name: Name of the folders that were written, as a ``glob`` pattern.
     """
     for path in folder.glob(f".{name}.{_EIGHT_HEX}"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, a file, or a symbolic link but not its target."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_path(path: Path) -> None:

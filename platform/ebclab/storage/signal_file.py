@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
+from ebclab.storage import atomic
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
 
@@ -57,10 +58,8 @@ class LocalSignal:
 
     def write(self, content: bytes) -> None:
         """Create or replace the signal atomically: no reader sees partial content."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        aside = self._path.with_name(f"{self._path.name}.new")
-        aside.write_bytes(content)
-        aside.replace(self._path)
+        atomic.make_folder(self._path.parent)
+        atomic.write_bytes(self._path, content)
 
     def clear(self) -> None:
         """Remove the signal, if it exists."""

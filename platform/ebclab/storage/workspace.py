@@ -13,6 +13,7 @@ from ebclab.storage.lease import NAME, Fence, FencingToken, leased, require_free
 from ebclab.storage.lock import locked
 from ebclab.storage.mirror import MANIFEST, Mirror
 from ebclab.storage.object_store import Store, send
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.remote import RemoteFolder, Role, remote_at
 from ebclab.storage.signal_file import LocalSignal, SignalFile, StoredSignal
 from ebclab.storage.sync import NoSync, Syncer, downloading, synced
@@ -55,6 +56,14 @@ class Workspace:
     def address_of(self, path: Path) -> str:
         """Return the path or address of a file directly in the folder, for messages."""
         return (self.remote / path.name).address if self.remote else str(path)
+
+    def own(self, *names: str) -> Path:
+        """Return a folder within this one, which may be missing.
+
+        Raises:
+            RunError: It, or a folder between the two, is a symbolic link or no folder.
+        """
+        return own_folder(self.path, *names)
 
     def pull(self, kinds: tuple[str, ...] = ()) -> Self:
         """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace.

@@ -154,7 +154,7 @@ def _write_tensorboard(folder: SweepFolder, plan: SweepPlan, trials: Sequence[Tr
     for trial in trials:
         if trial.last is None:
             continue
-        place, end = folder.path / "tensorboard" / trial.id, f".generation-{trial.generation}-epoch-{trial.epochs_done}"
+        place, end = folder.own("tensorboard", trial.id), f".generation-{trial.generation}-epoch-{trial.epochs_done}"
         before = list(place.glob("events.*"))
         if any(path.name.endswith(end) for path in before):
             continue

@@ -62,12 +62,12 @@ class SweepFolder(Workspace):
         """Return the run of a trial with the local copy of ``role``; None means the role of this folder.
 
         Raises:
-            RunError: ``name`` is not the name of a folder.
+            RunError: ``name`` is not the name of a folder, or the folder is a symbolic link.
         """
         if not is_folder_name(name):
             raise RunError(f"{self.address}: not the name of a trial's run, got {name!r}; restore the sweep's files")
         if self.remote is None:
-            return RunFolder(self.trials / name)
+            return RunFolder(self.own(TRIALS, name))
         return RunFolder.at(self.remote.of(role or self.remote.role) / TRIALS / name)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
@@ -99,7 +99,7 @@ class SweepFolder(Workspace):
     @property
     def trials(self) -> Path:
         """Run folders of the trials."""
-        return self.path / TRIALS
+        return self.own(TRIALS)
 
     @property
     def initial_weights(self) -> Path:
@@ -162,6 +162,9 @@ def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
         RunError: The folder cannot be written, or another process holds it.
     """
     with folder.claim() as syncer:
+        for path in folder.trials.glob("*"):
+            if path.is_symlink():
+                folder.run(path.name)  # refuses it here, and not in the process of a trial
         write_plan(folder.plan, plan)  # first: a folder with other files and no plan does not count as a sweep
         folder.trials.mkdir(exist_ok=True)
         folder.result.unlink(missing_ok=True)

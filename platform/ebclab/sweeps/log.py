@@ -14,7 +14,7 @@ from typing import Any
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
-from ebclab.regular_file import read_regular
+from ebclab.regular_file import own_file, read_regular
 from ebclab.storage import atomic
 from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
 from ebclab.storage.segmented_log import assembled
@@ -78,7 +78,7 @@ class SweepLog:
         line = json.dumps(finite(record), allow_nan=False) + "\n"
         try:
             is_new = not self.path.exists()
-            with self.path.open("a", encoding="utf-8") as file:
+            with open(self.path, "a", encoding="utf-8", opener=own_file) as file:
                 file.write("\n" + line if self._is_torn else line)
                 self._is_torn = False
                 file.flush()

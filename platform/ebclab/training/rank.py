@@ -119,7 +119,7 @@ def lead_rank(
     atomic.make_folder(run.checkpoints)  # a worker's copy of a run in a store may have none
     with (
         in_place(run.path, run.checkpoints) as require_in_place,
-        SummaryWriter(str(run.path / "tensorboard")) as writer,
+        SummaryWriter(str(run.own("tensorboard"))) as writer,
     ):
         display.note(_images_in_words(prepared, spec.config.training.batch_size))
         _show_memory(prepared, display)

@@ -117,7 +117,7 @@ def test_a_lock_file_that_is_none_is_one_sentence(
     else:
         os.mkfifo(path)
     assert not is_running(tmp_path / "folder")
-    with pytest.raises(UserError, match="a symbolic link, not a file|a pipe or a device, not a file") as error:
+    with pytest.raises(UserError, match=r"a symbolic link, not a file|a pipe or a device, not a file") as error:
         use(tmp_path / "folder")
     assert "\n" not in str(error.value)
     assert not victim.exists()

@@ -68,7 +68,7 @@ def launch_sweep(launch: Launch) -> SweepResult:
                 weights=folder.initial_weights if launch.weights is not None else None,
                 origin=Origin.here(),
             )
-            Phases(_phases(launch, log, resources)).run(setup, resources, folder.path / ".ray")
+            Phases(_phases(launch, log, resources)).run(setup, resources, folder.own(".ray"))
             return conclude(folder, plan, log, launch.methods, display)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import wandb
 
+from ebclab.storage.own_folder import own_folder
 from ebclab.training.loggers.run_logger import PROJECT, Ending, LoggedRun
 
 
@@ -28,7 +29,7 @@ class WandbLogger:
             id=self._id,
             resume="allow",
             config=dict(run.settings),
-            dir=str(run.folder),
+            dir=str(own_folder(run.folder, "wandb").parent),
             reinit="create_new",  # leaves a run of the user's open
             settings=wandb.Settings(
                 console="off",

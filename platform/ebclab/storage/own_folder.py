@@ -1,0 +1,33 @@
+"""Folders of our own within a run, sweep, comparison, reproduction or card: never reached through a symbolic link."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from ebclab.errors import RunError
+
+
+def own_folder(around: Path, *names: str) -> Path:
+    """Return the path of a folder of our own within ``around``, which may be missing.
+
+    Whoever gave ``around`` away decides where a link in it leads, and files there would be deleted or replaced. The
+    folder ``around`` itself may be a link: the user named it.
+
+    Raises:
+        RunError: It, or a folder between the two, is a symbolic link or no folder.
+    """
+    path = around
+    for name in names:
+        path /= name
+        try:
+            mode = path.lstat().st_mode
+        except OSError:  # missing, or not readable, which using it will report
+            continue
+        if not stat.S_ISDIR(mode):
+            what = "a symbolic link" if stat.S_ISLNK(mode) else "something that is no folder"
+            raise RunError(
+                f"{path}: a folder of ebclab belongs here, got {what}, which is not followed; "
+                "delete it, or put a folder in its place"
+            )
+    return path
