@@ -161,7 +161,7 @@ def pyramid_size(name: str) -> tuple[int, int]:
     """
     found = re.fullmatch(f"{PYRAMIDNET}-([0-9]{{1,4}})-([0-9]{{1,4}})", name)
     if found is None:
-        raise ValueError(f"a PyramidNet is named by depth and widening, got {name!r}; use {PYRAMIDNET}-110-84")
+        raise ValueError(f"a PyramidNet is named by depth and widening, got {name[:80]!r}; use {PYRAMIDNET}-110-84")
     depth, widening = map(int, found.groups())
     _check(depth, widening)
     return depth, widening

@@ -10,13 +10,14 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-_PASSWORD = re.compile(r"(?<=://)[^?@\s]*:[^?\s]*@|(?<=://)[^/?@\s]*:[^@\s]*@")
-"""Name and password before the host. The password may contain slashes, @ and question marks."""
-
+_WORD = re.compile(r"\S+")
 _SECRET_OPTION = re.compile(
-    r"(?i)(?<=[?&])([^=&?\s]*(?:key|secret|token|password|signature|credential)[^=&?\s]*)=[^&\s'\"]+"
+    r"(?i)(?<=[?&])(?=[^=&?\s]*(?:key|secret|token|password|signature|credential))([^=&?\s]*+)=[^&\s'\"]+"
 )
 """An option after the question mark whose name suggests that its value is a secret."""
+
+LONGEST_SHOWN = 80
+"""Characters of a value that a message shows."""
 
 FOLDER = "folder:"
 PARQUET = "parquet:"
@@ -56,10 +57,11 @@ def path_problem(address: str) -> str | None:
     if not separator:
         return None
     if not {".", ".."}.isdisjoint(unquote(path).split("/")):
-        return f"a folder called . or .., which a store has not, got {address}; write the address of the folder meant"
+        return f"a folder called . or .., which a store has not, got {shortened(address)}; write the folder's address"
     if "//" not in path.strip("/"):
         return None
-    return f"two slashes side by side, got {address}; write {scheme}://{re.sub('/+', '/', path)}{mark}{options}"
+    single = f"{scheme}://{re.sub('/+', '/', path)}{mark}{options}"
+    return f"two slashes side by side, got {shortened(address)}; write {shortened(single)}"
 
 
 def as_uri(address: str) -> str:
@@ -82,14 +84,44 @@ def folder_problem(path: str) -> str | None:
     if not is_address(path):
         return None
     return credentials_problem(path) or (
-        f"datasets are read from a folder on a disk, got {path}; "
-        f"a set that `ebclab data prepare` wrote is read from a store by data.name={PARQUET}{path}"
+        f"datasets are read from a folder on a disk, got {shortened(path)}; "
+        f"a set that `ebclab data prepare` wrote is read from a store by data.name={PARQUET}{shortened(path)}"
     )
 
 
 def without_credentials(text: str) -> str:
     """Return text in which *** replaces all names and passwords, keys and tokens in addresses."""
-    return _SECRET_OPTION.sub(r"\1=***", _PASSWORD.sub("***@", text))
+    return _SECRET_OPTION.sub(r"\1=***", _WORD.sub(lambda word: _without_passwords(word[0]), text))
+
+
+def _without_passwords(word: str) -> str:
+    """Return a word in which *** replaces names and passwords before hosts, in time linear in its length.
+
+    A name contains neither ``@`` nor ``?``. The password may contain slashes, ``@`` and question marks: it ends at the
+    last ``@`` before the options, or at the first one if that is after a question mark, in which case the name contains
+    no slash.
+    """
+    shown, done, at, options = "", 0, -1, -1
+    start = word.find("://") + 3
+    while start > 2:
+        if at < start and (at := word.find("@", start)) < 0:
+            break
+        if options < start and (options := word.find("?", start)) < 0:
+            options = len(word)
+        colon = word.find(":", start, min(at, options))
+        if colon >= 0 and at > options and "/" in word[start:colon]:
+            colon = -1
+        if colon >= 0:
+            shown += f"{word[done:start]}***@"
+            done = (word.rfind("@", at, options) if at < options else at) + 1
+        start = word.find("://", max(start, done)) + 3
+    return shown + word[done:]
+
+
+def shortened(text: str, longest: int = LONGEST_SHOWN) -> str:
+    """Return a text for a message, without credentials and cut to ``longest`` characters."""
+    text = without_credentials(text)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def credentials_problem(address: str) -> str | None:
@@ -102,6 +134,6 @@ def credentials_problem(address: str) -> str | None:
     if shown == address:
         return None
     return (
-        f"an address is written into run folders and must hold no credentials, got {shown}; "
+        f"an address is written into run folders and must hold no credentials, got {shortened(shown)}; "
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile or a role"
     )

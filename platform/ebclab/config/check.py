@@ -10,11 +10,11 @@ from dataclasses import Field
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ebclab.config.addresses import credentials_problem
+from ebclab.config.addresses import credentials_problem, shortened
 from ebclab.config.describe import choices, expectation
 from ebclab.config.experiment import settings_of
 from ebclab.config.names import did_you_mean
-from ebclab.config.yaml_text import shortened
+from ebclab.config.yaml_text import text_problem
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -86,12 +86,30 @@ def check_section(
     return config
 
 
+def usable_texts(mapping: Mapping[str, Any], problems: Problems, section: str = "") -> dict[str, Any]:
+    """Return settings without texts that no setting can have, which are reported.
+
+    Args:
+        mapping: Plain values by name, or sections of them.
+        problems: Collects the problems.
+        section: The section that the names belong to; empty at the top.
+    """
+    usable = {}
+    for name, value in mapping.items():
+        key = f"{section}.{name}" if section else str(name)
+        if isinstance(value, str) and (problem := text_problem(value)):
+            problems.add(key, problem)
+        else:
+            usable[name] = usable_texts(value, problems, key) if isinstance(value, Mapping) else value
+    return usable
+
+
 def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
-    """Return what is wrong with ``value`` as a setting (credentials, type, choice, size or range), or None."""
+    """Return what is wrong with ``value`` as a setting (length, credentials, type, choice, size or range), or None."""
     from pydantic import ValidationError
 
     expected = f"got {shown(value)}; must be {expectation(field, hint)}"
-    if isinstance(value, str) and (problem := credentials_problem(value)):
+    if isinstance(value, str) and (problem := text_problem(value) or credentials_problem(value)):
         return problem
     try:
         typed = _typed(value, hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from ebclab.config.addresses import shortened
 from ebclab.config.names import did_you_mean
 from ebclab.config.timm_names import TIMM, architecture_problem
 from energy_contrast.settings import setting
@@ -73,7 +74,7 @@ class EncoderConfig:
         if self.name.startswith("pyramidnet"):
             return self._pyramid_problems()
         if self.name not in OWN_ENCODERS:
-            return [f"name: no such choice, got {self.name!r}; {_right_name(self.name)}"]
+            return [f"name: no such choice, got {shortened(repr(self.name))}; {_right_name(self.name)}"]
         if self.name == "small" and self.stem == "imagenet":
             return [f"stem: the small encoder has no such stem, got {self.stem}; use strided, or encoder.name=resnet18"]
         return []
@@ -93,7 +94,7 @@ class EncoderConfig:
         ours = ("stem", "width", "activation", "initialisation", "pooling")
         own = {field.name: field.default for field in fields(self) if field.name in ours}
         return [
-            f"{name}: {self.name} has its own, got {value}; leave it out, or write encoder.{name}={default}"
+            f"{name}: {shortened(self.name)} has its own, got {value}; leave it out, or write encoder.{name}={default}"
             for name, default in own.items()
             if (value := getattr(self, name)) != default
         ]

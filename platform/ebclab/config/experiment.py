@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from ebclab.config.addresses import shortened
 from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.config.sections import (
     DataConfig,
@@ -126,13 +127,13 @@ def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Met
     if isinstance(config.method, RecordedSettings):
         raise ConfigError(
             [
-                f"method.name: a file alone does not choose which code is run, got {name}; name it yourself: "
-                f"compose({name!r}, ...)"
+                f"method.name: a file alone does not choose which code is run, got {shortened(name)}; name it "
+                f"yourself: compose({shortened(repr(name))}, ...)"
             ]
         )
     methods = with_imported(name)
     if name not in methods:
-        raise ConfigError([f"method.name: not in the catalogue, got {name}; give its class too: method=..."])
+        raise ConfigError([f"method.name: not in the catalogue, got {shortened(name)}; give its class too: method=..."])
     return methods
 
 

@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from os.path import isdir
 from pathlib import Path
 
-from ebclab.config.addresses import LOCATIONS
-from ebclab.config.yaml_text import shortened
+from ebclab.config.addresses import LOCATIONS, shortened
 from ebclab.errors import UserError
 
 CLOSE_ENOUGH = 0.6  # smallest difflib ratio of two names that are considered similar
@@ -53,7 +52,7 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
     plain, kinds = word.lower().replace("_", "-"), [location[:-1] for location in LOCATIONS]
     close = nearest(plain, kinds if colon else catalogue)
     if colon and close:
-        hint = f"did you mean {close}:{path or 'PATH'}?"
+        hint = f"did you mean {close}:{shortened(path) or 'PATH'}?"
     elif plain in kinds:
         hint = f"it is named by its place, {plain}:PATH"
     elif close:
@@ -65,7 +64,7 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
         )
     else:
         hint = f"known are {', '.join([*catalogue, *(f'{kind}:PATH' for kind in kinds)])}"
-    return f"no such dataset, got {name!r}; {hint}"
+    return f"no such dataset, got {shortened(repr(name))}; {hint}"
 
 
 def other_folder(named: str, holds: str, otherwise: str) -> str:
@@ -108,7 +107,7 @@ def require_folder_name(name: str, where: str = "--name") -> str:
         )
     if not is_folder_name(name):
         raise UserError(
-            f"{where}: not the name of a folder, got {name!r}; leave out /, \\, ? and a dot at its beginning, "
-            "and name the folder around it by --runs, --sweeps or --comparisons"
+            f"{where}: not the name of a folder, got {shortened(repr(name))}; leave out /, \\, ? and a dot "
+            "at its beginning, and name the folder around it by --runs, --sweeps or --comparisons"
         )
     return name

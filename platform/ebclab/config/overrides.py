@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ebclab.config.yaml_text import from_yaml, shortened
+from ebclab.config.addresses import shortened
+from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError
 
 
@@ -60,7 +61,9 @@ def _nested(text: str) -> dict[str, Any]:
     key, equals, value_text = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
-        raise ConfigError([f"--set: no = found, got {shortened(repr(text))}; write {key.strip() or 'KEY'}=VALUE"])
+        raise ConfigError(
+            [f"--set: no = found, got {shortened(repr(text))}; write {shortened(key.strip()) or 'KEY'}=VALUE"]
+        )
     if not all(parts):
         raise ConfigError(
             [
@@ -68,7 +71,7 @@ def _nested(text: str) -> dict[str, Any]:
                 "write SECTION.NAME=VALUE, such as training.epochs=5"
             ]
         )
-    return _placed(parts, from_yaml(value_text, where=f"--set {key.strip()}"))
+    return _placed(parts, from_yaml(value_text, where=f"--set {shortened(key.strip())}"))
 
 
 def _placed(parts: list[str], value: Any) -> dict[str, Any]:

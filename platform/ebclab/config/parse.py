@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address
-from ebclab.config.check import Problems, check_section, shown, value_problem
+from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address, shortened
+from ebclab.config.check import Problems, check_section, shown, usable_texts, value_problem
 from ebclab.config.encoder import InitConfig
 from ebclab.config.experiment import SECTIONS, ExperimentConfig, RecordedSettings, settings_of
 from ebclab.config.names import did_you_mean, no_such_dataset
@@ -50,6 +50,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     """
     methods = catalogue() if methods is None else methods
     problems = Problems()
+    mapping = usable_texts(mapping, problems)
     given = {section: _section_given(section, mapping.get(section), problems) for section in ("method", *SECTIONS)}
     method_name = _take_method_name(given["method"], methods, problems)
     digest = _take_digest(given["method"], method_name, problems)
@@ -91,7 +92,7 @@ def _section_given(section: str, value: Any, problems: Problems) -> dict[str, An
 def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problems) -> str:
     """Remove ``name`` from the method section and return it, or an empty text if it is not a method."""
     if "name" not in given:
-        if "method" not in problems.wrong:
+        if problems.wrong.isdisjoint(("method", "method.name")):
             problems.add("method.name", f"missing; write one of {', '.join(methods)}")
         return ""
     name = given.pop("name")
@@ -166,7 +167,8 @@ def _absolute(path: str) -> str:
 def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str:
     section, _, name = key.partition(".")
     if name:
-        return f"{key}: a dotted key, got {shown(value)}; write it nested: {section}: {{{name}: {shown(value)}}}"
+        nested = f"{shortened(section)}: {{{shortened(name)}: {shown(value)}}}"
+        return f"{shortened(key)}: a dotted key, got {shown(value)}; write it nested: {nested}"
     return unknown_setting("", key, known=known, method_name=method_name)
 
 

@@ -9,7 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ebclab.config.check import shown
+from ebclab.config.addresses import shortened
+from ebclab.config.check import Problems, shown, usable_texts
 from ebclab.config.experiment import ExperimentConfig
 from ebclab.config.names import did_you_mean
 from ebclab.config.overrides import merge, read_overrides
@@ -33,7 +34,7 @@ def recipe_text(name: str) -> str:
     """
     names = list_recipes()
     if name not in names:
-        raise ConfigError([f"--recipe: no such recipe, got {name!r}; {did_you_mean(name, names)}"])
+        raise ConfigError([f"--recipe: no such recipe, got {shortened(repr(name))}; {did_you_mean(name, names)}"])
     return files("ebclab").joinpath("recipes", f"{name}.yaml").read_text(encoding="utf-8")
 
 
@@ -86,7 +87,9 @@ def compose(
         for settings in _split_by_method(layer, method_name):
             mapping = merge(mapping, settings)
     mapping = merge(mapping, last_layer)
-    if fit is not None and not problems:
+    unusable = Problems()
+    usable_texts(mapping, unusable)
+    if fit is not None and not problems + unusable.lines:
         mapping = fit(mapping)
     problems += _unknown_methods(config or {}, methods) + _contradiction(mapping["method"], method_name)
     try:
@@ -148,7 +151,7 @@ def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[dict[s
 def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
     """Return a line for each unknown method in the ``methods`` section of a user's file."""
     return [
-        f"methods.{name}: no such method; {did_you_mean(str(name), methods)}"
+        f"methods.{shortened(str(name))}: no such method; {did_you_mean(str(name), methods)}"
         for name in layer.get("methods") or {}
         if name not in methods
     ]
@@ -159,4 +162,5 @@ def _contradiction(section: Any, method_name: str) -> list[str]:
     named = section.get("name", method_name) if isinstance(section, Mapping) else method_name
     if named == method_name:
         return []
-    return [f"method.name: not the method asked for, got {shown(named)}; ask for {named}, or write {method_name} here"]
+    other = shortened(str(named))
+    return [f"method.name: not the method asked for, got {shown(named)}; ask for {other}, or write {method_name} here"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ebclab.config.addresses import LOCATIONS
+from ebclab.config.addresses import LOCATIONS, shortened
 from energy_contrast.settings import setting
 
 LARGEST_SIDE = 11_585
@@ -68,10 +68,12 @@ class DataConfig:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         problems = []
         if self.name.startswith(LOCATIONS) and self.root is not None:
-            problems.append(f"root: data.name says already where the images are, got {self.root}; leave it out")
+            problems.append(
+                f"root: data.name says already where the images are, got {shortened(self.root)}; leave it out"
+            )
         if self.resize and not self.name.startswith(LOCATIONS):
             problems.append(
-                f"resize: {self.name} is read as it is stored, got {self.resize}; leave it out, and set "
+                f"resize: {shortened(self.name)} is read as it is stored, got {self.resize}; leave it out, and set "
                 "views.image_size to train on another size"
             )
         if self.decoding == "reduced" and not self.resize:
@@ -375,11 +377,13 @@ class ResourcesConfig:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         if not self.device.isidentifier():
             return [
-                f"device: not a type of device, got {self.device!r}; write auto, cpu, cuda or another that torch has, "
-                "without a number"
+                f"device: not a type of device, got {shortened(repr(self.device))}; write auto, cpu, cuda or "
+                "another that torch has, without a number"
             ]
         if self.workers and self.device not in ("auto", "cpu", "cuda"):
-            return [f"device: workers train on cpu or cuda, got {self.device}; use one of these, or workers=0"]
+            return [
+                f"device: workers train on cpu or cuda, got {shortened(self.device)}; use one of these, or workers=0"
+            ]
         if self.max_workers and not 0 < self.workers < self.max_workers:
             return [
                 f"max_workers: must exceed workers, which must be at least 1, got workers {self.workers} and "

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
 
+from ebclab.config.addresses import shortened
+
 TIMM = "timm/"
 """Prefix of the name of a network of timm."""
 NO_TIMM = "timm is not installed here; run `pip install 'timm>=1.0.12'`"
@@ -19,19 +21,20 @@ def architecture_problem(name: str) -> str | None:
     Args:
         name: Without the prefix.
     """
+    shown = shortened(f"{TIMM}{name}")
     if find_spec("timm") is None:
-        return f"{NO_TIMM}, got {TIMM}{name}"
+        return f"{NO_TIMM}, got {shown}"
     import timm
 
     architecture, dot, _ = name.partition(".")
     if timm.is_model(architecture) and dot:
         return (
-            f"an architecture is wanted, got {TIMM}{name}, which names weights too; "
-            f"write {TIMM}{architecture}, and init.weights={TIMM}{name} to start from them"
+            f"an architecture is wanted, got {shown}, which names weights too; "
+            f"write {TIMM}{architecture}, and init.weights={shown} to start from them"
         )
     if timm.is_model(name):
         return None
-    return f"no such network in timm {timm.__version__}, got {TIMM}{name}; {_nearest(name, timm.list_models())}"
+    return f"no such network in timm {timm.__version__}, got {shown}; {_nearest(name, timm.list_models())}"
 
 
 def weights_problem(name: str) -> str | None:
@@ -40,15 +43,16 @@ def weights_problem(name: str) -> str | None:
     Args:
         name: Without the prefix: a network, or a network and its tag as in resnet18.a1_in1k.
     """
+    shown = shortened(f"{TIMM}{name}")
     if find_spec("timm") is None:
-        return f"{NO_TIMM}, got {TIMM}{name}"
+        return f"{NO_TIMM}, got {shown}"
     import timm
 
     known = timm.list_pretrained()
     if name in known or timm.models.is_model_pretrained(name):
         return None
     names = [*dict.fromkeys(each.partition(".")[0] for each in known), *known] if "." not in name else known
-    return f"timm {timm.__version__} has no weights of this name, got {TIMM}{name}; {_nearest(name, names)}"
+    return f"timm {timm.__version__} has no weights of this name, got {shown}; {_nearest(name, names)}"
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

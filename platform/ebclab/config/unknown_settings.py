@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import Field
 from typing import Any
 
+from ebclab.config.addresses import shortened
 from ebclab.config.names import nearest
 
 Known = Mapping[str, Mapping[str, Field[Any]]]
@@ -81,7 +82,7 @@ def unknown_setting(section: str, name: str, known: Known, method_name: str) -> 
         or _near_hint(section, name, known)
         or _list_hint(section, known)
     )
-    return f"{key}: no such setting; {hint}"
+    return f"{shortened(key)}: no such setting; {hint}"
 
 
 def _symbol_hint(section: str, name: str, known: Known, method_name: str) -> str | None:

@@ -8,25 +8,28 @@ from typing import Any
 
 import yaml
 
-from ebclab.config.addresses import without_credentials
+from ebclab.config.addresses import shortened
 from ebclab.errors import ConfigError
 from ebclab.regular_file import read_regular
 
 _FLOAT = "tag:yaml.org,2002:float"
-_EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")  # YAML 1.1 calls these text
+_EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)[eE][-+]?[0-9]++$")
+"""Numbers that YAML 1.1 calls text."""
 _READ_OTHERWISE = re.compile(r"[-+]?(?:0[0-9_]+$|[0-9_]+:)")  # octal 010, base sixty 1:30
 _FIRST_CHARACTERS = list("-+.0123456789")
 
 LARGEST_YAML = 1 << 20
 """Largest size of a file, bytes."""
 
+LONGEST_TEXT = 4096
+"""Most characters of a setting. Linux allows no longer paths, and no other setting is longer than a path."""
+
+_LONGEST_PROBLEM = 250  # characters of what PyYAML says
 _MOST_VALUES = 100_000
 _DEEPEST = 50  # lists and mappings within each other
 _LONGEST_NUMBER = 80  # bits
 _NOT_CONSTRUCTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 """Exceptions that PyYAML raises on invalid values, such as the date 2020-13-45."""
-
-_LONGEST_VALUE = 80  # characters of a value that a message shows
 
 
 class _Loader(yaml.SafeLoader):
@@ -34,6 +37,15 @@ class _Loader(yaml.SafeLoader):
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
             _count(node, {}, 1)
+        return node
+
+    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
+        event = self.peek_event()
+        if event.implicit != (False, True) and (
+            problem := length_problem(event.value)
+        ):  # before patterns look for numbers
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -46,7 +58,7 @@ class _Loader(yaml.SafeLoader):
             ) from error
         if isinstance(value, int | float) and _READ_OTHERWISE.match(str(node.value)):
             raise yaml.MarkedYAMLError(
-                problem=f"{node.value} is {value} in YAML; write that, or quote it if it is text",
+                problem=f"{shortened(node.value)} is {shortened(str(value))} in YAML; write that, or quote it as text",
                 problem_mark=node.start_mark,
             )
         if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
@@ -59,7 +71,9 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value} stands twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {shortened(key.value)} stands twice", problem_mark=key.start_mark
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -121,9 +135,13 @@ def from_yaml(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError([f"{where}{place}: not valid YAML, {error.problem}"]) from error
+        raise ConfigError(
+            [f"{where}{place}: not valid YAML, {shortened(str(error.problem), _LONGEST_PROBLEM)}"]
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigError([f"{where}: not valid YAML, {' '.join(str(error).split())}"]) from error
+        raise ConfigError(
+            [f"{where}: not valid YAML, {shortened(' '.join(str(error).split()), _LONGEST_PROBLEM)}"]
+        ) from error
     except RecursionError:
         raise ConfigError([f"{where}: not valid YAML, lists within lists, deeper than {_DEEPEST}"]) from None
 
@@ -163,10 +181,18 @@ def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
     return mapping_from_yaml(text, where)
 
 
-def shortened(text: str) -> str:
-    """Return a value's text shortened for a message, without credentials."""
-    text = without_credentials(text)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+def length_problem(text: str) -> str | None:
+    """Return what is wrong with a text that is too long for a setting, else None."""
+    if len(text) <= LONGEST_TEXT:
+        return None
+    return f"longer than {LONGEST_TEXT:,} characters, got {len(text):,}, {shortened(repr(text))}; write a shorter one"
+
+
+def text_problem(text: str) -> str | None:
+    """Return what is wrong with a text as a setting: too long, or with characters that YAML does not allow."""
+    if yaml.reader.Reader.NON_PRINTABLE.search(text):
+        return f"a control character or half a character, got {shortened(repr(text))}; leave it out"
+    return length_problem(text)
 
 
 def dump_yaml(value: Any) -> str:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from ebclab.config import ExperimentConfig, parse_experiment, parse_yaml
+from ebclab.config import ExperimentConfig, compose, parse_experiment, parse_yaml
 from ebclab.config.sections import OptimizerConfig, TrainingConfig
 from ebclab.errors import ConfigError
 
@@ -151,3 +151,67 @@ def test_the_folder_of_datasets_is_absolute_once_read(methods, monkeypatch, tmp_
 def test_an_address_is_no_folder_of_datasets(methods):
     with pytest.raises(ConfigError, match=r"^data\.root: .*, got s3://b/sets; .* data\.name=parquet:s3://b/sets"):
         parse_experiment({"method": {"name": "plain"}, "data": {"root": "s3://b/sets"}}, methods)
+
+
+LONG = "parquet:" + "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (LONG, "longer than 4,096 characters, got 100,008, 'parquet:xxxx"),
+        ("folder:\0", r"a control character or half a character, got 'folder:\x00'; leave it out"),
+        ("folder:\x1b]0;", r"a control character or half a character, got 'folder:\x1b]0;'; leave it out"),
+        ("folder:\ud800", r"half a character, got 'folder:\ud800'"),
+    ],
+    ids=["long", "nul", "escape", "half"],
+)
+@pytest.mark.parametrize("key", ["data.name", "data.root", "init.weights", "encoder.name", "data.nmae"])
+def test_a_text_that_no_setting_has_is_refused_in_a_short_line(key, text, said, methods):
+    section, name = key.split(".")
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment({"method": {"name": "plain"}, section: {name: text}}, methods)
+    (line,) = caught.value.problems
+    assert line.startswith(f"{key}: ")
+    assert said in line
+    assert len(line) < 200
+
+
+def test_images_with_such_a_name_are_not_looked_for(methods):
+    with pytest.raises(ConfigError, match=r"^data\.name: a control character"):
+        compose("plain", overrides={"data.name": "folder:\0"}, methods=methods, fit=lambda _: pytest.fail("looked"))
+
+
+@pytest.mark.parametrize("key", ["k" * 100_000, "data." + "k" * 100_000, f"{'k' * 50_000}.name"])
+def test_a_long_key_is_shown_in_part(key, methods):
+    with pytest.raises(ConfigError) as caught:
+        compose("plain", overrides=[f"{key}=3"], methods=methods)
+    with pytest.raises(ConfigError) as also:
+        parse_experiment({"method": {"name": "plain"}, key: 3}, methods)
+    assert max(len(line) for line in (*caught.value.problems, *also.value.problems)) < 500
+
+
+LONGEST = "n" * 4096
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"data.name": f"folder:{LONGEST[7:]}", "data.root": "/x"},
+        {"data.name": LONGEST},
+        {"data.name": f"voc{LONGEST[3:]}"},
+        {"data.root": f"s3://{LONGEST[5:]}"},
+        {"data.root": f"s3://a//{LONGEST[8:]}"},
+        {"resources.device": LONGEST, "resources.workers": 1},
+        {"resources.address": f"ray://me:secret@{LONGEST[20:]}"},
+        {"views.recipe": LONGEST},
+        {"evaluation.objective": LONGEST},
+        {"method.name": LONGEST},
+    ],
+    ids=lambda overrides: " ".join(overrides),
+)
+def test_no_message_has_a_long_value_whole(overrides, methods):
+    with pytest.raises(ConfigError) as caught:
+        compose("plain", overrides=overrides, methods=methods)
+    assert max(len(line) for line in caught.value.problems) < 800
+    assert LONGEST[:200] not in str(caught.value)

@@ -62,3 +62,7 @@ def test_a_network_without_weights_is_told() -> None:
 def test_without_timm_the_command_to_install_it_is_named(problem_of, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timm_names, "find_spec", lambda name: None)
     assert problem_of("resnet18") == ("timm is not installed here; run `pip install 'timm>=1.0.12'`, got timm/resnet18")
+
+
+def test_a_long_name_is_shown_in_part() -> None:
+    assert max(len(problem(4000 * "n") or "") for problem in (architecture_problem, weights_problem)) < 200
