@@ -25,6 +25,8 @@ class OneByOne:
         requests: Method, path and status of every request since the list was cleared.
         users: Keys with which requests were signed.
         hidden: Beginnings of the names of objects that HEAD does not find.
+        busy: Of the requests for files that test the store, the numbers of those that get the answer 503.
+        is_done: Whether such a request was carried out before.
     """
 
     def __init__(self, application: Any) -> None:
@@ -33,6 +35,13 @@ class OneByOne:
         self.requests: list[tuple[str, str, str]] = []
         self.hidden: tuple[str, ...] = ()
         self.users: set[str] = set()
+        self.busy: set[int] = set()
+        self.is_done = False
+        self._tests = 0
+
+    def count_anew(self) -> None:
+        """Let the next request for a file that tests the store be number 0."""
+        self._tests = 0
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         conditions = [name for name in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH") if name in environ]
@@ -45,7 +54,11 @@ class OneByOne:
             said[:] = [status, headers]
 
         with self._lock:
-            if method == "HEAD" and self.hidden and path.rpartition("/")[2].startswith(self.hidden):
+            is_busy, is_test = self._tests in self.busy, "/.try-" in path
+            self._tests += is_test
+            if is_test and is_busy and not self.is_done:
+                content, said[:] = [b""], ["503 Slow Down", []]
+            elif method == "HEAD" and self.hidden and path.rpartition("/")[2].startswith(self.hidden):
                 content, said[:] = [b""], ["404 Not Found", []]
             elif conditions and self.behaviour == "not implemented":
                 content, said[:] = [b""], ["501 Not Implemented", []]
@@ -56,6 +69,8 @@ class OneByOne:
                 content = list(self._application(environ, answer))
             if conditions and self.behaviour == "loses answers":
                 self.behaviour = "heeds"
+                content, said[:] = [b""], ["503 Slow Down", []]
+            if is_test and is_busy:
                 content, said[:] = [b""], ["503 Slow Down", []]
             self.requests.append((method, path, said[0][:3]))
         start_response(said[0], said[1] or [("Content-Length", "0")])

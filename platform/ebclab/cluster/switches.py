@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ebclab.storage.remote import COPIES, cache_folder
+from ebclab.storage.remote import COPIES, UNGUARDED, cache_folder
 from ebclab.storage.retry import PATIENCE
 
 SWITCHES = {
@@ -40,7 +40,9 @@ def environment_of_nodes() -> dict[str, dict[str, str]] | None:
     by_ray = os.environ.get(
         "RAY_JOB_CONFIG_JSON_ENV_VAR", ""
     )  # variables of a submitted job: Ray refuses a variable that is set twice
-    variables = {name: os.environ[name] for name in (PATIENCE, COPIES) if os.environ.get(name) and name not in by_ray}
+    variables = {
+        name: os.environ[name] for name in (PATIENCE, UNGUARDED, COPIES) if os.environ.get(name) and name not in by_ray
+    }
     if COPIES in variables:
         variables[COPIES] = str(cache_folder())  # absolute: nodes have other working folders
     return {"env_vars": variables} if variables else None

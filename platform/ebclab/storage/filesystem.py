@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +28,7 @@ from pyarrow import fs
 from ebclab.config.addresses import as_uri, credentials_problem, expanded, is_address, path_problem
 from ebclab.errors import DataError
 from ebclab.storage import atomic
+from ebclab.storage.retry import is_refusal
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -299,8 +302,10 @@ class Bucket:
     endpoint: str = ""
 
 
-_REACHED: dict[Bucket, tuple[ObjectStore | None, str]] = {}
-"""Results of ``through_obstore`` for the buckets that this process has tested."""
+_REACHED: dict[Bucket, tuple[ObjectStore | None, str, float]] = {}
+"""Results of ``through_obstore`` for the buckets that this process has tested, and until when each is valid."""
+
+_ASKED_AGAIN = 60.0  # seconds after which credentials that obstore did not find are looked for again
 
 
 def bucket_of(location: Location) -> Bucket:
@@ -328,6 +333,8 @@ def bucket_of(location: Location) -> Bucket:
 def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None, str]:
     """Return the bucket of a place opened through obstore; tested once per process with a temporary file.
 
+    Only an answer of the store is kept. Credentials that were not found are looked for again after a minute.
+
     Args:
         location: The place.
         folder: Path in the bucket of the folder to which the temporary file is written.
@@ -335,22 +342,39 @@ def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None
     Returns:
         The bucket and an empty string; or None and the reason why obstore cannot be used, e.g. it finds no
         credentials, or pyarrow does not see the file that it wrote.
+
+    Raises:
+        OSError: The store does not answer.
     """
     bucket = bucket_of(location)
-    if bucket not in _REACHED:
-        own = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
+    store, reason, until = _REACHED.get(bucket, (None, "", -math.inf))
+    if time.monotonic() >= until:
+        store, reason, until = _REACHED[bucket] = _reached(bucket, location, folder)
+    return store, reason
+
+
+def _reached(bucket: Bucket, location: Location, folder: str) -> tuple[ObjectStore | None, str, float]:
+    """Test whether obstore reaches a bucket; return what ``through_obstore`` does, and until when that is valid.
+
+    Raises:
+        OSError: The store does not answer, which proves nothing.
+    """
+    own = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
+    try:
+        store = _open(bucket)
+        in_our_errors(lambda: store.put(own, b""))
         try:
-            store = _open(bucket)
-            in_our_errors(lambda: store.put(own, b""))
-            try:
-                is_seen = location.filesystem.get_file_info(f"{bucket.name}/{own}").type == fs.FileType.File
-            finally:
-                with suppress(OSError):
-                    in_our_errors(lambda: store.delete(own))
-            _REACHED[bucket] = (store, "") if is_seen else (None, "another bucket than that of the run")
-        except Exception as error:  # from obstore or boto3 about settings and profiles, or from the store
-            _REACHED[bucket] = (None, first_line(error))
-    return _REACHED[bucket]
+            is_seen = location.filesystem.get_file_info(f"{bucket.name}/{own}").type == fs.FileType.File
+        finally:
+            with suppress(OSError):
+                in_our_errors(lambda: store.delete(own))
+    except FileNotFoundError as error:
+        raise OSError(f"bucket does not exist: {bucket.name}") from error
+    except Exception as error:  # from obstore or boto3 about settings and profiles, or from the store
+        if own in str(error) and not is_refusal(error):  # the request of the file failed, not one for credentials
+            raise OSError(first_line(error)) from error
+        return None, first_line(error), time.monotonic() + _ASKED_AGAIN
+    return (store, "", math.inf) if is_seen else (None, "another bucket than that of the run", math.inf)
 
 
 def in_our_errors(request: Callable[[], T]) -> T:

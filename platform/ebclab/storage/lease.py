@@ -310,12 +310,12 @@ def held_by(remote: RemoteFolder, changed: float = 0.0) -> str:
 
 
 def _file(remote: RemoteFolder, *, seconds: float | None = None) -> SwapFile:
-    """Return the lease's file for read-only access, or for stores without conditional writes."""
-    store = Store(remote, seconds=seconds)
+    """Return the lease's file for read-only access, on a disk, or for stores without conditional writes."""
+    store = Store(remote)
     if store.location.filesystem.type_name == "local":
         path = store.location.inner_path(f"{remote.inside}/{NAME}")
         return LocalFile(Path(path), remote.address, seconds=seconds)
-    return PlainFile(store, NAME)
+    return PlainFile(remote, NAME, seconds=seconds)
 
 
 def _require_free(file: SwapFile, remote: RemoteFolder, busy: str) -> Seen | None:

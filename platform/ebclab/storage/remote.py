@@ -19,6 +19,9 @@ from ebclab.errors import UserError
 COPIES = "EBCLAB_COPIES"
 """Environment variable with the folder of local copies; default: ebclab/copies in $XDG_CACHE_HOME or ~/.cache."""
 
+UNGUARDED = "EBCLAB_STORAGE_UNGUARDED"
+"""Environment variable that permits stores without conditional writes if it is 1."""
+
 Role = Literal["user", "worker", "controller", "reader"]
 """Role of a process: started by the user, worker, controller of workers, or reader, which changes nothing."""
 

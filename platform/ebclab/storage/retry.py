@@ -52,6 +52,11 @@ def patience_seconds() -> float:
     return seconds
 
 
+def is_refusal(error: Exception) -> bool:
+    """Return whether a store has refused a request for good, e.g. for lack of permissions."""
+    return _LASTING.search(" ".join(str(error).split())) is not None
+
+
 def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
     """Return the result of ``work``, which is retried while the store does not respond.
 
@@ -73,7 +78,7 @@ def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = N
             raise
         except (OSError, pa.ArrowException) as error:
             reason = " ".join(str(error).split())
-            if _LASTING.search(reason):
+            if is_refusal(error):
                 raise StoreError(
                     f"{where}: the store refuses, got {reason}; check credentials and permissions"
                 ) from error

@@ -12,7 +12,7 @@ import ray
 from ebclab.cluster import join
 from ebclab.cluster.switches import environment_of_nodes
 from ebclab.errors import UserError
-from ebclab.storage.remote import COPIES
+from ebclab.storage.remote import COPIES, UNGUARDED
 from ebclab.storage.retry import PATIENCE
 from ebclab.training.display import LineDisplay
 
@@ -23,11 +23,14 @@ def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(COPIES, "")
     monkeypatch.delenv(PATIENCE, raising=False)
+    monkeypatch.delenv(UNGUARDED, raising=False)
     monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
     assert environment_of_nodes() is None
     monkeypatch.setenv(COPIES, "copies")
     monkeypatch.setenv(PATIENCE, "7")
-    assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies"), PATIENCE: "7"}}
+    monkeypatch.setenv(UNGUARDED, "1")
+    assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies"), PATIENCE: "7", UNGUARDED: "1"}}
+    monkeypatch.delenv(UNGUARDED)
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", f'{{"runtime_env": {{"env_vars": {{"{PATIENCE}": "9"}}}}}}')
     assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies")}}
 

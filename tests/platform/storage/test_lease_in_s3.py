@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyarrow import fs
 from s3_server import Behaviour, OneByOne, s3_server
 
-from ebclab.errors import LostLeaseError, RunError
-from ebclab.storage import filesystem, lease
+from ebclab.errors import LostLeaseError, RunError, StoreError
+from ebclab.storage import filesystem, lease, retry
 from ebclab.storage.lease import NAME, Lease, held_by, leased
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.remote import COPIES, UNGUARDED, RemoteFolder
 from ebclab.storage.retry import PATIENCE
 from ebclab.storage.swap import conditional
 from ebclab.storage.workspace import Workspace
@@ -50,8 +52,10 @@ def running() -> Iterator[tuple[str, OneByOne]]:
 def server(running: tuple[str, OneByOne], monkeypatch: pytest.MonkeyPatch) -> OneByOne:
     """The server, of which this process does not know yet what it takes."""
     forget_the_bucket(monkeypatch)
+    monkeypatch.setenv(UNGUARDED, "1")
     server = running[1]
-    server.behaviour, server.hidden = "heeds", ()
+    server.behaviour, server.hidden, server.busy, server.is_done = "heeds", (), set(), False
+    server.count_anew()
     server.requests.clear()
     server.users.clear()
     return server
@@ -267,7 +271,106 @@ def test_a_store_without_conditional_writes_is_one_line(
     assert line.startswith("s3://sets/")
     assert ": no conditional writes here, got " in line
     assert re.search(reason, line)
-    assert line.endswith("may both begin, and the earlier one is then stopped at its next upload")
+    assert line.endswith("; two launches of one folder may both write, which EBCLAB_STORAGE_UNGUARDED=1 permits")
+
+
+@pytest.mark.parametrize("behaviour", WITHOUT)
+def test_a_store_without_conditional_writes_is_refused_until_permitted(
+    behaviour: Behaviour,
+    server: OneByOne,
+    folder: Callable[[str], RemoteFolder],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.behaviour = behaviour
+    remote = folder("run")
+    for unset in ("", "0"):
+        monkeypatch.setenv(UNGUARDED, unset)
+        with pytest.raises(StoreError, match=r"no conditional writes here, got .*set EBCLAB_STORAGE_UNGUARDED=1 if you"):
+            Lease(remote, "is training")
+    assert Store(remote).names() == {}
+    monkeypatch.setenv(UNGUARDED, "1")
+    with leased(remote, "is training"):
+        assert held_by(remote)
+
+
+@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
+@pytest.mark.parametrize("work", ["take", "renew", "give back"])
+def test_a_write_that_is_retried_until_another_took_over_replaces_nothing(
+    work: str,
+    behaviour: Behaviour,
+    server: OneByOne,
+    folder: Callable[[str], RemoteFolder],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.behaviour = behaviour
+    remote, failed = folder("run"), list[str]()
+    mine, other, leaver = (Lease(remote, "is training") for _ in range(3))
+    first = leaver if work == "take" else mine
+    first.take()
+    if work == "take":
+        leaver.give_back()
+
+    def failing_once(own: Callable[..., Any]) -> Callable[..., Any]:
+        def request(*given: Any) -> Any:
+            if not failed:
+                failed.append(work)
+                raise OSError("no answer")
+            return own(*given)
+
+        return request
+
+    def take_over(seconds: float) -> None:
+        with monkeypatch.context() as patch:
+            forget_the_living(patch)
+            other.take()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retry, "time", SimpleNamespace(monotonic=time.monotonic, sleep=take_over))
+        patch.setattr(Store, "_opened", failing_once(Store._opened))
+        patch.setattr(conditional, "_condition", failing_once(conditional._condition))
+        if work == "take":
+            with pytest.raises(RunError, match="another process is training, got"):
+                mine.take()
+        elif work == "renew":
+            with pytest.raises(LostLeaseError, match="another process has taken over"):
+                mine.renew()
+        else:
+            mine.give_back()
+    assert failed == [work]
+    assert (sign(remote)["epoch"], sign(remote)["renewed"], sign(remote)["free"]) == (2, 0, False)
+    other.fence.check()
+    with pytest.raises(LostLeaseError):
+        mine.fence.check()
+
+
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_failed_request_of_the_trial_says_nothing_of_conditional_writes(
+    number: int,
+    is_done: bool,
+    server: OneByOne,
+    folder: Callable[[str], RemoteFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv(UNGUARDED)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.01)
+    server.busy, server.is_done = {number}, is_done
+    with leased(folder("run"), "is training") as mine:
+        assert isinstance(mine._file, conditional.ConditionalFile)
+    assert all("the store does not answer, trying again" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(
+    number: int, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE, "0")
+    server.busy = {number}
+    with pytest.raises(StoreError, match=r"the store has not answered for 0 s, got .*503"):
+        Lease(folder("one"), "is training")
+    with leased(folder("two"), "is training") as mine:
+        assert isinstance(mine._file, conditional.ConditionalFile)
 
 
 def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
@@ -341,7 +444,7 @@ def test_keys_of_a_profile_are_found(
     with leased(folder("run"), "is training"):
         pass
     (line,) = caplog.messages
-    assert ": no conditional writes here, got The config profile (nobody's) could not be found; two launches" in line
+    assert ": no conditional writes here, got The config profile (nobody's) could not be found; two launches of" in line
 
 
 def test_the_lease_lies_in_the_bucket_of_the_run_whatever_variables_say(

@@ -1,22 +1,30 @@
 """Compare and swap by a store's own conditional writes (If-None-Match, If-Match), through obstore.
 
 pyarrow, which is used for most other requests, has no conditional writes. Whether a store honors the conditions is
-tested once per process, since some S3-compatible stores ignore them.
+tested once per process, since some S3-compatible stores ignore them. Only what the store has answered is kept: a test
+that failed says nothing about the next one.
+
+A store without conditional writes is refused. There, a write that was delayed for longer than a lease lives replaces
+the lease of whoever took over meanwhile, whatever was compared before it was sent: the delayed process regains a folder
+that another one writes to, and the other one is stopped. ``UNGUARDED`` permits such a store to users who start nothing
+twice.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebclab.errors import StoreError
 from ebclab.storage.filesystem import Bucket, Location, bucket_of, first_line, in_our_errors, through_obstore
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.remote import UNGUARDED, RemoteFolder
 from ebclab.storage.retry import with_retries
 from ebclab.storage.swap.file import ReplacedError, Seen, clock_name
 
@@ -26,8 +34,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ebclab.storage")
 T = TypeVar("T")
 
-_TRIED: dict[Bucket, ObjectStore | None] = {}
-"""Buckets that this process has tested; None if conditional writes cannot be used."""
+_TRIED: dict[Bucket, tuple[ObjectStore | None, str]] = {}
+"""What stores have answered to the test: the bucket, or None and why conditional writes cannot be used."""
+
+_NOT_IMPLEMENTED = "status code: 501"
+
+
+class NotImplementedByStoreError(StoreError):
+    """A store says that it does not implement conditional writes."""
 
 
 class ConditionalFile:
@@ -117,6 +131,8 @@ def _in_our_errors(request: Callable[[], T]) -> T:
     except OSError as error:
         if isinstance(error.__cause__, exceptions.AlreadyExistsError | exceptions.PreconditionError):
             raise ReplacedError from error
+        if _NOT_IMPLEMENTED in str(error):
+            raise NotImplementedByStoreError(str(error)) from error
         raise
 
 
@@ -129,64 +145,92 @@ def conditional_file(remote: RemoteFolder, name: str, *, seconds: float | None =
         seconds: Seconds for which a request is retried; None means ``patience_seconds``.
 
     Returns:
-        The file; None on a disk, and in a store without usable conditional writes, which is logged once per process
-        and bucket.
+        The file; None on a disk, and in a store without usable conditional writes that the user permits, which is
+        logged once per process and bucket.
+
+    Raises:
+        StoreError: The store has no usable conditional writes, or does not answer.
     """
-    store = Store(remote)
-    location = store.location
+    location = Store(remote).location
     if location.filesystem.type_name == "local":
         return None
     bucket, path = bucket_of(location), location.inner_path(f"{remote.inside}/{name}").partition("/")[2]
-    if bucket not in _TRIED:
-        _TRIED[bucket], reason = _tried(location, bucket.name, path.rpartition("/")[0])
-        if reason:
-            _log.warning(
-                "%s: no conditional writes here, got %s; two launches in the same instant may both begin, and the "
-                "earlier one is then stopped at its next upload",
-                location.path.partition("?")[0],
-                reason,
-            )
-    opened = _TRIED[bucket]
-    return None if opened is None else ConditionalFile(opened, path, remote.address, seconds=seconds)
+    if (found := _TRIED.get(bucket)) is None:
+        found = _tried(location, bucket, path.rpartition("/")[0], remote.address)
+    store, reason = found
+    if store is not None:
+        return ConditionalFile(store, path, remote.address, seconds=seconds)
+    if os.environ.get(UNGUARDED) != "1":
+        raise StoreError(
+            f"{remote.address}: no conditional writes here, got {reason}; without them a delayed process may write to "
+            f"a folder that another one has taken over: use a store that has them, or set {UNGUARDED}=1 if you start "
+            "nothing twice"
+        )
+    _tell_once(location.path.partition("?")[0], reason)
+    return None
 
 
-def _tried(location: Location, bucket: str, folder: str) -> tuple[ObjectStore | None, str]:
-    """Open a bucket and test conditional writes with a temporary file.
+@lru_cache
+def _tell_once(place: str, reason: str) -> None:
+    _log.warning(
+        "%s: no conditional writes here, got %s; two launches of one folder may both write, which %s=1 permits",
+        place,
+        reason,
+        UNGUARDED,
+    )
+
+
+def _tried(location: Location, bucket: Bucket, folder: str, where: str) -> tuple[ObjectStore | None, str]:
+    """Open a bucket and test conditional writes with a temporary file; keep what the store answers.
 
     Args:
         location: A place in the bucket.
-        bucket: The bucket's name.
+        bucket: The bucket.
         folder: Path of a folder in the bucket, for the file.
+        where: Address for messages.
 
     Returns:
         The bucket and an empty string; or None and the reason why conditional writes cannot be used.
+
+    Raises:
+        StoreError: The store refuses the test, or does not answer.
     """
-    store, problem = through_obstore(location, folder)
-    if store is not None:
-        path = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
-        problem = _problem(ConditionalFile(store, path, bucket, seconds=0))
-    return (None, problem) if problem else (store, "")
+    store, problem = with_retries(lambda: through_obstore(location, folder), where)
+    if store is None:
+        return None, problem
+    path = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
+    problem = _problem(ConditionalFile(store, path, where))
+    _TRIED[bucket] = found = (None, problem) if problem else (store, "")
+    return found
 
 
 def _problem(file: ConditionalFile) -> str:
     """Test two allowed and two forbidden writes of a new file, then delete it; return the problem, empty if none."""
     try:
-        first = file.write(b"1", over=None)
-    except (ReplacedError, StoreError) as error:
-        return first_line(error.__cause__ or error)
-    try:
-        file.write(b"2", over=first)
+        first = _allowed(file, b"1", None)
+        _allowed(file, b"2", first)
         for header, over in (("If-None-Match", None), ("If-Match", first)):
             if not _refuses(file, over):
                 return f"a store that does not heed {header}"
         return ""
     except ReplacedError:
         return "a store that refuses a write whose condition holds"
-    except StoreError as error:
-        return first_line(error.__cause__ or error)
+    except NotImplementedByStoreError as error:
+        return first_line(error)
     finally:
         with suppress(StoreError):
             file.delete()
+
+
+def _allowed(file: ConditionalFile, content: bytes, over: Seen | None) -> Seen:
+    """Write as ``ConditionalFile.write`` does; a write that was repeated because its answer was lost has succeeded."""
+    try:
+        return file.write(content, over=over)
+    except ReplacedError:
+        found = file.read()
+        if found is None or found.content != content:
+            raise
+        return found
 
 
 def _refuses(file: ConditionalFile, over: Seen | None) -> bool:

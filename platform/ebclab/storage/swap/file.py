@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store
+from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.retry import with_retries
 
 T = TypeVar("T")
@@ -69,15 +70,19 @@ def clock_name() -> str:
 class PlainFile:
     """A file in a store without conditional writes.
 
-    Two writers that compare at the same time may both write; the later write then wins.
+    It is compared before each try of a write, so that a write that is retried while another process takes the file does
+    not replace it. Two writers that compare at the same time may both write, and so may a request that is delayed after
+    its comparison; the later write then wins.
 
     Args:
-        store: The store of its folder.
+        remote: Its folder.
         name: Its name there.
+        seconds: Seconds for which a request is retried; None means ``patience_seconds``.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
+    def __init__(self, remote: RemoteFolder, name: str, *, seconds: float | None = None) -> None:
+        self._remote, self._name, self._seconds = remote, name, seconds
+        self._store = Store(remote, seconds=seconds)
 
     def read(self) -> Seen | None:
         """Return the file; None if there is none."""
@@ -92,9 +97,12 @@ class PlainFile:
         Raises:
             ReplacedError: The file has been replaced, created or deleted in the meantime.
         """
-        if self.read() != over:
-            raise ReplacedError
-        self._store.write(self._name, content)
+
+        def require_unchanged() -> None:
+            if self.read() != over:
+                raise ReplacedError
+
+        Store(self._remote, seconds=self._seconds, may_change=require_unchanged).write(self._name, content)
         return Seen(content)
 
     def delete(self) -> None:
