@@ -284,7 +284,8 @@ def store_of(place: Path) -> Iterator[None]:
     server.start()
     host, port = server.get_host_and_port()
     keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
-    os.environ |= {STORE: f"{host}:{port}", "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", **keys}
+    os.environ |= {STORE: f"{host}:{port}", "EBCLAB_STORES": f"http://{host}:{port}", "AWS_REGION": "us-east-1"}
+    os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", **keys}
     client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
     client.create_bucket(Bucket=BUCKET)
     for file in [path for name in ("photographs", "jpeg") for path in (place / name).rglob("*") if path.is_file()]:

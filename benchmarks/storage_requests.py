@@ -166,7 +166,7 @@ def wire() -> dict[str, dict[str, int]]:
     server.start()
     host, port = server.get_host_and_port()
     names = {"AWS_ACCESS_KEY_ID": "o", "AWS_SECRET_ACCESS_KEY": "o", "AWS_DEFAULT_REGION": "us-east-1"}
-    os.environ |= {**names, "AWS_EC2_METADATA_DISABLED": "true"}
+    os.environ |= {**names, "AWS_EC2_METADATA_DISABLED": "true", "EBCLAB_STORES": f"http://{host}:{port}"}
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="sets")
     from ebclab.storage.object_store import Store
     from ebclab.storage.remote import RemoteFolder

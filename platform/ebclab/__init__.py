@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __getattr__
     from ebclab.config import ExperimentConfig as ExperimentConfig
-    from ebclab.config import compose as compose
+    from ebclab.config import compose_for_user
     from ebclab.data.image_set import ImageSet as ImageSet
     from ebclab.export import load_encoder as load_encoder
     from ebclab.reports.report import report as report
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __geta
     from ebclab.training.callbacks import RunView as RunView
     from ebclab.training.pretrain import pretrain as pretrain
 
+    compose = compose_for_user
     evaluate = evaluate_run
     __version__: str
 
@@ -37,7 +38,7 @@ _HOMES = {
     "ExperimentConfig": "ebclab.config:ExperimentConfig",
     "ImageSet": "ebclab.data.image_set:ImageSet",
     "RunView": "ebclab.training.callbacks:RunView",
-    "compose": "ebclab.config:compose",
+    "compose": "ebclab.config:compose_for_user",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",
     "make_plan": "ebclab.sweeps.make_plan:make_plan",

@@ -47,6 +47,7 @@ def test_a_set_in_a_bucket_is_the_set_by_endpoint_variable_or_by_address(
 ) -> None:
     _assert_same_as_digits(f"parquet:{digits}")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("EBCLAB_STORES", store.url)
     _assert_same_as_digits(f"parquet:{digits}/?{store.query()}")
 
 

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import pytest
+
+from ebclab.config.named_hosts import STORES
+
 Behaviour = Literal["heeds", "ignores", "not implemented", "loses answers"]
 
 
@@ -79,7 +83,10 @@ class OneByOne:
 
 @contextmanager
 def s3_server() -> Iterator[tuple[str, OneByOne]]:
-    """Yield address options of a server with the empty bucket ``sets``, as pyarrow takes them, and the server."""
+    """Yield address options of a server with the empty bucket ``sets``, as pyarrow takes them, and the server.
+
+    The user has named it, so addresses may.
+    """
     import boto3
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -93,7 +100,9 @@ def s3_server() -> Iterator[tuple[str, OneByOne]]:
     owner = {"region_name": "us-east-1", "aws_access_key_id": "o", "aws_secret_access_key": "o"}
     boto3.client("s3", endpoint_url=url, **owner).create_bucket(Bucket="sets")
     try:
-        yield f"endpoint_override=127.0.0.1:{server.server_port}&scheme=http", application
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(STORES, url)
+            yield f"endpoint_override=127.0.0.1:{server.server_port}&scheme=http", application
     finally:
         server.shutdown()
         server.server_close()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ebclab.config.addresses import credentials_problem, without_credentials
+from ebclab.config.named_hosts import named_hosts
 from ebclab.errors import EbclabError, UserError
 from ebclab.formatting import fitted
 
@@ -67,7 +68,8 @@ def main(argv: list[str] | None = None) -> int:
         arguments = sys.argv[1:] if argv is None else argv
         _require_text(arguments)
         _require_no_credentials(arguments)
-        return _run(argv)
+        with named_hosts(arguments):
+            return _run(argv)
     except EbclabError as error:
         print(fitted(f"error: {without_credentials(str(error))}", sys.stderr), file=sys.stderr)
         return error.exit_code

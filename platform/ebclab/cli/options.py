@@ -106,17 +106,14 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
     Raises:
         UserError: A file names a cluster, and the user has named none.
     """
-    from ebclab.config import read_overrides
+    from ebclab.config.named_hosts import cluster_problem, name_hosts_in
 
-    address, (given, _) = settings.resources.address, read_overrides(overrides)
-    if address in (None, "local", "auto") or "address" in given.get("resources", {}):
+    name_hosts_in(overrides)
+    if settings.resources.address is None or not (problem := cluster_problem(settings.resources.address, where)):
         return settings
     if os.environ.get("RAY_ADDRESS"):
         return replace(settings, resources=replace(settings.resources, address=None))
-    raise UserError(
-        f"resources.address: {where} names a cluster, got {address}, and a file alone does not choose who is asked; "
-        f"set RAY_ADDRESS={address}, or --set resources.address=null to use this machine alone"
-    )
+    raise UserError(f"resources.address: {problem}")
 
 
 def composed(

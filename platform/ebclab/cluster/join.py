@@ -26,6 +26,7 @@ from ebclab.cluster.local_instance import (
 )
 from ebclab.cluster.switches import environment_of_nodes
 from ebclab.cluster.token import MODE
+from ebclab.config.named_hosts import cluster_problem
 from ebclab.errors import TrainingError, UserError
 
 
@@ -36,7 +37,8 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
     If the cluster's head is lost in the meantime, this process exits with a message.
 
     Raises:
-        UserError: No cluster responds, or it runs other versions of Ray or Python, or it requires another token.
+        UserError: No cluster responds, or it runs other versions of Ray or Python, or it requires another token, or the
+            user has not named it.
     """
     was_joined, token_mode = ray.is_initialized(), os.environ.get(MODE)
     if not was_joined:
@@ -53,6 +55,8 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
 
 
 def _join(address: str) -> None:
+    if problem := cluster_problem(address):
+        raise UserError(f"resources.address: {problem}")
     _require_answer(address)
     where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from ebclab.config.named_hosts import STORES
 from ebclab.storage.remote import COPIES, UNGUARDED, cache_folder
 from ebclab.storage.retry import PATIENCE
 
@@ -41,7 +42,9 @@ def environment_of_nodes() -> dict[str, dict[str, str]] | None:
         "RAY_JOB_CONFIG_JSON_ENV_VAR", ""
     )  # variables of a submitted job: Ray refuses a variable that is set twice
     variables = {
-        name: os.environ[name] for name in (PATIENCE, UNGUARDED, COPIES) if os.environ.get(name) and name not in by_ray
+        name: os.environ[name]
+        for name in (PATIENCE, UNGUARDED, COPIES, STORES)
+        if os.environ.get(name) and name not in by_ray
     }
     if COPIES in variables:
         variables[COPIES] = str(cache_folder())  # absolute: nodes have other working folders

@@ -9,7 +9,7 @@ from ebclab.config.listings import cost_rows, listing
 from ebclab.config.names import did_you_mean, nearest
 from ebclab.config.overrides import apply_overrides, read_overrides
 from ebclab.config.parse import parse_experiment, parse_yaml
-from ebclab.config.recipes import compose, list_recipes, load_recipe, recipe_text
+from ebclab.config.recipes import compose, compose_for_user, list_recipes, load_recipe, recipe_text
 from ebclab.config.view_recipes import VIEW_RECIPES
 from ebclab.config.yaml_text import load_yaml_file
 
@@ -18,6 +18,7 @@ __all__ = [
     "ExperimentConfig",
     "apply_overrides",
     "compose",
+    "compose_for_user",
     "cost_rows",
     "did_you_mean",
     "list_recipes",

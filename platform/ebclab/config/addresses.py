@@ -32,6 +32,11 @@ PUBLISHED = (*PHOTOGRAPHS, "tiny-imagenet:", "stl10:", "stl10-unlabelled:")
 LOCATIONS = (FOLDER, PARQUET, WEBDATASET, ARROW, *PUBLISHED)
 """Prefixes of ``data.name`` for datasets named by their location."""
 
+LONGEST = 4096
+"""Most characters of a path or address; Linux opens no longer path."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 OWN = "own:"
 """Prefix of ``data.name`` for images that were passed from Python."""
 
@@ -44,6 +49,20 @@ def is_address(path: str) -> bool:
 def expanded(path: str) -> Path:
     """Return the path with ~ replaced by a home folder; ~NAME of an unknown user is kept, as in a shell."""
     return Path(os.path.expanduser(path))
+
+
+def form_problem(address: str) -> str | None:
+    """Return why a path or address is invalid because of its length or a control character in it; None if it is valid.
+
+    Of an address, no more is shown than its kind, since the rest may hold credentials.
+    """
+    kind, _, rest = address.partition("://")
+    shown = f"{ascii(kind[:60])[1:-1]}{'...' if rest or len(kind) > 60 else ''}"
+    if len(address) > LONGEST:
+        return f"a path or address of more than {LONGEST:,} characters, got {len(address):,}: {shown}; shorten it"
+    if found := _CONTROL.search(address):
+        return f"a control character in a path or address, got {found[0]!r} in {shown}; leave it out"
+    return None
 
 
 def path_problem(address: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 from ebclab.config.addresses import shortened
 from ebclab.config.check import Problems, shown, usable_texts
 from ebclab.config.experiment import ExperimentConfig
+from ebclab.config.named_hosts import name_hosts_in
 from ebclab.config.names import did_you_mean
 from ebclab.config.overrides import merge, read_overrides
 from ebclab.config.parse import parse_experiment
@@ -99,6 +100,26 @@ def compose(
     if problems:
         raise ConfigError(problems)
     return _with_source(composed, methods) if is_import_name(method_name) else composed
+
+
+def compose_for_user(
+    method_name: str,
+    recipe: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    methods: Methods | None = None,
+    fit: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> ExperimentConfig:
+    """Return settings as ``compose`` does; hosts that ``overrides`` name, unlike those in ``config``, may be contacted.
+
+    This is ``ebclab.compose``. The package itself calls ``compose``, since it also passes values from files.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    given = overrides if isinstance(overrides, Mapping) else list(overrides)
+    name_hosts_in(given)
+    return compose(method_name, recipe, config, given, methods, fit)
 
 
 def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig:

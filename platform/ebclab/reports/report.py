@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ebclab.config.addresses import is_address
+from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import nearest
 from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import SETTINGS, SWEEP_PLAN
@@ -28,6 +29,7 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
         UserError: A place is neither a run nor a sweep, both kinds or no places are given, a price is given for runs,
             or the page cannot be written.
     """
+    name_hosts(*places, to)
     if not places:
         raise UserError("report: nothing to show, got no folder; name runs or sweeps")
     unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in places))

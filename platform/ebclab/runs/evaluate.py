@@ -12,6 +12,7 @@ from torch import nn
 
 from ebclab.config import did_you_mean
 from ebclab.config.addresses import PHOTOGRAPHS
+from ebclab.config.named_hosts import name_hosts
 from ebclab.data.digests import STREAMED, index_digest, stream_digest
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
@@ -105,6 +106,7 @@ def evaluate_run(
         UserError: No such run, checkpoint, dataset, probe or protocol, or not the images that the run was trained on.
         UnsavedError: The scores cannot be written; its ``result`` is what would have been returned.
     """
+    name_hosts(where if isinstance(where, str) else "", dataset)
     kind = checkpoint_name(checkpoint_kind)
     run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind, methods)

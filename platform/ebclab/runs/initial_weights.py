@@ -15,7 +15,9 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
+from ebclab.config.addresses import form_problem
 from ebclab.config.encoder import EncoderConfig, InitConfig
+from ebclab.config.named_hosts import host_problem
 from ebclab.config.timm_names import TIMM, weights_problem
 from ebclab.encoders import differences, digest_of
 from ebclab.encoders.timm_encoder import adapted, pretrained
@@ -96,6 +98,8 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
 def _tensors_of(source: str) -> dict[str, Tensor]:
     if source.startswith(TIMM):
         return _of_timm(source.removeprefix(TIMM))
+    if problem := form_problem(source) or host_problem(source):
+        raise UserError(f"init.weights: {problem}")
     run = (RunFolder(Path(source)) if remote_at(source) is None else RunFolder.at(source)).of("reader").pull(("last",))
     if (run.path / DESCRIPTION).is_file() and (run.path / WEIGHTS).is_file():
         return _load(run.path / WEIGHTS, "export the encoder again", f"{run.address}: {WEIGHTS}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import load_yaml_file, to_mapping
+from ebclab.config.named_hosts import name_hosts
 from ebclab.config.overrides import flat
 from ebclab.errors import ConfigError
 from ebclab.runs.environment import read_environment
@@ -110,6 +111,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
         RunError: There is no run, or a file of it is damaged.
         ConfigError: Its settings are not YAML.
     """
+    name_hosts(path)
     run = RunFolder.at(path).of("reader").pull()
     run.require_run()
     is_held = bool(held_by(run.remote)) if run.remote else is_running(run.path)

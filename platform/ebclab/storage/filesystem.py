@@ -25,7 +25,8 @@ from urllib.parse import parse_qs
 import pyarrow as pa
 from pyarrow import fs
 
-from ebclab.config.addresses import as_uri, credentials_problem, expanded, is_address, path_problem
+from ebclab.config.addresses import as_uri, credentials_problem, expanded, form_problem, is_address, path_problem
+from ebclab.config.named_hosts import host_problem
 from ebclab.errors import DataError
 from ebclab.storage import atomic
 from ebclab.storage.retry import is_refusal
@@ -67,11 +68,13 @@ class Location:
         address: The same with its options.
 
     Raises:
-        DataError: The address is of an unsupported kind, or contains credentials.
+        DataError: The address is of an unsupported kind, contains credentials, or contains a host that the user has not
+            named.
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
-        if problem := credentials_problem(path) or path_problem(path):
+        problem = form_problem(path) or credentials_problem(path) or path_problem(path) or host_problem(path)
+        if problem:
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)
@@ -315,7 +318,7 @@ def bucket_of(location: Location) -> Bucket:
         location: The folder, as opened by pyarrow.
     """
     kind, name = location.filesystem.type_name, location.inside.partition("/")[0]
-    options = {option: values[-1] for option, values in parse_qs(location.address.partition("?")[2]).items()}
+    options = {option: values[0] for option, values in parse_qs(location.address.partition("?")[2]).items()}
     endpoint = options.get("endpoint_override", "")
     if kind == "s3" and not endpoint:
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-from ebclab.config.addresses import credentials_problem, expanded, in_address, is_address, path_problem
+from ebclab.config.addresses import credentials_problem, expanded, form_problem, in_address, is_address, path_problem
 from ebclab.errors import UserError
 
 COPIES = "EBCLAB_COPIES"
@@ -83,9 +83,7 @@ def remote_at(address: str | Path) -> RemoteFolder | None:
     text = str(address)
     if not is_address(text):
         return None
-    if problem := credentials_problem(text):
-        raise UserError(f"storage: {problem}")
-    if problem := path_problem(text):
+    if problem := form_problem(text) or credentials_problem(text) or path_problem(text):
         raise UserError(f"storage: {problem}")
     base, mark, options = text.partition("?")
     scheme, separator, path = base.partition("://")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.experiment import methods_of
+from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
@@ -61,6 +62,7 @@ def sweep(
         TrainingError: No trial measured anything.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    name_hosts(sweeps, warm_start)
     if images is not None and plan.config.resources.workers:
         raise UserError(
             f"images: the workers of a trial read their own, got resources.workers={plan.config.resources.workers}; "

@@ -12,6 +12,7 @@ from typing import Any
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig
 from ebclab.config.experiment import methods_of
+from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
@@ -96,6 +97,7 @@ def pretrain(
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
         InterruptedRunError: Somebody asked to stop; everything is saved.
     """
+    name_hosts(runs)
     require_installed(config.training.loggers)
     own_code = scheduled(callbacks)
     methods = methods_of(config, method)

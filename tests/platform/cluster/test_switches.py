@@ -11,6 +11,7 @@ import ray
 
 from ebclab.cluster import join
 from ebclab.cluster.switches import environment_of_nodes
+from ebclab.config.named_hosts import STORES
 from ebclab.errors import UserError
 from ebclab.storage.remote import COPIES, UNGUARDED
 from ebclab.storage.retry import PATIENCE
@@ -24,15 +25,17 @@ def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
     monkeypatch.setenv(COPIES, "")
     monkeypatch.delenv(PATIENCE, raising=False)
     monkeypatch.delenv(UNGUARDED, raising=False)
+    monkeypatch.delenv(STORES, raising=False)
     monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
     assert environment_of_nodes() is None
     monkeypatch.setenv(COPIES, "copies")
     monkeypatch.setenv(PATIENCE, "7")
     monkeypatch.setenv(UNGUARDED, "1")
-    assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies"), PATIENCE: "7", UNGUARDED: "1"}}
-    monkeypatch.delenv(UNGUARDED)
+    monkeypatch.setenv(STORES, "http://h:1")
+    told = {COPIES: str(tmp_path / "copies"), UNGUARDED: "1", STORES: "http://h:1"}
+    assert environment_of_nodes() == {"env_vars": {**told, PATIENCE: "7"}}
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", f'{{"runtime_env": {{"env_vars": {{"{PATIENCE}": "9"}}}}}}')
-    assert environment_of_nodes() == {"env_vars": {COPIES: str(tmp_path / "copies")}}
+    assert environment_of_nodes() == {"env_vars": told}
 
 
 @pytest.mark.parametrize(("address", "told"), [("10.0.0.7:6379", {"env_vars": {PATIENCE: "7"}}), ("local", None)])
@@ -49,6 +52,8 @@ def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
     monkeypatch.setattr(join, "require_answer", lambda address: None)
     monkeypatch.setattr(join, "make_token_private", lambda environment: None)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.delenv(STORES, raising=False)
     monkeypatch.delenv(COPIES, raising=False)
     monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
     monkeypatch.setenv(PATIENCE, "7")

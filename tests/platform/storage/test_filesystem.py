@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -18,21 +19,25 @@ import torch
 from pyarrow import fs
 
 from ebclab.config.addresses import credentials_problem
+from ebclab.config.named_hosts import STORES
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
+from ebclab.storage import filesystem
 from ebclab.storage.filesystem import Location, whole_or_not
 
 SERVER = Path(__file__).parents[2] / "gcs_server.py"
 
 
 @pytest.fixture
-def gcs(tmp_path: Path) -> Iterator[str]:
-    """The query of an address in a store whose buckets are the folders in ``tmp_path``."""
+def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The query of an address in a store, named by the user, whose buckets are the folders in ``tmp_path``."""
     process = subprocess.Popen([sys.executable, str(SERVER), str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    yield f"scheme=http&endpoint_override=127.0.0.1:{process.stdout.readline().strip()}&retry_limit_seconds=5"
+    host = f"127.0.0.1:{process.stdout.readline().strip()}"
+    monkeypatch.setenv(STORES, f"http://{host}")
+    yield f"scheme=http&endpoint_override={host}&retry_limit_seconds=5"
     process.kill()
     process.wait()
     process.stdout.close()
@@ -79,6 +84,7 @@ def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "log").write_text("an event")
     with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(STORES, f"http://127.0.0.1:{server.server_port}")
         place = Location(f"s3://sets/a?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1")
         place.upload(tmp_path / "log", "log")
         server.shutdown()
@@ -88,6 +94,7 @@ def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_what_is_sent_to_other_processes_knows_the_store_but_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAWHO")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv(STORES, "http://localhost:9000")
     place = Location("s3://bucket/set/?endpoint_override=localhost:9000&scheme=http&region=us-east-1")
     assert place.path == "s3://bucket/set"
     assert place.inner_path("a.parquet") == "bucket/set/a.parquet"
@@ -185,3 +192,13 @@ def test_a_stream_that_has_failed_itself_is_closed_so_that_retries_do_not_pile_u
     with pytest.raises(OSError, match="initiating"):
         write()
     assert closed == [True]
+
+
+def test_stores_are_opened_in_one_file_alone() -> None:
+    # There the hosts of addresses are checked.
+    opens = re.compile(
+        r"\bfrom_uri\(|\b(S3|Gcs|Azure|Hadoop)FileSystem\(|\b(S3|GCS|Azure|HTTP)Store\(|\burlopen\(|fsspec"
+    )
+    package = Path(filesystem.__file__).parents[1]
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if opens.search(path.read_text())}
+    assert found == {"storage/filesystem.py", "config/named_hosts.py"}  # the latter has the name of a kind of address

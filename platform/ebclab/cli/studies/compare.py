@@ -12,6 +12,7 @@ import typer
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
 from ebclab.cli.sweep_report import print_facts
+from ebclab.config.named_hosts import name_hosts_in
 from ebclab.errors import UserError
 from ebclab.formatting import terminal_columns
 from ebclab.methods_by_name import is_import_name
@@ -105,6 +106,7 @@ class CompareOptions:
         from ebclab.compare.request import ComparisonRequest
 
         given = self.given()
+        name_hosts_in(setting[setting.partition("=")[0].rfind(":") + 1 :] for setting in self.assignments or ())
         if (saved := self._saved()) is not None:
             self._require_named(saved)
             new = tuple(text for text in given.get("assignments", ()) if text not in saved.assignments)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ebclab.config.named_hosts import STORES
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows
@@ -216,7 +217,8 @@ def test_a_missing_shard_of_a_prepared_set_is_named(tmp_path: Path) -> None:
         load_split(f"parquet:{tmp_path}", None, "train")
 
 
-def test_an_unreachable_bucket_is_one_sentence() -> None:
+def test_an_unreachable_bucket_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORES, "http://127.0.0.1:1")
     address = "s3://bucket/set?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1&allow_bucket_creation=false"
     with pytest.raises(DataError) as caught:
         load_split(f"parquet:{address}", None, "train")
