@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,23 @@ def test_a_worker_streams_from_a_bucket_and_no_file_of_the_run_knows_the_keys(
     for path in files:
         assert store.secret.encode() not in path.read_bytes(), path
         assert store.key.encode() not in path.read_bytes(), path
+
+
+def test_a_worker_elsewhere_reads_from_the_host_that_the_command_names(
+    digits: str, store: Any, cluster: str, tmp_path: Path
+) -> None:
+    known = {key: value for key, value in os.environ.items() if key not in ("AWS_ENDPOINT_URL", "EBCLAB_STORES")}
+    settings = [word for setting in (*TINY, "views.recipe=digits") for word in ("--set", setting)]
+    command = ["pretrain", "simclr", "--dataset", f"parquet:{digits}?{store.query()}", "--workers", "1", *settings]
+    done = subprocess.run(
+        [sys.executable, "-m", "ebclab", *command, "--runs", str(tmp_path)],
+        env={**known, "RAY_ADDRESS": cluster},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 WRONG = {

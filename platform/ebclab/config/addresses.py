@@ -95,13 +95,13 @@ def in_address(name: str) -> str:
 
 
 def folder_problem(path: str) -> str | None:
-    """Return why ``path`` cannot be the folder that holds datasets; None if it is a path on a disk.
+    """Return why ``path`` cannot be the folder that holds datasets; None if it can be a path on a disk.
 
     Args:
         path: What the user wrote.
     """
-    if not is_address(path):
-        return None
+    if (problem := form_problem(path)) or not is_address(path):
+        return problem
     return credentials_problem(path) or (
         f"datasets are read from a folder on a disk, got {shortened(path)}; "
         f"a set that `ebclab data prepare` wrote is read from a store by data.name={PARQUET}{shortened(path)}"

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
-from ebclab.config.addresses import credentials_problem
+from ebclab.config.addresses import credentials_problem, shortened
 from ebclab.config.overrides import read_overrides
-from ebclab.config.yaml_text import shortened
 
 STORES = "EBCLAB_STORES"
 """Environment variable: hosts that addresses in files may name, e.g. ``http://localhost:9000,minio.example.org``.

@@ -40,10 +40,9 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
-        event = self.peek_event()
-        if event.implicit != (False, True) and (
-            problem := length_problem(event.value)
-        ):  # before patterns look for numbers
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        problem = length_problem(event.value)
+        if problem and event.implicit != (False, True):  # patterns look for a number in it, as it is not in quotes
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         return node

@@ -12,12 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-
-from ebclab.compare.folder import ComparisonFolder
-from ebclab.errors import RunError
-from ebclab.storage.own_folder import own_folder
-from ebclab.sweeps.folder import SweepFolder
 
 from .conftest import TINY, Outcome
 
@@ -104,7 +98,9 @@ def holds(ebclab: Ebclab, folder: Path, name: str, kind: str, verbs: list[tuple[
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [".lock", "checkpoints", "tensorboard", "metrics.jsonl", "checkpoints/last-0000000004"])
+@pytest.mark.parametrize(
+    "name", [".lock", "checkpoints", "tensorboard", "metrics.jsonl", "checkpoints/last-0000000004"]
+)
 def test_training_and_deleting_leave_alone_what_is_behind_a_link(
     ebclab: Ebclab, finished: Path, name: str, kind: str
 ) -> None:

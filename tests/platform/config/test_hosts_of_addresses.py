@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ebclab.config.addresses import LONGEST, form_problem
+from ebclab.config.addresses import LONGEST, folder_problem, form_problem
 from ebclab.config.named_hosts import STORES, cluster_problem, host_problem, hosts_of, name_hosts, name_hosts_in
 from ebclab.data.sources.load import load_split
 from ebclab.errors import UserError
@@ -139,6 +139,7 @@ def test_a_path_that_no_system_takes_is_a_short_sentence(path: str, said: str) -
     with pytest.raises(UserError) as refused:
         load_split(f"folder:{path}", None, "train")
     assert said in str(refused.value)
+    assert said in str(folder_problem(path))
     if "://" in path:
         with pytest.raises(UserError) as refused:
             remote_at(path)

@@ -285,7 +285,9 @@ def test_a_store_without_conditional_writes_is_refused_until_permitted(
     remote = folder("run")
     for unset in ("", "0"):
         monkeypatch.setenv(UNGUARDED, unset)
-        with pytest.raises(StoreError, match=r"no conditional writes here, got .*set EBCLAB_STORAGE_UNGUARDED=1 if you"):
+        with pytest.raises(
+            StoreError, match=r"no conditional writes here, got .*set EBCLAB_STORAGE_UNGUARDED=1 if you"
+        ):
             Lease(remote, "is training")
     assert Store(remote).names() == {}
     monkeypatch.setenv(UNGUARDED, "1")
