@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ebclab.config.addresses import shortened
+from ebclab.config.addresses import LONGEST, shortened
 from ebclab.errors import ConfigError
 from ebclab.regular_file import read_regular
 
@@ -21,7 +21,7 @@ _FIRST_CHARACTERS = list("-+.0123456789")
 LARGEST_YAML = 1 << 20
 """Largest size of a file, bytes."""
 
-LONGEST_TEXT = 4096
+LONGEST_TEXT = LONGEST
 """Most characters of a setting. Linux allows no longer paths, and no other setting is longer than a path."""
 
 _LONGEST_PROBLEM = 250  # characters of what PyYAML says
