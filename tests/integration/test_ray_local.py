@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -92,6 +94,8 @@ class Instance:
 def instance() -> Iterator[Instance]:
     with ray_folder() as home:
         home.chmod(0o755)
+        (home / ".ray").mkdir()
+        (home / ".ray" / "auth_token").write_text("c" * 64)  # opens the clusters of this user
         given = environment_without()  # its workers' ports count, too
         kept = {name: value for name, value in given.items() if not name.startswith(("RAY_", "GLOO_"))}
         environment = {**kept, "HOME": str(home), "RAY_TMPDIR": str(home)}
@@ -116,6 +120,12 @@ def test_every_port_is_on_loopback(instance: Instance) -> None:
     assert len(ports) >= 7  # GCS, raylet, agents, worker, this driver
     assert {port: addresses - LOOPBACK for port, addresses in ports.items() if addresses - LOOPBACK} == {}
     assert facts["gloo"] == "lo"
+
+
+def _token(instance: Instance) -> Path:
+    """Return the file with the instance's own token."""
+    (file,) = instance.home.glob(f"ebclab-{os.geteuid()}/i-*/token")
+    return file
 
 
 def _post(instance: Instance, token: str) -> int:
@@ -151,15 +161,15 @@ def _as_nobody(ask: Callable[[], object]) -> str:
 
 
 def test_the_job_port_of_the_agent_takes_jobs_from_those_with_the_token_alone(instance: Instance) -> None:
-    token = (instance.home / ".ray" / "auth_token").read_text()
-    assert [_post(instance, text) for text in ("", "f" * 64, token)] == [401, 403, 200]
+    of_clusters = (instance.home / ".ray" / "auth_token").read_text()
+    answers = [_post(instance, text) for text in ("", "f" * 64, of_clusters, _token(instance).read_text())]
+    assert answers == [401, 403, 403, 200]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
 def test_another_user_finds_neither_token_nor_sessions_and_his_job_is_refused(instance: Instance) -> None:
-    session = Path(instance.facts["session_dir"])
+    session, token = Path(instance.facts["session_dir"]), _token(instance)
     assert session.is_relative_to(instance.home)
-    token = instance.home / ".ray" / "auth_token"
     assert _post(instance, token.read_text()) == 200
     assert _as_nobody(lambda: len(os.listdir(instance.home)) >= 2) == "True"
     assert _as_nobody(token.read_text) == "PermissionError"
@@ -174,21 +184,20 @@ from pathlib import Path
 from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cluster.join import cluster_session
-from ebclab.cluster.local_instance import folder_of_sessions
 from ebclab.training.display import SilentDisplay
 import ray
-sessions = folder_of_sessions()
-(sessions / "session_of_another").mkdir(parents=True)
+around = Path(os.environ["RAY_TMPDIR"]) / f"ebclab-{os.geteuid()}"
+(around / "of_another").mkdir(parents=True)
 for fails in (False, True):
     try:
         with cluster_session("local", SilentDisplay()):
             assert ray.get(ray.remote(lambda: 1).remote()) == 1
-            assert len(list(sessions.glob("session_2*"))) == 1
+            assert len(list(around.glob("i-*/session_2*"))) == 1
             if fails:
                 raise KeyError("the work")
     except KeyError:
         pass
-print(*sorted(path.name for path in sessions.iterdir() if path.name.startswith("session")))
+print(*sorted(path.name for path in around.iterdir()))
 """
 
 
@@ -199,4 +208,49 @@ def test_an_instance_leaves_no_session_and_removes_none_of_another_process(tmp_p
             [sys.executable, "-c", ENDED], env=environment, capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["session_of_another"]
+    assert done.stdout.split() == ["of_another"]
+
+
+def _of(folder: Path) -> set[int]:
+    """Return the processes that have this folder in their command line or hold a file in it open."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            files = [os.readlink(file) for file in (process / "fd").iterdir()]
+            if os.fsencode(folder) in (process / "cmdline").read_bytes() or any(f"{folder}/" in file for file in files):
+                found.add(int(process.name))
+    return found
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("killed", ["driver", "gcs_server"])
+def test_nothing_of_an_instance_stays_after_a_kill(killed: str) -> None:
+    with ray_folder() as home:
+        environment = {**environment_without(), "HOME": str(home), "RAY_TMPDIR": str(home)}
+        command = [sys.executable, "-c", INSTANCE]
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            facts = json.loads(process.stdout.readline())
+            folder = Path(facts["session_dir"]).parent
+            own = _of(folder) - {process.pid}
+            assert len(own) >= 5  # GCS, raylet, two agents, a worker
+            victims = {
+                number
+                for number in own
+                if killed.encode() in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")[0]
+            }
+            for victim in victims if killed != "driver" else [process.pid]:
+                os.kill(victim, signal.SIGKILL)
+            if killed != "driver":
+                assert process.wait(timeout=120) != 0  # Ray ends a driver that has lost its GCS
+            give_up = time.monotonic() + 60
+            while _of(folder) or folder.exists():
+                assert time.monotonic() < give_up, (_of(folder), folder.exists())
+                time.sleep(0.2)

@@ -119,9 +119,9 @@ def test_what_ebclab_starts_by_itself_has_no_dashboard_and_is_closed_to_other_us
     body = ast.unparse(ast.parse(text))
     for line in (
         "'include_dashboard': False",
-        "make_token_private(os.environ)",
         "on_loopback()",
-        "folder_of_sessions()",
+        "private_instance()",
+        "'_temp_dir': str(folder)",
     ):
         assert line in body
     elsewhere = [path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "join.py"]

@@ -72,13 +72,11 @@ def _submit(
     ebclab: Any, command: list[str], address: str | None, name: str | None, wheel: Path | None, *, detach: bool
 ) -> None:
     """Check a command line, send it with its files and the code, and follow the job."""
-    from ebclab.cluster.token import send_token
     from ebclab.submission.code import stage_code
     from ebclab.submission.command import FILES, entrypoint, new_id, require_id, require_verb, stage_files
 
     verb = require_verb(command)
     job_id = require_id(name) if name is not None else new_id(verb)
-    send_token(os.environ)  # now, since checking a sweep imports Ray, which then reads the mode
     for note in notes_on(ebclab, command):
         _note(note)
     with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:
@@ -106,12 +104,10 @@ def _origin(wheel: Path | None) -> dict[str, str]:
 
 def _connect(asked: str | None) -> Cluster:
     from ebclab.cluster.dashboard_address import choose_address, plain_text_warning
-    from ebclab.cluster.token import send_token
 
     address = choose_address(asked, os.environ)
     if warning := plain_text_warning(address, os.environ):
         _note(f"warning: {warning}")
-    send_token(os.environ)
     from ebclab.cluster.jobs_client import Cluster
 
     return Cluster(address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from ebclab.cluster.token import token_source
+from ebclab.cluster.token import sends_token, token_source
 from ebclab.config.addresses import credentials_problem, is_address
 from ebclab.errors import UserError
 
@@ -53,8 +53,10 @@ def _is_http(text: str) -> bool:
 
 
 def plain_text_warning(address: str, environment: Mapping[str, str]) -> str | None:
-    """Return a warning if the token would be sent unencrypted over a network, else None."""
+    """Return a warning if the token will be sent unencrypted over a network, else None."""
     parts = urlsplit(address)
-    if parts.scheme == "https" or parts.hostname in _LOOPBACK or not token_source(environment).is_set:
+    if parts.scheme == "https" or parts.hostname in _LOOPBACK:
+        return None
+    if not sends_token(environment) or not token_source(environment).is_set:
         return None
     return f"the token goes to {parts.hostname} unencrypted; use https or the tunnel of `ray dashboard cluster.yaml`"

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, Protocol
 
 import ray
@@ -17,15 +18,8 @@ from ray.exceptions import RayError
 
 from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, who_answers
-from ebclab.cluster.local_instance import (
-    folder_of_sessions,
-    make_token_private,
-    on_loopback,
-    put_back_token_mode,
-    session_removed,
-)
+from ebclab.cluster.local_instance import on_loopback, private_instance
 from ebclab.cluster.switches import environment_of_nodes
-from ebclab.cluster.token import MODE
 from ebclab.config.named_hosts import cluster_problem
 from ebclab.errors import TrainingError, UserError
 
@@ -40,29 +34,35 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
         UserError: No cluster responds, or it runs other versions of Ray or Python, or it requires another token, or the
             user has not named it.
     """
-    was_joined, token_mode = ray.is_initialized(), os.environ.get(MODE)
-    if not was_joined:
-        _join(address)
-    with watched_head(ray.get_runtime_context().gcs_address, display) as head:
-        try:
-            yield head
-        finally:
-            if not was_joined:
-                with session_removed() if address == "local" else nullcontext():
-                    ray.shutdown()
-                if address == "local":
-                    put_back_token_mode(token_mode)
+    with ExitStack() as joined:
+        if not ray.is_initialized():
+            joined.enter_context(_joined(address))
+        with watched_head(ray.get_runtime_context().gcs_address, display) as head:
+            try:
+                yield head
+            finally:
+                joined.close()
 
 
-def _join(address: str) -> None:
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
     if problem := cluster_problem(address):
         raise UserError(f"resources.address: {problem}")
     _require_answer(address)
+    with private_instance() if address == "local" else nullcontext() as folder:
+        try:
+            _init(address, folder)
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _init(address: str, folder: Path | None) -> None:
+    """Have Ray join a cluster, or start an instance in a folder."""
     where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address == "local":
-        make_token_private(os.environ)
-        own: dict[str, Any] = {"include_dashboard": False, "_temp_dir": str(folder_of_sessions())}
+    if folder is not None:
+        own: dict[str, Any] = {"include_dashboard": False, "_temp_dir": str(folder)}
         bound: AbstractContextManager[None] = on_loopback()
     else:
         own, bound = {"runtime_env": environment_of_nodes()}, nullcontext()
@@ -78,7 +78,7 @@ def _join(address: str) -> None:
         if "AF_UNIX" not in str(error):
             raise
         raise UserError(
-            f"{where}: did not start, since the paths of its sockets are too long, got {folder_of_sessions()}; "
+            f"{where}: did not start, since the paths of its sockets are too long, got {folder}; "
             "set RAY_TMPDIR to a folder of yours with a short path, such as /tmp"
         ) from error
     except Exception as error:

@@ -15,7 +15,8 @@ MODE = "RAY_AUTH_MODE"
 COPY_TOKEN = "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
 """Advice if the token is missing or wrong."""
 
-_TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+TOKEN, TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+"""Environment variables with the token, and with the path of its file."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class TokenSource:
         token = self.file.read_text(encoding="utf-8").strip() if readable else ""
         if self.required and not token:
             raise UserError(
-                f"{_TOKEN_PATH}: no file with a token, got {self.file}; {COPY_TOKEN}, and unset the variable"
+                f"{TOKEN_PATH}: no file with a token, got {self.file}; {COPY_TOKEN}, and unset the variable"
             )
         return token or None
 
@@ -62,20 +63,20 @@ def token_source(environment: Mapping[str, str]) -> TokenSource:
     Args:
         environment: Environment variables.
     """
-    if token := environment.get(_TOKEN, "").strip():
-        return TokenSource(_TOKEN, text=token)
-    if path := environment.get(_TOKEN_PATH):
-        return TokenSource(f"{_TOKEN_PATH} ({path})", file=Path(path), required=True)
+    if token := environment.get(TOKEN, "").strip():
+        return TokenSource(TOKEN, text=token)
+    if path := environment.get(TOKEN_PATH):
+        return TokenSource(f"{TOKEN_PATH} ({path})", file=Path(path), required=True)
     home = Path(environment.get("HOME") or Path.home())
     return TokenSource("~/.ray/auth_token", file=home / ".ray" / "auth_token")
 
 
 def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> bool:
-    """Return whether Ray sends a token.
+    """Return whether a token is sent.
 
     Args:
         environment: Environment variables.
-        unasked: Whether Ray sends a token if RAY_AUTH_MODE is not set.
+        unasked: Whether a token is sent if RAY_AUTH_MODE is not set.
     """
     return environment.get(MODE, "token" if unasked else "").lower() == "token"
 

@@ -44,9 +44,10 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
 
 
 def test_a_token_on_an_open_network_is_warned_of() -> None:
-    token = {"RAY_AUTH_TOKEN": "t"}
+    token = {"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "token"}
+    assert plain_text_warning("http://head:8265", {"RAY_AUTH_TOKEN": "t"}) is None  # it is not sent there
     assert "head unencrypted" in (plain_text_warning("http://head:8265", token) or "")
     assert plain_text_warning("https://head", token) is None
     assert plain_text_warning("http://127.0.0.1:8265", token) is None
     assert plain_text_warning("http://[::1]:8265", token) is None
-    assert plain_text_warning("http://head:8265", {"HOME": "/nowhere"}) is None
+    assert plain_text_warning("http://head:8265", {"HOME": "/nowhere", "RAY_AUTH_MODE": "token"}) is None

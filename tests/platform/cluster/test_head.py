@@ -93,7 +93,6 @@ def test_ray_that_is_not_up_in_time_is_a_sentence_and_nothing_else_is(
         raise raised
 
     monkeypatch.setattr(ray, "init", fail)
-    monkeypatch.setattr(module, "make_token_private", lambda environment: None)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(told, match=sentence), module.cluster_session("local", SilentDisplay()):
         pass
@@ -107,7 +106,6 @@ def test_a_folder_whose_path_is_too_long_for_sockets_is_a_sentence(
 
     around = tmp_path / "long" / ("x" * 100)
     monkeypatch.setattr(ray, "init", lambda **given: validate_socket_filepath(f"{given['_temp_dir']}/s"))
-    monkeypatch.setattr(module, "make_token_private", lambda environment: None)
     monkeypatch.setenv("RAY_TMPDIR", str(around))
     with pytest.raises(UserError) as raised, module.cluster_session("local", SilentDisplay()):
         pass

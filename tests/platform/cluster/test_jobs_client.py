@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import logging
+import os
+import pwd
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 
+from ebclab.cluster import socket_owner
 from ebclab.cluster.jobs_client import Cluster
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
@@ -46,15 +52,19 @@ class Server:
             "GET /api/jobs/second": (200, JOBS[1]),
         }
         self.asked: list[tuple[str, bytes]] = []
+        self.tokens: list[str | None] = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.asked.append((f"{self.command} {self.path}", body))
+                outer.tokens.append(self.headers.get("Authorization"))
                 status, value = outer.answers.get(f"{self.command} {self.path}", (404, "does not exist"))
                 text = value if isinstance(value, str) else json.dumps(value)
                 self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", text)
                 self.end_headers()
                 self.wfile.write(text.encode())
 
@@ -106,6 +116,110 @@ def test_what_is_no_fitting_job_server_is_told_in_a_sentence(server: Server, ans
         Cluster(server.address)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def _by_log(cluster: Cluster) -> None:
+    async def read() -> None:
+        async for _ in cluster.log("second"):
+            pass
+
+    asyncio.run(read())
+
+
+WAYS: dict[str, Callable[[Cluster], object]] = {
+    "list": lambda cluster: cluster.all_jobs(),
+    "state": lambda cluster: cluster.state("second"),
+    "stop": lambda cluster: cluster.stop("second"),
+    "log": _by_log,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("mode", "own", "sent"),
+    [
+        *((None, True, True), ("token", True, True), ("disabled", True, False)),
+        *(("token", False, True), (None, False, False)),
+    ],
+)
+def test_the_token_is_sent_to_ones_own_server_or_when_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch, way: str, mode: str | None, own: bool, sent: bool
+) -> None:
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "hush")
+    server.answers["POST /api/jobs/second/stop"] = (200, {"stopped": True})
+    cluster = Cluster(server.address)
+    if not own:  # from here on another user's process listens there
+        monkeypatch.setattr(socket_owner.os, "geteuid", lambda: os.getuid() + 1)
+        cluster = Cluster(server.address) if mode else cluster
+    before = len(server.asked)
+    expected = EbclabError if way == "log" or (not own and not mode) else None
+    with pytest.raises(expected) if expected else nullcontext() as refusal:
+        WAYS[way](cluster)
+    told = server.tokens[before:]
+    if own or mode:
+        assert told == ["Bearer hush" if sent else None]
+    else:
+        assert told == []
+        assert f"got user {pwd.getpwuid(os.getuid()).pw_name}; open the tunnel" in str(refusal.value)
+
+
+def test_a_server_that_was_never_proved_gets_no_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "hush")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # a proxy would be what proves itself
+    Cluster(server.address)
+    before = len(server.asked)
+    monkeypatch.setattr(socket_owner, "_TABLES", ())
+    with pytest.raises(UserError, match="got somebody: this system does not list whose the sockets are; open the tun"):
+        Cluster(server.address)
+    assert len(server.asked) == before
+    monkeypatch.setattr(socket_owner, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1),) * 2)
+    with pytest.raises(UserError, match="got another machine; "):
+        Cluster(server.address)
+    assert len(server.asked) == before
+
+
+def test_without_a_token_no_server_need_prove_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_owner, "_TABLES", ())
+    assert len(Cluster(server.address).all_jobs()) == 2
+    assert set(server.tokens) == {None}
+
+
+@pytest.mark.parametrize("way", ["version", *WAYS])
+def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "hush")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    paths = {"list": "GET /api/jobs/", "state": "GET /api/jobs/second", "stop": "POST /api/jobs/second/stop"}
+    paths |= {"version": "GET /api/version", "log": "GET /api/jobs/second/logs/tail"}
+    other = Server()
+    try:
+        cluster = None if way == "version" else Cluster(server.address)
+        server.answers[paths[way]] = (302, f"{other.address}/x")
+        with pytest.raises(UserError, match="the server redirects, and nothing is sent to another address than yours"):
+            WAYS[way](cluster) if cluster else Cluster(server.address)
+        assert other.asked == []
+    finally:
+        other.close()
+
+
+ODD = ["<html>", [], {}, None, 7, {"else": 1}, [None], [[]], [{"status": "x"}], [ABOUT | {"status": "?"}], "NaN"]
+ODD += [[ABOUT | {"submission_id": "a", "status": "FAILED", "start_time": 10**30}], [ABOUT | {"unknown": 1}]]
+
+
+@pytest.mark.parametrize("answer", ODD, ids=lambda answer: str(answer)[:30])
+@pytest.mark.parametrize("way", ["list", "state", "stop"])
+def test_an_odd_answer_is_a_sentence_or_a_value(server: Server, way: str, answer: Any) -> None:
+    cluster = Cluster(server.address)
+    for path in ("GET /api/jobs/", "GET /api/jobs/second", "POST /api/jobs/second/stop"):
+        server.answers[path] = (200, answer)
+    said = ""
+    try:
+        WAYS[way](cluster)
+    except EbclabError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert len(said) < 700
 
 
 def test_the_explicit_address_is_used_whatever_the_environment_says(

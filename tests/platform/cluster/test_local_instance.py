@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
+import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import ray
 from ray._private import services
 
-from ebclab.cluster.local_instance import folder_of_sessions, make_token_private, on_loopback
+from ebclab.cluster.local_instance import on_loopback, private_instance
 from ebclab.errors import UserError
 
 NOBODY = 65534
+linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc lists no processes here")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
 
 
@@ -39,150 +43,166 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def test_a_token_that_is_made_is_random_and_only_its_user_can_read_it(home: Path) -> None:
-    token = home / ".ray" / "auth_token"
-    umask = os.umask(0)
+@pytest.fixture
+def around(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of this user's instances, within a home; no variable names a token."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("RAY_TMPDIR", str(home))
+    return home / f"ebclab-{os.geteuid()}"
+
+
+def test_each_instance_has_a_random_token_of_its_own_that_only_its_user_reads(around: Path) -> None:
+    texts, umask = [], os.umask(0)
     try:
-        make_token_private({"HOME": str(home)})
+        for _ in range(2):
+            with private_instance() as folder:
+                file = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+                assert file.parent == folder
+                assert folder.parent == around
+                assert (_mode(file), _mode(folder), _mode(around)) == (0o600, 0o700, 0o700)
+                texts.append(file.read_text())
+            assert list(around.iterdir()) == []
     finally:
         os.umask(umask)
-    assert (_mode(token), _mode(token.parent)) == (0o600, 0o700)
-    text = token.read_text()
-    assert re.fullmatch("[0-9a-f]{64}", text)
-    make_token_private({"HOME": str(home)})
-    assert token.read_text() == text
-    token.unlink()
-    make_token_private({"HOME": str(home)})
-    assert token.read_text() != text
+    assert all(re.fullmatch("[0-9a-f]{64}", text) for text in texts)
+    assert len(set(texts)) == 2
 
 
-@as_root
-def test_another_user_reads_rays_own_token_before_and_ours_not(home: Path) -> None:
-    token = home / ".ray" / "auth_token"
-    token.parent.mkdir(mode=0o755)
-    token.write_text("as Ray writes it")
-    token.chmod(0o644)
-    assert _as_nobody("cat", str(token)) == 0
-    make_token_private({"HOME": str(home)})
-    assert _as_nobody("cat", str(token)) != 0
-    assert _as_nobody("ls", str(token.parent)) != 0
-    assert token.read_text() == "as Ray writes it"
-
-
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o606])
-def test_a_token_that_others_could_read_is_closed_to_them_with_one_warning(
-    mode: int, home: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("variables", [{}, {"RAY_AUTH_TOKEN": "mine"}, {"RAY_AUTH_TOKEN_PATH": "/mine"}])
+def test_the_users_own_token_is_neither_used_nor_made_nor_changed(
+    variables: dict[str, str], around: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = home / ".ray" / "auth_token"
-    token.parent.mkdir(mode=0o755)
-    token.write_text("mine\n")
-    token.chmod(mode)
-    for _ in range(2):
-        make_token_private({"HOME": str(home)})
-    assert (_mode(token), _mode(token.parent), token.read_text()) == (0o600, 0o700, "mine\n")
-    (warning,) = caplog.records
-    assert (warning.levelno, warning.name) == (logging.WARNING, "ebclab.cluster")
-    assert warning.getMessage().startswith(f"{token}: other users could read the token until now; ")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    with private_instance() as folder:
+        assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(folder / "token")
+        assert "RAY_AUTH_TOKEN" not in os.environ
+    assert dict(os.environ) == before
+    assert not (around.parent / ".ray").exists()
 
 
-def test_an_empty_token_is_filled_and_processes_that_start_at_once_agree(home: Path) -> None:
-    token = home / ".ray" / "auth_token"
-    token.parent.mkdir()
-    token.touch(mode=0o644)
-
-    def start(_: int) -> str:
-        make_token_private({"HOME": str(home)})
-        return token.read_text()
-
-    with ThreadPoolExecutor(8) as pool:
-        texts = set(pool.map(start, range(40)))
-    assert len(texts) == 1
-    assert len(texts.pop()) == 64
-    assert _mode(token) == 0o600
-
-
-@pytest.mark.parametrize("what", [".ray", ".ray/auth_token"])
-def test_a_symbolic_link_is_refused_and_what_it_leads_to_stays_as_it_is(what: str, home: Path) -> None:
-    elsewhere = home / "elsewhere"
-    if what == ".ray":
-        elsewhere.mkdir(mode=0o755)
-    else:
-        (home / ".ray").mkdir()
-        elsewhere.write_text("another's")
-        elsewhere.chmod(0o644)
-    before = _mode(elsewhere)
-    (home / what).symlink_to(elsewhere)
-    with pytest.raises(UserError, match=f"^{home / what}: is a symbolic link; "):
-        make_token_private({"HOME": str(home)})
-    assert _mode(elsewhere) == before
-    assert list(elsewhere.iterdir()) == [] if elsewhere.is_dir() else elsewhere.read_text() == "another's"
+def test_without_tokens_an_instance_has_none(around: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with private_instance() as folder:
+        assert "RAY_AUTH_TOKEN_PATH" not in os.environ
+        assert list(folder.iterdir()) == []
 
 
 @as_root
-@pytest.mark.parametrize("what", [".ray", ".ray/auth_token"])
-def test_what_belongs_to_another_user_is_refused(what: str, home: Path) -> None:
-    (home / ".ray").mkdir(mode=0o700)
-    (home / ".ray" / "auth_token").write_text("planted")
-    os.chown(home / what, NOBODY, NOBODY)
-    with pytest.raises(UserError, match=f"^{home / what}: belongs to another user, got user {NOBODY}; "):
-        make_token_private({"HOME": str(home)})
+def test_another_user_reads_nothing_of_an_instance(around: Path) -> None:
+    with private_instance() as folder:
+        assert _as_nobody("ls", str(around.parent)) == 0
+        assert _as_nobody("cat", str(folder / "token")) != 0
+        assert _as_nobody("ls", str(around)) != 0
 
 
-def test_a_fifo_in_the_tokens_place_is_refused_and_not_waited_for(home: Path) -> None:
-    (home / ".ray").mkdir(mode=0o700)
-    os.mkfifo(home / ".ray" / "auth_token")
-    with pytest.raises(UserError, match="auth_token: not an ordinary file"):
-        make_token_private({"HOME": str(home)})
-
-
-def test_a_named_file_is_closed_and_its_folder_left_alone_unless_others_may_write_there(home: Path) -> None:
-    named = home / "token"
-    named.write_text("named")
-    named.chmod(0o644)
-    environment = {"HOME": str(home), "RAY_AUTH_TOKEN_PATH": str(named)}
-    make_token_private(environment)
-    assert (_mode(named), _mode(home)) == (0o600, 0o755)
-    home.chmod(0o777)
-    with pytest.raises(UserError, match=f"^RAY_AUTH_TOKEN_PATH: other users may write into {home}, got mode 777; "):
-        make_token_private(environment)
-    home.chmod(0o1777)
-    make_token_private(environment)
-    named.unlink()
-    with pytest.raises(UserError, match="RAY_AUTH_TOKEN_PATH: no file with a token"):
-        make_token_private(environment)
-    assert not (home / ".ray").exists()
-
-
-@pytest.mark.parametrize("variables", [{"RAY_AUTH_TOKEN": "t"}, {"RAY_AUTH_MODE": "disabled"}])
-def test_a_token_in_a_variable_or_none_makes_no_file(variables: dict[str, str], home: Path) -> None:
-    make_token_private({"HOME": str(home)} | variables)
-    assert list(home.iterdir()) == []
-
-
-def test_sessions_lie_in_a_folder_that_only_this_user_enters(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_TMPDIR", str(home))
-    around = home / f"ebclab-{os.geteuid()}"
-    assert folder_of_sessions() == around / "ray"
-    assert _mode(around) == 0o700
+def test_a_folder_of_instances_that_others_enter_is_closed_and_a_link_refused(around: Path) -> None:
+    around.mkdir(mode=0o700)
     around.chmod(0o777)
-    assert folder_of_sessions() == around / "ray"
-    assert _mode(around) == 0o700
+    with private_instance():
+        assert _mode(around) == 0o700
     around.rmdir()
-    around.symlink_to(home)
+    around.symlink_to(around.parent)
     with pytest.raises(UserError, match=f"^{around}: is a symbolic link; set RAY_TMPDIR to a folder of yours"):
-        folder_of_sessions()
+        private_instance().__enter__()
 
 
 @as_root
-def test_a_folder_for_sessions_that_another_user_made_first_is_refused(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_TMPDIR", str(home))
-    around = home / f"ebclab-{os.geteuid()}"
+def test_a_folder_of_instances_that_another_user_made_first_is_refused(around: Path) -> None:
     around.mkdir()
     os.chown(around, NOBODY, NOBODY)
     with pytest.raises(UserError, match=f"^{around}: belongs to another user, got user {NOBODY}; set RAY_TMPDIR"):
-        folder_of_sessions()
+        private_instance().__enter__()
+
+
+def _process(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *words])
+
+
+@contextmanager
+def _processes(*commands: tuple[str, ...]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    running = [_process(*command) for command in commands]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+AGENT = f"{Path(ray.__file__).parent}/agent.py"
+
+
+@linux
+def test_the_next_instance_ends_what_dead_ones_left_and_nothing_else(around: Path) -> None:
+    dead = around / "i-dead"
+    with private_instance() as alive:
+        dead.mkdir()
+        commands = [(AGENT, f"--dir={dead}/s"), (AGENT, f"--dir={alive}/s"), ("notes.py", f"{dead}/s"), (AGENT, "/s")]
+        with _processes(*commands) as (left, of_another, not_rays, elsewhere):
+            with private_instance():
+                assert left.wait(timeout=30) == -signal.SIGKILL
+                assert not dead.exists()
+                assert alive.exists()
+            assert [process.poll() for process in (of_another, not_rays, elsewhere)] == [None] * 3
+
+
+DRIVER = """
+import subprocess, sys, time
+from ebclab.cluster.local_instance import private_instance
+with private_instance() as folder:
+    command = [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1], f"--dir={folder}/s"]
+    print(subprocess.Popen(command, start_new_session=True).pid, folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@linux
+@pytest.mark.parametrize("grouped", [False, True])
+def test_after_its_driver_is_killed_an_instance_is_ended_and_removed(around: Path, grouped: bool) -> None:
+    command = [sys.executable, "-c", DRIVER, AGENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
+        assert driver.stdout is not None
+        number, folder = driver.stdout.readline().split()
+        (os.killpg if grouped else os.kill)(driver.pid, signal.SIGKILL)
+    try:
+        _until(lambda: not Path(folder).exists())
+        _until(lambda: _is_gone(int(number)))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(number), signal.SIGKILL)
+
+
+def _is_gone(number: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{number}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+@linux
+def test_a_watchdog_does_not_outlive_an_instance_that_ends_in_peace(around: Path) -> None:
+    def watchdogs() -> list[Path]:
+        found = []
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if b"leftovers.py" in (text := command.read_bytes()) and os.fsencode(around) in text:
+                    found.append(command)
+        return found
+
+    with private_instance():
+        _until(lambda: len(watchdogs()) == 1)
+    _until(lambda: watchdogs() == [], seconds=10)  # its grace is for what is left, and nothing is
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Ray is on loopback by itself")
@@ -207,12 +227,11 @@ STARTED = """
 import os, sys
 from ray._private.authentication import authentication_token_setup as ray_s_own
 from ray._raylet import AuthenticationMode, get_authentication_mode
-from ebclab.cluster.local_instance import put_back_token_mode
-before = os.environ.get("RAY_AUTH_MODE")
-ray_s_own.enable_token_auth_by_default()  # what ray.init does when it starts an instance
+from ebclab.cluster.local_instance import private_instance
 names = {AuthenticationMode.TOKEN: "TOKEN", AuthenticationMode.DISABLED: "DISABLED"}
-print(names[get_authentication_mode()], end=" ")
-put_back_token_mode(before)
+with private_instance():
+    ray_s_own.enable_token_auth_by_default()  # what ray.init does when it starts an instance
+    print(names[get_authentication_mode()], end=" ")
 print(names[get_authentication_mode()], os.environ.get("RAY_AUTH_MODE"))
 """
 

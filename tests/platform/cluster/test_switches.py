@@ -50,7 +50,6 @@ def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
 
     monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.setattr(join, "require_answer", lambda address: None)
-    monkeypatch.setattr(join, "make_token_private", lambda environment: None)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.delenv(STORES, raising=False)
