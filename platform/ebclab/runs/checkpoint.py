@@ -37,9 +37,9 @@ from torch import Tensor
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
-from ebclab.regular_file import open_regular, read_regular
+from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.checksum import file_digest, with_checksum
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.reading import LARGEST, foreign_json_value, json_value
 from ebclab.storage.typed_json import typed
@@ -52,7 +52,6 @@ MODEL = "model.safetensors"
 STATE = "state.pt"
 T = TypeVar("T")
 
-_LARGEST = 1 << 50  # bytes of a file, without a real limit: only that it is a regular file is checked
 _NAME = re.compile(r"(?:last|best|kept)-(?P<step>\d+)(?:\.(?P<generation>\d+))?")
 _MEMORY = re.compile(r"memory-(?P<name>.+)\.safetensors")
 
@@ -280,7 +279,7 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
         (aside / STATE).write_bytes(state.getbuffer())
         for name, memory in checkpoint.memories.items():
             (aside / f"memory-{name}.safetensors").write_bytes(to_bytes(_packed(memory)))
-    files = {path.name: _digest(path) for path in sorted(aside.iterdir())}
+    files = {path.name: file_digest(path) for path in sorted(aside.iterdir())}
     manifest = {"format": FORMAT, "step": checkpoint.step, "facts": checkpoint.facts, "files": files}
     (aside / MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=2) + "\n", encoding="utf-8")
 
@@ -331,7 +330,7 @@ def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
     for name, digest in manifest["files"].items():
         if not is_folder_name(name):
             raise ValueError(f"its manifest names a file elsewhere, got {name!r}")
-        if _digest(path / name) != digest:
+        if file_digest(path / name) != digest:
             raise ValueError(f"{name} does not match its checksum")
     return manifest
 
@@ -376,11 +375,6 @@ def _read_state(path: Path) -> dict[str, Any]:
 def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous copies on the CPU, since safetensors refuses shared memory and strides."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
-
-
-def _digest(path: Path) -> str:
-    with open_regular(path, _LARGEST) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _save_failure(target: Path, error: OSError) -> str:

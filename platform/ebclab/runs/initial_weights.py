@@ -141,15 +141,20 @@ def keep_weights(path: Path, weights: InitialWeights) -> None:
         atomic.write_bytes(path, serialise({name: tensor.contiguous() for name, tensor in weights.tensors.items()}))
 
 
-def kept_weights(path: Path, init: InitConfig) -> InitialWeights:
+def kept_weights(path: Path, init: InitConfig, where: str = "") -> InitialWeights:
     """Return the weights that ``keep_weights`` wrote.
+
+    Args:
+        path: The file.
+        init: Settings with the weights' digest.
+        where: The name of the file in messages; empty means ``path`` itself.
 
     Raises:
         UserError: The file is missing or damaged, or its weights have another digest.
     """
-    tensors = _load(path, "restore it, or start anew")
+    tensors = _load(path, "restore it, or start anew", where)
     if init.digest and digest_of(tensors) != init.digest:
-        raise UserError(f"{path}: not the weights of init.digest, got other ones; restore it, or start anew")
+        raise UserError(f"{where or path}: not the weights of init.digest, got other ones; restore it, or start anew")
     return InitialWeights(init.weights or str(path), tensors)
 
 

@@ -1,13 +1,27 @@
-"""A checksum stored in a JSON file over the file's other values, which detects corruption."""
+"""Checksums that detect corruption: of a file, and of a JSON file over its other values, which it stores itself."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ebclab.regular_file import open_regular
+
 _KEY = "digest"
+_LARGEST = 1 << 50  # bytes of a file, without a real limit: only that it is a regular file is checked
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content.
+
+    Raises:
+        OSError: It cannot be read, or is not a regular file.
+    """
+    with open_regular(path, _LARGEST) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,21 +4,27 @@ The store is authoritative when a process starts (``pull``), the local copy whil
 a checkpoint folder as complete: it is uploaded last and deleted first, and a checkpoint without one is ignored. An
 interrupted transfer is therefore never mistaken for a complete checkpoint. Names that begin with a dot are neither
 pulled nor pushed. An append-only log is uploaded in parts (``segmented_log``).
+
+A pull downloads every file anew except checkpoints, whose copies are verified by the digests of the store's manifest.
+So a copy that was damaged, by a disk or by a power failure before it was synced, lasts until the next pull; copies need
+no sync.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
 from ebclab.open_folder import OpenFolder
+from ebclab.storage.checksum import file_digest
 from ebclab.storage.lease import Fence
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store, Stored
@@ -35,6 +41,8 @@ _AT_ONCE = 16  # concurrent requests
 _LOOK_SECONDS = 1.0  # an untimed wait would not be interrupted by a Ctrl-C that CPython handled just before it
 _NOT_PULLED = "tensorboard/"
 """Pushed but not pulled: no process reads it back."""
+
+_log = logging.getLogger("ebclab.storage")
 
 _Stamp = tuple[int, int, int]
 """Size, modification time in ns and inode number of a local file; a replaced file has another stamp."""
@@ -183,27 +191,39 @@ class Mirror:
         self._parts.pop(name, None)
 
     def _fetch(self, folder: str, stored: dict[str, Stored]) -> None:
-        """Download a checkpoint if it is complete in the store and the local copy does not have it already."""
-        target = self.remote.cache / folder
-        manifest = self.store.read(f"{folder}/{MANIFEST}")
-        names = [name for name in stored if name.startswith(f"{folder}/")]
-        is_complete = all(_stamp(self.remote.cache / name)[0] == stored[name].num_bytes for name in names)
-        if is_complete and (target / MANIFEST).read_bytes() == manifest:
-            return
-        try:
-            wanted = {f"{folder}/{name}" for name in json_value(manifest)["files"]}
-        except (ValueError, KeyError, TypeError):
-            wanted = set()  # loading it will report the damage
-        if not wanted <= set(names):
+        """Download a checkpoint if it is complete in the store and the local copy does not have it intact.
+
+        Raises:
+            FileNotFoundError: It is being replaced in the store.
+        """
+        target, beginning = self.remote.cache / folder, f"{folder}/"
+        manifest = self.store.read(beginning + MANIFEST)
+        names = {name.removeprefix(beginning): name for name in stored if name.startswith(beginning)}
+        digests = _digests(manifest)
+        if not digests.keys() <= names.keys():
             return  # a file is missing: the checkpoint is incomplete
+        is_there = all(_stamp(target / name)[0] == stored[whole].num_bytes for name, whole in names.items())
+        damage = ""
+        if is_there and (target / MANIFEST).read_bytes() == manifest:
+            damage = _damage(target, digests)
+            if not damage:
+                return
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:
-            for name in names:
-                self.store.download(name, aside / name.removeprefix(f"{folder}/"))
+            for name, whole in names.items():
+                self.store.download(whole, aside / name)
+            damage_there = _damage(aside, digests)
+            if damage_there and self.store.read(beginning + MANIFEST) != manifest:
+                raise FileNotFoundError(f"{folder}: replaced while it was downloaded")
             shutil.rmtree(target, ignore_errors=True)
             aside.rename(target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+        where = f"{self.store.address}: {folder}"
+        if damage_there:
+            _log.warning("%s is damaged in the store itself, %s; copy it back there", where, damage_there)
+        elif damage:
+            _log.warning("%s was damaged in this machine's copy, %s; it was fetched again", where, damage)
 
     def _delete_others(self, plain: set[str], checkpoints: set[str]) -> None:
         """Delete local files that are neither among ``plain`` nor in one of ``checkpoints``."""
@@ -259,6 +279,21 @@ def _checkpoint_of(name: str) -> str:
     if len(parts) < 3 or parts[-3] != CHECKPOINTS:
         return ""
     return "/".join(parts[:-1])
+
+
+def _digests(manifest: bytes) -> dict[str, object]:
+    """Return the digests of a checkpoint's files by name; empty if its manifest is damaged, as loading it will say."""
+    try:
+        digests = json_value(manifest)["files"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return digests if isinstance(digests, dict) else {}
+
+
+def _damage(folder: Path, digests: Mapping[str, object]) -> str:
+    """Return what is wrong with the files of a checkpoint; empty if they are intact."""
+    wrong = [name for name, digest in digests.items() if file_digest(folder / name) != digest]
+    return f"got other content of {', '.join(wrong)} than its manifest says" if wrong else ""
 
 
 def _rank(name: str) -> int:

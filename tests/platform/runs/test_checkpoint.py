@@ -16,7 +16,7 @@ import torch
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.checksum import file_digest, with_checksum
 
 
 def _checkpoint(step: int) -> Checkpoint:
@@ -210,7 +210,7 @@ def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, "last", _checkpoint(10))
     torch.save({"optimizer": Evil()}, path / "state.pt")
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"]["state.pt"] = checkpoint._digest(path / "state.pt")
+    manifest["files"]["state.pt"] = file_digest(path / "state.pt")
     (path / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     with pytest.raises(RunError, match="damaged"):
         checkpoint.load(tmp_path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import random
 import shutil
@@ -25,11 +27,15 @@ def fill(folder: Path, *names: str) -> None:
         (folder / name).write_text(name)
 
 
+def digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 def make_checkpoint(run: Path, name: str, content: str = "weights") -> None:
     folder = run / "checkpoints" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_text(content)
-    (folder / "manifest.json").write_text(json.dumps({"files": {"model.safetensors": content}}))
+    (folder / "manifest.json").write_text(json.dumps({"files": {"model.safetensors": digest(content)}}))
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -123,6 +129,83 @@ def test_a_file_of_the_copy_that_was_cut_short_is_brought_again(remote: RemoteFo
     (remote.cache / "checkpoints/last-0000000004/model.safetensors").write_text("")
     Mirror(remote).pull(("last",))
     assert (remote.cache / "checkpoints/last-0000000004/model.safetensors").read_text() == "weights"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+MODEL_FILE = "checkpoints/last-0000000004/model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (MODEL_FILE, "last-0000000004 was damaged in this machine's copy, got other content of model.safetensors than"),
+        ("checkpoints/last-0000000004/manifest.json", ""),
+        ("result.json", ""),
+        ("metrics.jsonl", ""),
+        ("trials.jsonl", ""),
+        ("features/train.safetensors", ""),
+    ],
+)
+def test_a_file_of_the_copy_with_a_flipped_bit_is_brought_again(
+    name: str, line: str, remote: RemoteFolder, there: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # All but the content of checkpoints is brought anew by every pull, so there is nothing to say of it.
+    fill(there, "config.yaml", "result.json", "metrics.jsonl", "trials.jsonl", "features/train.safetensors")
+    make_checkpoint(there, "last-0000000004")
+    before = files(there)
+    Mirror(remote).pull(("last",))
+    flip_a_bit(remote.cache / name)
+    mirror = Mirror(remote)
+    mirror.pull(("last",))
+    assert visible(remote.cache) == files(there) == before
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * bool(line)
+    assert line in caplog.text
+    assert ("it was fetched again" in caplog.text) == bool(line)
+    assert mirror.push() == 0
+    caplog.clear()
+    Mirror(remote).pull(("last",))
+    assert caplog.messages == []
+
+
+def test_a_checkpoint_that_is_damaged_in_the_store_is_said_to_be_so(
+    remote: RemoteFolder, there: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_checkpoint(there, "last-0000000004")
+    Mirror(remote).pull(("last",))
+    for path in (there, remote.cache):
+        flip_a_bit(path / MODEL_FILE)
+        caplog.clear()
+        Mirror(remote).pull(("last",))
+        # while the copy alone is whole, nothing is wrong with what this machine reads
+        said = (
+            [] if path == there else [f"{remote.address}: checkpoints/last-0000000004 is damaged in the store itself"]
+        )
+        assert [line.partition(",")[0] for line in caplog.messages] == said
+    assert files(there) == visible(remote.cache)
+
+
+def test_a_checkpoint_replaced_while_it_is_downloaded_is_downloaded_anew(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, download, replaced = Store(remote), Store(remote).download, list[str]()
+    make_checkpoint(there, "best-0000000004", "old")
+
+    def slow(name: str, target: Path) -> None:
+        if not replaced:
+            make_checkpoint(there, "best-0000000004", "new")
+            replaced.append(name)
+        download(name, target)
+
+    monkeypatch.setattr(store, "download", slow)
+    Mirror(remote, store=store).pull(("best",))
+    assert replaced
+    assert visible(remote.cache) == files(there)
+    assert caplog.messages == []
 
 
 def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(remote: RemoteFolder) -> None:
@@ -248,7 +331,7 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
     assert any(name.startswith("last-") for name in pulled)
     for path in pulled.values():
         told = json.loads((path / "manifest.json").read_text())["files"]
-        assert (path / "model.safetensors").read_text() == told["model.safetensors"]
+        assert digest((path / "model.safetensors").read_text()) == told["model.safetensors"]
     if finished:
         assert sorted(pulled) == ["best-0000000004", "last-0000000008"]
 

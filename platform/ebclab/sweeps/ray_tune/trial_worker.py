@@ -19,11 +19,12 @@ from ray import tune
 
 from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
-from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, VersionError
+from ebclab.config.encoder import InitConfig
+from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, UserError, VersionError
 from ebclab.evaluation.answers import Answers
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
-from ebclab.runs.initial_weights import kept_weights
+from ebclab.runs.initial_weights import InitialWeights, kept_weights
 from ebclab.runs.resume import find, with_images_of, write_settings
 from ebclab.storage import atomic
 from ebclab.storage.lease import LIFETIME
@@ -36,6 +37,8 @@ from ebclab.sweeps.scheduler import Turn
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
+
+_log = logging.getLogger("ebclab.storage")
 
 _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder a little longer
 
@@ -122,7 +125,7 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
             return
         weights = None
         if setup.weights is not None and state == "new":
-            weights = kept_weights(_at_hand(setup.weights, setup.folder), config.init)
+            weights = _initial_weights(setup.weights, setup.folder, config.init)
         write_settings(run, config, syncer)
         spec = RunSpec(run, config, setup.methods[config.method_name], None, setup.command, weights, syncer.token)
         if config.resources.workers:
@@ -157,16 +160,24 @@ def as_recorded(
     return with_images_of(replace(config, training=training), before)
 
 
-def _at_hand(weights: Path, folder: SweepFolder) -> Path:
-    """Return the path of the initial weights on this machine; of a sweep in a store, they are downloaded once."""
+def _initial_weights(weights: Path, folder: SweepFolder, init: InitConfig) -> InitialWeights:
+    """Return the initial weights; of a sweep in a store, they are downloaded once per machine, and if the copy is bad.
+
+    Raises:
+        UserError: They are missing or damaged, or have another digest.
+    """
     if folder.remote is None:
-        return weights
+        return kept_weights(weights, init)
     copy, store = folder.remote.of("worker").cache / weights.name, Store(folder.remote)
     there = store.stored(weights.name)
     changed = there.changed.timestamp() if there is not None and there.changed is not None else math.inf
-    if not copy.exists() or changed > copy.stat().st_mtime:
-        store.download(weights.name, copy)
-    return copy
+    if copy.exists() and changed <= copy.stat().st_mtime:
+        try:
+            return kept_weights(copy, init)
+        except UserError as error:
+            _log.warning("%s; this machine's copy is fetched again", error)
+    store.download(weights.name, copy)
+    return kept_weights(copy, init, f"{store.address}: {weights.name}")
 
 
 @contextmanager

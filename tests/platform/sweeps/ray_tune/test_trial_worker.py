@@ -19,6 +19,7 @@ from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.encoders import digest_of, new_encoder
+from ebclab.errors import UserError
 from ebclab.evaluation.answers import Answers, table_of
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -286,6 +287,37 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     (setup.folder.trials / "0000" / "result.json").unlink()
     run_turn(turn(1, **still), starting)
     assert reports[-1] == {"outcome": "finished", "reason": "", "answers": ""}
+
+
+def test_initial_weights_whose_copy_is_damaged_are_downloaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    there = tmp_path / "store" / "sweep"
+    there.mkdir(parents=True)
+    tensors = {"weight": torch.arange(6.0)}
+    keep_weights(there / "weights.safetensors", InitialWeights("there", tensors))
+    folder = SweepFolder.at(f"file://{there}")
+    assert folder.remote is not None
+    init = InitConfig(weights="there", digest=digest_of(tensors))
+    copy = folder.remote.of("worker").cache / "weights.safetensors"
+
+    def read() -> bool:
+        return torch.equal(worker._initial_weights(copy, folder, init).tensors["weight"], tensors["weight"])
+
+    assert read()
+    whole = copy.read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), bytes(len(whole)), b""):
+        copy.write_bytes(damaged)
+        caplog.clear()
+        assert read()
+        (line,) = caplog.messages
+        assert line.endswith("; this machine's copy is fetched again")
+        assert copy.read_bytes() == whole
+    for path in (there / "weights.safetensors", copy):
+        path.write_bytes(bytes(len(whole)))
+    with pytest.raises(UserError, match=r"init.weights: file://.*/sweep: weights.safetensors is damaged"):
+        read()
 
 
 def test_a_trial_without_the_weights_it_should_begin_with_fails(
