@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -46,12 +45,9 @@ def announce(
 
     Else a sweep on a cluster without workers would be refused: it has nothing yet. The files for `ray up` call this.
     """
-    from ebclab.cluster.token import send_token
-    from ebclab.errors import UserError
-
-    send_token(os.environ)  # before Ray is imported
     from ebclab.cluster.announce import Growth, growth_of
     from ebclab.cluster.announce import announce as report
+    from ebclab.errors import UserError
 
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
@@ -70,9 +66,6 @@ def watch(
     """
     from datetime import UTC, datetime
 
-    from ebclab.cluster.token import send_token
-
-    send_token(os.environ)  # before Ray is imported
     from ebclab.cluster.spot.watcher import watch as wait
 
     wait(lambda line: typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)

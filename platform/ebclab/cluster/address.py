@@ -9,6 +9,7 @@ import os
 import re
 import socket
 
+from ebclab.cluster.socket_owner import stranger
 from ebclab.cluster.token import COPY_TOKEN, MODE, TokenSource, sends_token, token_source
 from ebclab.errors import UserError
 
@@ -22,11 +23,12 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
 
     Args:
         address: "local", or HOST:PORT.
-        discovered: Ray discovered the address on this machine; it then sends the token even without RAY_AUTH_MODE.
+        discovered: Ray discovered the address on this machine, where any user may have left it. Without RAY_AUTH_MODE
+            the token is then sent if the server is a process of this user.
 
     Raises:
         UserError: The address is malformed, nothing listens there, the server there is not a Ray cluster, or the
-            cluster requires another token.
+            cluster requires another token, or it would get the token and is not this user's.
     """
     if address == "local":
         return
@@ -37,16 +39,24 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
             "write HOST:PORT (the head's GCS port, usually 6379), auto, or nothing for this machine alone"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS)
     except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
         raise UserError(
             f"resources.address: no cluster answers, got {address} ({error}); "
             "check RAY_ADDRESS and that the cluster is up, or leave it out to use this machine alone"
         ) from error
-    _require_entry(address, discovered)
+    source, is_sent = token_source(os.environ), sends_token(os.environ, unasked=discovered)
+    token = source.read() if is_sent else None
+    with connection:
+        if token and not sends_token(os.environ) and (other := stranger(connection)):
+            raise UserError(
+                f"resources.address: the cluster at {address} is not shown to be yours, so the token was not sent, "
+                f"got {other}; set {MODE}=token to send it there, or {MODE}=disabled to send none"
+            )
+    _require_entry(address, source, token, is_sent)
 
 
-def _require_entry(address: str, discovered: bool) -> None:
+def _require_entry(address: str, source: TokenSource, token: str | None, is_sent: bool) -> None:
     """Request the cluster's id, as Ray would, and refuse a cluster that does not admit this process.
 
     Raises:
@@ -54,8 +64,6 @@ def _require_entry(address: str, discovered: bool) -> None:
     """
     import grpc
 
-    source, is_sent = token_source(os.environ), sends_token(os.environ, unasked=discovered)
-    token = source.read() if is_sent else None
     try:
         _ask(address, token)
     except grpc.RpcError as error:
@@ -92,7 +100,7 @@ def who_answers(address: str) -> bytes | None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
-        token = token_source(os.environ).read() if sends_token(os.environ, unasked=True) else None
+        token = token_source(os.environ).read() if sends_token(os.environ) else None  # Ray sets the mode when it joins
         return _ask(address, token)
     except OSError:
         return None

@@ -18,8 +18,9 @@ from ray.exceptions import RayError
 
 from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, who_answers
-from ebclab.cluster.local_instance import on_loopback, private_instance
+from ebclab.cluster.local_instance import on_loopback, private_instance, read_token_settings
 from ebclab.cluster.switches import environment_of_nodes
+from ebclab.cluster.token import send_token
 from ebclab.config.named_hosts import cluster_problem
 from ebclab.errors import TrainingError, UserError
 
@@ -195,7 +196,7 @@ def watched_head(address: str, display: Showing) -> Iterator[Head]:
 
 
 def head_of_this_machine(remedy: str) -> str:
-    """Return the address of the head of the cluster to which this machine belongs.
+    """Return the address of the head of the cluster to which this machine belongs; from now on Ray sends it the token.
 
     Args:
         remedy: Advice of the error message if no node of a cluster runs here.
@@ -208,4 +209,6 @@ def head_of_this_machine(remedy: str) -> str:
     if address is None or address == "local":
         raise UserError(f"no cluster runs on this machine; {remedy}")
     require_answer(address, discovered=True)
+    send_token(os.environ)
+    read_token_settings()
     return address

@@ -166,8 +166,13 @@ def _own_token(folder: Path) -> Iterator[None]:
         yield
     finally:
         _put_back(before)
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()  # both, as Ray's own tests do between two modes
+        read_token_settings()
+
+
+def read_token_settings() -> None:
+    """Have Ray read again from the environment whether it sends a token, and which."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()  # both, as Ray's own tests do between two modes
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> 
         seconds: Time in which a process of this user must accept it.
     """
     server, client = _ends(connection)
-    if not server[0].is_loopback:
+    if server[0] != client[0] and not server[0].is_loopback:
         return "another machine"
     give_up = time.monotonic() + seconds
     while True:

@@ -84,7 +84,7 @@ def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> boo
 def send_token(environment: MutableMapping[str, str]) -> None:
     """Have Ray's client send the user's token if there is one; clusters without authentication ignore it.
 
-    Must be called before Ray is imported. A value of RAY_AUTH_MODE that the user has set is kept.
+    Ray reads the mode when it is imported. A value of RAY_AUTH_MODE that the user has set is kept.
     """
     if token_source(environment).is_set:
         environment.setdefault(MODE, "token")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ class _Head(grpc.GenericRpcHandler):
     def __init__(self, token: str | None) -> None:
         self._token = token
         self.asked, self.name = 0, b""
+        self.sent: list[str | None] = []
 
     def service(self, details: Any) -> Any:
         if details.method != "/ray.rpc.NodeInfoGcsService/GetClusterId":
@@ -32,6 +34,7 @@ class _Head(grpc.GenericRpcHandler):
 
         def answer(request: bytes, context: Any) -> bytes:
             self.asked += 1
+            self.sent.append(sent)
             if self._token and sent != f"Bearer {self._token}":
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
             return self.name
@@ -142,6 +145,23 @@ def test_to_a_cluster_found_on_this_machine_a_token_is_sent_unasked_unless_it_is
     assert _refusal(address, discovered=True).endswith("set RAY_AUTH_MODE=token")
 
 
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="/proc lists no sockets here")
+def test_a_cluster_of_another_user_that_ray_found_gets_the_token_if_asked(
+    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray takes for a cluster what the command line of any user's process says."""
+    address, handler = head(None)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    require_answer(address, discovered=True)
+    _keep(home, TOKEN)
+    refusal = _refusal(address, discovered=True)
+    assert f"{address} is not shown to be yours, so the token was not sent, got user " in refusal
+    for mode in ("disabled", "token"):
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+        require_answer(address, discovered=True)
+    assert handler.sent == [None, None, f"Bearer {TOKEN}"]
+
+
 def test_a_port_that_speaks_something_else_is_no_cluster(home: Path) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -162,6 +182,9 @@ def test_who_answers_is_the_cluster_nobody_or_unknown(
     handler.name = b"one"
     assert who_answers(address) == b""  # it wants a token, so somebody is there
     path = _keep(home, TOKEN)
+    assert who_answers(address) == b""
+    assert handler.sent == [None, None]  # the address is one that the user has named, without asking for the token
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     assert who_answers(address) == b"one"
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
     assert who_answers(address) == b""

@@ -151,7 +151,7 @@ def test_the_token_is_sent_to_ones_own_server_or_when_asked(
     server.answers["POST /api/jobs/second/stop"] = (200, {"stopped": True})
     cluster = Cluster(server.address)
     if not own:  # from here on another user's process listens there
-        monkeypatch.setattr(socket_owner.os, "geteuid", lambda: os.getuid() + 1)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         cluster = Cluster(server.address) if mode else cluster
     before = len(server.asked)
     expected = EbclabError if way == "log" or (not own and not mode) else None
@@ -174,7 +174,9 @@ def test_a_server_that_was_never_proved_gets_no_request(server: Server, monkeypa
     with pytest.raises(UserError, match="got somebody: this system does not list whose the sockets are; open the tun"):
         Cluster(server.address)
     assert len(server.asked) == before
-    monkeypatch.setattr(socket_owner, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1),) * 2)
+    monkeypatch.setattr(
+        socket_owner, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1), (ip_address("10.0.0.2"), 1))
+    )
     with pytest.raises(UserError, match="got another machine; "):
         Cluster(server.address)
     assert len(server.asked) == before
@@ -203,7 +205,19 @@ def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPa
         other.close()
 
 
-ODD = ["<html>", [], {}, None, 7, {"else": 1}, [None], [[]], [{"status": "x"}], [ABOUT | {"status": "?"}], "NaN"]
+ODD: list[Any] = [
+    "<html>",
+    [],
+    {},
+    None,
+    7,
+    {"else": 1},
+    [None],
+    [[]],
+    [{"status": "x"}],
+    [ABOUT | {"status": "?"}],
+    "NaN",
+]
 ODD += [[ABOUT | {"submission_id": "a", "status": "FAILED", "start_time": 10**30}], [ABOUT | {"unknown": 1}]]
 
 

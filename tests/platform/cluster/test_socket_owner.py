@@ -11,6 +11,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from ebclab.cluster import socket_owner
 from ebclab.cluster.socket_owner import owners, parse_sockets, stranger
 
 NOBODY = 65534
@@ -63,9 +64,10 @@ def test_addresses_of_six_words_are_read_and_odd_lines_passed_over() -> None:
 
 
 @contextmanager
-def accepting(host: str, user: int) -> Iterator[socket.socket]:
-    """A connection to a server that a process of a user opened and accepts at."""
+def accepting(host: str, user: int, *, accepts: bool = True) -> Iterator[socket.socket]:
+    """A connection to a server that a process of a user opened, and accepts at."""
     reads, writes = os.pipe()
+    parent_ends, ends = os.pipe()
     if (child := os.fork()) == 0:
         if user != os.geteuid():
             os.setgroups([])
@@ -73,28 +75,53 @@ def accepting(host: str, user: int) -> Iterator[socket.socket]:
             os.setuid(user)
         server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         os.write(writes, f"{server.getsockname()[1]}\n".encode())
-        kept = server.accept()
-        kept[0].recv(1)
-        os._exit(0)
+        kept = server.accept() if accepts else ()
+        os.read(parent_ends, 1)
+        os._exit(len(kept))
     os.close(writes)
     with os.fdopen(reads) as pipe:
         port = int(pipe.readline())
     with socket.create_connection((host, port)) as connection:
         yield connection
-        connection.sendall(b".")
+    os.write(ends, b".")
     os.waitpid(child, 0)
+    os.close(ends)
+    os.close(parent_ends)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+OWN_ADDRESS = socket.gethostbyname(socket.gethostname())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", OWN_ADDRESS])
 def test_a_server_of_ones_own_is_no_strangers(host: str) -> None:
     with accepting(host, os.geteuid()) as connection:
         assert stranger(connection) == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_users_server_is_named() -> None:
-    with accepting("127.0.0.1", NOBODY) as connection:
+@pytest.mark.parametrize("accepts", [True, False])
+def test_another_users_server_is_named(accepts: bool) -> None:
+    """Until somebody accepts a connection, the table gives it to root, who is asking here."""
+    with accepting("127.0.0.1", NOBODY, accepts=accepts) as connection:
         assert stranger(connection) == "user nobody"
+
+
+def test_a_user_whom_the_table_cannot_name_is_not_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that does not know its user shows everybody as user 65534."""
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    entry = socket_owner.SocketEntry
+    with accepting("127.0.0.1", os.getuid()) as connection:
+        far, near = socket_owner._ends(connection)
+        monkeypatch.setattr(socket_owner, "parse_sockets", lambda text: [entry(far, near, 1, NOBODY, 7)])
+        assert stranger(connection) == "user nobody"
+
+
+def test_another_machine_is_never_this_users() -> None:
+    class Far:
+        getpeername = staticmethod(lambda: ("192.0.2.2", 8265))
+        getsockname = staticmethod(lambda: ("192.0.2.3", 40000))
+
+    assert stranger(Far()) == "another machine"  # type: ignore[arg-type]
 
 
 def test_a_connection_that_nobody_accepts_proves_nothing() -> None:
