@@ -15,21 +15,13 @@ from ebclab.config.yaml_text import LARGEST_YAML, load_yaml_file
 from ebclab.regular_file import read_regular
 
 _KEY = "[a-z_][a-z_0-9]*"
-_NUMBER = r"-?(?:0|[1-9][0-9]{0,19})(?:\.[0-9]*)?(?:e[-+]?[0-9]{1,4})?"
-_LETTER = r"[^\W -~]"  # beyond ASCII
-_SIGN = rf"(?:[!\"$-~]|{_LETTER})"
-_DIGEST = "[0-9]+[a-f][0-9a-f]*|0[0-7]*[89][0-9]*"
-_VERSION = r"[0-9]{1,4}(?:\.[0-9]{1,4}){2}"
-_TEXT = rf"(?:{_DIGEST}|{_VERSION}|(?:[-?]?[A-Za-z]|/|{_LETTER}){_SIGN}*(?<!:)(?: {_SIGN}+(?<!:))*)"
-_QUOTED = rf"'(?:[ -&(-~]|{_LETTER}|'')*'"
+_NUMBER = r"-?[0-9]{1,20}(?:\.[0-9]*)?(?:e[-+]?[0-9]{1,4})?"
+_WORD = r"[A-Za-z/](?:[!-~](?<![#'\"\[\]{},&*!|>%@`]))*(?<!:)"
 _LIST = r"\[(?:(?:[A-Za-z0-9_.]+)(?:, [A-Za-z0-9_.]+)*)?\]"
-_FORM = re.compile(rf"(?>(?:{_KEY}:|(?:  )?{_KEY}: (?:{_NUMBER}|{_TEXT}|{_LIST}|{_QUOTED}))?\n)*+")
-"""Lines are matched one by one: a line that does not match does not have those before it matched in other ways."""
+_FORM = re.compile(rf"(?:(?:{_KEY}:|(?:  )?{_KEY}: (?:{_NUMBER}|{_WORD}|{_LIST}|''))?\n)*")
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
 _WHOLES = re.compile(rf"\[(?:(?:{_WHOLE.pattern})(?:, (?:{_WHOLE.pattern}))*)?\]")
-_IS_TEXT = re.compile(_TEXT)
-_IS_QUOTED = re.compile(_QUOTED)
-_IS_NUMBER = re.compile("[0-9]+e[0-9]+|0b[01]+")  # that is written like a digest
+_TEXT = re.compile(_WORD)
 _NO_TEXT = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
@@ -47,7 +39,7 @@ def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
         TypeError: A section is not a mapping.
     """
     try:
-        sections = _sections(read_regular(path, LARGEST_YAML).decode())
+        sections = _sections(read_regular(path, LARGEST_YAML).decode("ascii"))
     except (OSError, UnicodeDecodeError):
         sections = None
     if sections is not None:
@@ -90,8 +82,5 @@ def _value(written: str) -> str | int | list[int] | None:
         return int(written)
     if _WHOLES.fullmatch(written):
         return [int(each) for each in written[1:-1].split(", ") if each]
-    if _IS_QUOTED.fullmatch(written):
-        return written[1:-1].replace("''", "'")
-    if not _IS_TEXT.fullmatch(written) or _IS_NUMBER.fullmatch(written) or written.lower() in _NO_TEXT:
-        return None
-    return written
+    is_text = _TEXT.fullmatch(written) is not None and written.lower() not in _NO_TEXT
+    return written if is_text else None

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ebclab.config import compose, load_yaml_file, to_yaml
-from ebclab.config.recipes import list_recipes
-from ebclab.config.yaml_text import dump_yaml
 from ebclab.errors import ConfigError
 from ebclab.inventory import written
 from ebclab.inventory.written import settings_at
@@ -41,94 +38,15 @@ def test_what_the_platform_writes_is_read_without_yaml(
     assert settings_at(path, KEYS) == expected
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("data.digest", f"{first:x}1aa7132bb4e5f60") for first in range(16)),
-        *(("data.digest", f"{first:x}1234567890123456") for first in range(16)),
-        *(
-            ("data.digest", text)
-            for text in ("1234e567", "123456789012345e", "0e12", "0b1a", "0b1", "stream-00ff", "00")
-        ),
-        *(
-            ("data.name", text)
-            for text in ("digits", "folder:/a b/c", "parquet:/tmp/x's", "folder:/été/ünï", "folder:C:")
-        ),
-        *(
-            ("data.name", text)
-            for text in ("a, b", "x: y", "x #y", "-a", "?a", "[1]", "{a}", "~", "null", "2.14.1", "1:30")
-        ),
-        *(("training.epochs", number) for number in (0, 7, 10**17)),
-    ],
-)
-def test_whatever_text_a_setting_has_is_read_without_yaml(
-    key: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings: dict[str, dict[str, Any]] = yaml.safe_load(to_yaml(compose("simclr", overrides=["views.recipe=digits"])))
-    section, name = key.split(".")
-    settings[section][name] = value
-    settings["optimizer"] |= {"learning_rate": 1e-7, "weight_decay": -0.5, "warmup_epochs": None}
-    path = tmp_path / "config.yaml"
-    path.write_text(dump_yaml(settings), encoding="utf-8")
-    assert load_yaml_file(path)[section][name] == value
-    monkeypatch.setattr(written, "load_yaml_file", lambda path: pytest.fail("read as YAML"))
-    assert settings_at(path, (key,)) == [value]
-
-
-@pytest.mark.parametrize("recipe", list_recipes())
-def test_the_settings_of_every_recipe_are_read_without_yaml(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(to_yaml(compose("moco", recipe=recipe, overrides={"data.digest": "7f0e" * 4})))
-    expected = by_yaml(path)
-    monkeypatch.setattr(written, "load_yaml_file", lambda path: pytest.fail("read as YAML"))
-    assert settings_at(path, KEYS) == expected
-
-
 ODD = [" ", "  ", "\n", ":", ": ", "#", " #x", "'", '"', "- ", "!!int x", "2020-13-45", "null", "yes", "0x1F", "010"]
-ODD += [
-    "1_000",
-    "1:30",
-    "&a",
-    "*a",
-    "{",
-    "}",
-    "[",
-    "]",
-    "\t",
-    "\x07",
-    "é",
-    "|",
-    ">",
-    "~",
-    "1e5",
-    "9" * 90,
-    "0b1",
-    "1a:2",
-    "a b",
-    "a : b",
-    "a b:",
-    "'q'",
-    "''''",
-    "\u2028",
-    "\x85",
-    "2.1.4",
-    "1.2.3.4",
-    "12:30:45",
-    "0o7",
-    "1-2",
-    " - ",
-    "é:",
-    "name: b",
-]
+ODD += ["1_000", "1:30", "&a", "*a", "{", "}", "[", "]", "\t", "\x07", "é", "|", ">", "~", "1e5", "9" * 90, "name: b"]
 ODD += ["\n  name: b\n", "\ndata:\n", "\n    more", "training:\n", "\n---\n", "\n...\n", "%YAML", "@", "`", "? ", ","]
 
 
 def test_text_of_any_other_form_is_read_as_yaml_reads_it(tmp_path: Path) -> None:
     path, text = tmp_path / "config.yaml", to_yaml(compose("simclr"))
     errors = (ConfigError, KeyError, TypeError)
-    for seed in range(600):
+    for seed in range(400):
         source = random.Random(seed)
         lines = text.splitlines(keepends=True)
         few = [line for line in lines if line.strip().partition(":")[0] in {"method", "data", "training", "evaluation"}]
