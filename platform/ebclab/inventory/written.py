@@ -1,28 +1,37 @@
-"""Fast reader of a few settings in a file written by ``to_yaml``, a hundred times faster than a YAML parser.
+"""Fast reader of a few settings in a file written by ``to_yaml``, two hundred times faster than a YAML parser.
 
-It parses only text in the form that ``to_yaml`` writes: one block per section, one line per key, each value on the line
-of its key. Any other text is parsed as YAML. Both give the same values.
+It reads only text in the form that ``to_yaml`` writes: one block per section, one line per key, each value on the line
+of its key. Any other text is parsed as YAML. Both give the same values. What was found out about a line or about the
+names in a file is kept, since most lines of most runs are equal.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ebclab.config.yaml_text import LARGEST_YAML, load_yaml_file
+from ebclab.config.yaml_text import LARGEST_YAML, LONGEST_TEXT, from_yaml, is_text, load_yaml_file
+from ebclab.errors import ConfigError
 from ebclab.regular_file import read_regular
 
-_KEY = "[a-z_][a-z_0-9]*"
-_NUMBER = r"-?[0-9]{1,20}(?:\.[0-9]*)?(?:e[-+]?[0-9]{1,4})?"
-_WORD = r"[A-Za-z/](?:[!-~](?<![#'\"\[\]{},&*!|>%@`]))*(?<!:)"
-_LIST = r"\[(?:(?:[A-Za-z0-9_.]+)(?:, [A-Za-z0-9_.]+)*)?\]"
-_FORM = re.compile(rf"(?:(?:{_KEY}:|(?:  )?{_KEY}: (?:{_NUMBER}|{_WORD}|{_LIST}|''))?\n)*")
+_MOST_LINES = 1000  # of a file that is read so
+_KEY = "[a-z_][a-z_0-9]{0,99}"
+_NO_SPACE = r"[^\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"  # a printable character
+_FIRST = r"(?:[-?:](?![ \n]|$)|[^-?:,\[\]{}\#&*!|>'\"%@`])"
+_PLAIN = rf"(?={_FIRST}){_NO_SPACE}++(?<!:)(?: ++(?!\#){_NO_SPACE}++(?<!:))*+"
+_QUOTED = rf"'(?:''|(?!'){_NO_SPACE}| )*+'"
+_IN_DOUBLE_QUOTES = rf'"(?:\\.|(?!["\\]){_NO_SPACE}| )*+"'
+_ITEM = rf"(?:-?[A-Za-z0-9_./][-+A-Za-z0-9_./]*+(?: ++[A-Za-z0-9_./][-+A-Za-z0-9_./]*+)*+|{_QUOTED})"
+_LIST = rf"\[(?:{_ITEM}(?:, {_ITEM})*+)?\]"
+_VALUE = rf"{_PLAIN}|{_QUOTED}|{_IN_DOUBLE_QUOTES}|{_LIST}|\{{\}}"
+_LINE = re.compile(rf"({_KEY}:)|((?:  )?{_KEY}): ({_VALUE})")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]*+)?(?:e[-+]?[0-9]{1,4})?|-?\.inf|\.nan")
+_PERHAPS_NO_TEXT = tuple("-+.0123456789=<")
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
 _WHOLES = re.compile(rf"\[(?:(?:{_WHOLE.pattern})(?:, (?:{_WHOLE.pattern}))*)?\]")
-_TEXT = re.compile(_WORD)
-_NO_TEXT = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
@@ -30,8 +39,7 @@ def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
 
     Args:
         path: The file.
-        keys: Settings as section.key. The fast reader supports strings, integers and lists of integers; for other
-            values the file is parsed as YAML.
+        keys: Settings as section.key.
 
     Raises:
         ConfigError: The file cannot be read or is not YAML.
@@ -39,48 +47,71 @@ def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
         TypeError: A section is not a mapping.
     """
     try:
-        sections = _sections(read_regular(path, LARGEST_YAML).decode("ascii"))
-    except (OSError, UnicodeDecodeError):
-        sections = None
-    if sections is not None:
-        found = [_value(sections.get(section, {}).get(key, "")) for section, key in map(_parts, keys)]
-        if None not in found:
-            return found
+        lines = _lines(read_regular(path, LARGEST_YAML).decode("utf-8"))
+        places = None if lines is None else _places(tuple([key for key, _ in lines]))
+        if lines is not None and places is not None and places.keys() >= {*keys}:
+            return [_value(lines[places[key]][1]) for key in keys]
+    except (OSError, UnicodeDecodeError, ConfigError):
+        pass
     content = load_yaml_file(path)
-    return [content[section][key] for section, key in map(_parts, keys)]
+    return [content[section][name] for section, _, name in (key.partition(".") for key in keys)]
 
 
-def _parts(key: str) -> tuple[str, str]:
-    section, _, name = key.partition(".")
-    return section, name
+def _lines(text: str) -> list[tuple[str, str]] | None:
+    """Return key and value of each line with text; None if one has not the form of ``to_yaml``.
 
-
-def _sections(text: str) -> Mapping[str, Mapping[str, str]] | None:
-    """Return the values by section and key, as text; None if the file does not have the form of ``to_yaml``."""
-    if _FORM.fullmatch(text) is None:
+    Keys of sections end with a colon, and keys in them begin with two spaces.
+    """
+    lines = [line for line in text.split("\n") if line]
+    if len(lines) > _MOST_LINES:
         return None
-    seen, sections, section = set[str](), dict[str, dict[str, str]](), ""
-    for line in filter(None, text.split("\n")):
-        key, _, value = line.partition(":")
-        if key.startswith("  "):
-            if not section or key[2:] in sections[section]:
-                return None
-            sections[section][key[2:]] = value[1:]
-            continue
-        if key in seen:
+    read = [_line(line) for line in lines]
+    return None if None in read else read  # type: ignore[return-value]  # mypy does not see what None in it rules out
+
+
+@lru_cache(maxsize=10_000)
+def _line(line: str) -> tuple[str, str] | None:
+    """Return key and value of a line, as ``_lines`` does; None if YAML may read another value or refuse it."""
+    found = _LINE.fullmatch(line) if len(line) <= LONGEST_TEXT else None
+    if found is None:
+        return None
+    key, value = found[1] or found[2], found[3] or ""
+    if value.startswith(("[", '"')):
+        try:
+            _value(value)
+        except ConfigError:
             return None
-        seen.add(key)
-        section = "" if value else key
-        if section:
-            sections[section] = {}
-    return sections
+    elif value.startswith(_PERHAPS_NO_TEXT) and not (_NUMBER.fullmatch(value) or is_text(value)):
+        return None
+    return key, value
 
 
-def _value(written: str) -> str | int | list[int] | None:
-    """Return a string, an integer or a list of integers; None for text that YAML may parse differently."""
+@lru_cache(maxsize=1000)
+def _places(keys: tuple[str, ...]) -> Mapping[str, int] | None:
+    """Return the number of the line of each setting, named section.key; None if a key stands twice or in no section."""
+    places, section, seen = dict[str, int](), "", set[str]()
+    for number, key in enumerate(keys):
+        name = key.removesuffix(":")
+        if key.startswith("  "):
+            name = f"{section}.{key[2:]}"
+            places[name] = number
+        else:
+            section = name if key.endswith(":") else ""
+        if name in seen or name.startswith("."):
+            return None
+        seen.add(name)
+    return places
+
+
+def _value(written: str) -> Any:
+    """Return the value that is written in a line.
+
+    Raises:
+        ConfigError: It is not YAML.
+    """
     if _WHOLE.fullmatch(written):
         return int(written)
     if _WHOLES.fullmatch(written):
         return [int(each) for each in written[1:-1].split(", ") if each]
-    is_text = _TEXT.fullmatch(written) is not None and written.lower() not in _NO_TEXT
-    return written if is_text else None
+    is_plain = not written.startswith(("'", '"', "[", "{"))
+    return written if is_plain and is_text(written) else from_yaml(written, "a setting")
