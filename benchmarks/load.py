@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -22,16 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from page import write_page
+from page import exit_code, write_page
 from sweep_start import generated_trial
 
 TINY = ["data.train_limit=256", "training.batch_size=128", "optimizer.warmup_epochs=0", "resources.threads=1"]
 SMALL_FILE = 100_000  # bytes; larger ones are linked
-COMMAND = (
-    "import resource, sys; from ebclab.cli import main; code = main(sys.argv[1:]);"
-    "used = resource.getrusage(resource.RUSAGE_SELF);"
-    "print('used', used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=sys.stderr); sys.exit(code)"
-)
 
 
 class Measured(NamedTuple):
@@ -43,29 +39,40 @@ class Measured(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the table."""
+    """A line of the table; the medians of seconds and megabytes must not exceed their goals, if there are any."""
 
     what: str
     found: list[Measured]
-    goal: str
+    seconds: float = math.inf
+    megabytes: float = math.inf
+
+    def against_goals(self) -> list[tuple[str, float, float]]:
+        """Return what was measured, the median and the goal, for seconds and for megabytes."""
+        seconds, _, megabytes = (statistics.median(numbers) for numbers in zip(*self.found, strict=True))
+        return [(f"{self.what}, s", seconds, self.seconds), (f"{self.what}, MB", megabytes, self.megabytes)]
 
     def text(self) -> str:
         """Return the line as markdown."""
         seconds, processor, megabytes = zip(*self.found, strict=True)
+        goals = (self.seconds, "s"), (self.megabytes, "MB")
+        goal = ", ".join(f"{number:g} {unit}" for number, unit in goals if number < math.inf)
         middle = statistics.median(seconds)
         told = [f"{middle:.1f} ({min(seconds):.1f} to {max(seconds):.1f})", f"{statistics.median(processor):.1f}"]
-        return f"| {' | '.join([self.what, *told, f'{statistics.median(megabytes):,.0f}', self.goal])} |"
+        return f"| {' | '.join([self.what, *told, f'{statistics.median(megabytes):,.0f}', goal])} |"
 
 
 def ebclab(*words: str) -> Measured:
     """Run a command of ebclab in its own process; return its wall seconds, start-up included, and its peak memory."""
     began = time.perf_counter()
-    ended = subprocess.run([sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - began
-    if ended.returncode:
-        raise RuntimeError(f"ebclab {' '.join(words)}: exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}")
-    processor, megabytes = ended.stderr.split("used ")[1].split()
-    return Measured(seconds, float(processor), float(megabytes))
+    with tempfile.TemporaryFile("w+") as output:
+        command = subprocess.Popen([sys.executable, "-m", "ebclab", *words], stdout=output, stderr=output)
+        _, status, used = os.wait4(command.pid, 0)
+        seconds = time.perf_counter() - began
+        command.returncode = os.waitstatus_to_exitcode(status)
+        if command.returncode:
+            output.seek(0)
+            raise RuntimeError(f"ebclab {' '.join(words)}: exit code {command.returncode}\n{output.read()}")
+    return Measured(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 def settings(epochs: int) -> list[str]:
@@ -96,7 +103,7 @@ def runs(place: Path, count: int, rounds: int) -> list[Row]:
     words = ["runs", "list", "--runs", str(place / "runs")]
     ebclab(*words)
     found = [ebclab(*words) for _ in range(rounds)]
-    return [Row(f"`runs list`, {count:,} runs", found, "3 s")]
+    return [Row(f"`runs list`, {count:,} runs", found, seconds=2)]
 
 
 def metrics(place: Path, lines: int, rounds: int) -> list[Row]:
@@ -123,9 +130,9 @@ def metrics(place: Path, lines: int, rounds: int) -> list[Row]:
             found.setdefault(name, []).append(ebclab("pretrain", "flatclr", *settings(2), *words))
     base, long = found["own"], found["long"]
     more = _more(long, base)
-    rows.append(Row(f"`pretrain --resume`, {len(log)} lines of metrics", base, ""))
-    rows.append(Row(f"`pretrain --resume`, {lines:,} lines of metrics", long, ""))
-    rows.append(Row("what these lines add", more, "2 s, 200 MB"))
+    rows.append(Row(f"`pretrain --resume`, {len(log)} lines of metrics", base))
+    rows.append(Row(f"`pretrain --resume`, {lines:,} lines of metrics", long))
+    rows.append(Row("what these lines add", more, seconds=2, megabytes=200))
     return rows
 
 
@@ -148,8 +155,8 @@ def sweep(place: Path, trials: int, rounds: int) -> list[Row]:
     ebclab(*words, "source", "--trials", f"{trials}", "--resume")
     many = _resumed(place, words, trials, rounds)
     return [
-        Row("`sweep --resume`, two trials and two new ones, start of Ray and training included", few, ""),
-        Row(f"the same with {trials:,} trials, beside which new ones may be stopped sooner", many, "10 s"),
+        Row("`sweep --resume`, two trials and two new ones, start of Ray and training included", few),
+        Row(f"the same with {trials:,} trials, beside which new ones may be stopped sooner", many, seconds=10),
     ]
 
 
@@ -172,7 +179,7 @@ PARTS: dict[str, Callable[[Path, int, int], list[Row]]] = {"runs": runs, "metric
 SIZES = {"runs": 5000, "metrics": 1_000_000, "sweep": 1000}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[*PARTS], help="measure this and print it; no page is written")
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each command")
@@ -186,12 +193,14 @@ def main() -> None:
     table = ["| command | seconds: median (least to most) | of the processor | peak memory, MB | goal |"]
     table += ["|---|---|---|---|---|"]
     table += [row.text() for row in rows]
+    beyond = exit_code(measured for row in rows for measured in row.against_goals())
     if asked.only:
         print("\n".join(table))
-        return
+        return beyond
     run = f"`python benchmarks/load.py --rounds {asked.rounds}`"
     write_page("load", "With much on the disk", run, ("ebclab", "torch", "ray", "optuna"), "\n".join(table))
+    return beyond
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,18 @@ def write_page(name: str, title: str, command: str, packages: tuple[str, ...], t
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{page}\n{notes}" if notes else page)
     print(page)
+
+
+def exit_code(found: Iterable[tuple[str, float, float]]) -> int:
+    """Print which measurements are beyond their goals; return 1 if any is, else 0.
+
+    Args:
+        found: What was measured with its unit, the number, and the goal: its largest allowed value.
+    """
+    beyond = [f"{what}: {number:,.1f}, goal {goal:,g}" for what, number, goal in found if number > goal]
+    for line in beyond:
+        print(f"beyond its goal: {line}", file=sys.stderr)
+    return 1 if beyond else 0
 
 
 def measured(script: str, names: list[str], file: str | None) -> dict[str, Any]:

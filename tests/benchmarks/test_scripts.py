@@ -68,3 +68,19 @@ def test_make_runs_every_script_that_needs_no_special_machine() -> None:
     assert sorted(" ".join(named).split()) == sorted(set(SCRIPTS) - BY_HAND)
     comment = next(line for line in makefile.splitlines() if line.startswith("# Run by hand:"))
     assert all(name in comment for name in BY_HAND)
+
+
+def test_a_measurement_beyond_its_goal_fails_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    page, load = importlib.import_module("page"), importlib.import_module("load")
+    assert page.exit_code([("list, s", 2.0, 2.0), ("list, MB", 1e9, float("inf"))]) == 0
+    assert capsys.readouterr().err == ""
+    found = [load.Measured(seconds, 1.0, 90.0) for seconds in (1.0, 2.4, 9.0)]
+    row = load.Row("list", found, seconds=2, megabytes=100)
+    assert page.exit_code([("index, s", 3.0, 10.0), *row.against_goals()]) == 1
+    assert capsys.readouterr().err == "beyond its goal: list, s: 2.4, goal 2\n"
+    assert row.text().endswith(" | 90 | 2 s, 100 MB |")
+    for name in ("load", "sweep_start", "page"):
+        sys.modules.pop(name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,11 +46,11 @@ class RunCollection:
 
     def address_of(self, name: str) -> str:
         """Return path or address of a run or sweep."""
-        return (self.remote / name).address if self.remote else str(self.path / name)
+        return (self.remote / name).address if self.remote else os.path.join(self.path, name)
 
     def files(self, name: str) -> Files:
         """Return the files of a run or sweep."""
-        return files_in(self.path / name) if self.there is None else self.there.get(name, Files(0, {}))
+        return files_in(os.path.join(self.path, name)) if self.there is None else self.there.get(name, Files(0, {}))
 
     def each(self, paths: list[Path], work: Callable[[Path], T]) -> list[T]:
         """Return the results of ``work`` for all paths; in a store, computed concurrently and in any order."""

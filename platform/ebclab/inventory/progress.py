@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ebclab.inventory.files import Files
 from ebclab.inventory.folders import RunCollection
@@ -59,9 +60,10 @@ def content_of_run(path: Path, files: Files, collection: RunCollection) -> Conte
         UserError: A file is corrupt.
         KeyError: A setting or a field of a manifest is missing.
     """
-    method, data, epochs, objective = settings_at(path / "config.yaml", _SETTINGS)  # not validated: may be older
-    if is_finished := _RESULT in files.changed:
-        summary = RunSummary.read(path / _RESULT, str(path / _RESULT))
+    is_finished, file = _RESULT in files.changed, path / _RESULT
+    method, data, epochs, objective, *ends = _settings(path / "config.yaml", with_extensions=not is_finished)
+    if is_finished:
+        summary = RunSummary.read(file, str(file))
         progress = _Progress(summary.epochs, summary.scores)
         ends = [extension.before for extension in summary.extensions]
     else:
@@ -69,16 +71,15 @@ def content_of_run(path: Path, files: Files, collection: RunCollection) -> Conte
         progress = _Progress(0, {})
         if manifest is not None:
             progress = _Progress(manifest["facts"]["epochs_done"], manifest["facts"]["scores"])
-        ends = _extended(path / "config.yaml")
     note = f"(extended from {', '.join(map(str, ends))})" if ends else ""
     scores = {name: float(value) for name, value in progress.scores.items()}
     return Content(str(method), str(data), int(progress.epochs_done), int(epochs), objective, scores, is_finished, note)
 
 
-def _extended(path: Path) -> list[int]:
-    """Return the planned epochs of a run before each extension; empty if it has none or is of an older version."""
-    try:
-        (ends,) = settings_at(path, ("training.extended",))
-    except KeyError:
-        return []
-    return list(ends)
+def _settings(path: Path, with_extensions: bool) -> list[Any]:
+    """Return the settings of a run, not validated, and the planned epochs before each extension, if there are any."""
+    if with_extensions:
+        with suppress(KeyError):  # a run of an older version has no such setting
+            *values, ends = settings_at(path, (*_SETTINGS, "training.extended"))
+            return [*values, *ends]
+    return settings_at(path, _SETTINGS)
