@@ -59,7 +59,7 @@ class EvaluateOptions:
         typer.Option(
             metavar="NAMES",
             help="Groups of the card, separated by commas, or all; `ebclab show --card` lists them. Single probes "
-            "(knn, linear, ebclr-knn) are printed, without a card; chains draws the method's sampling chains.",
+            "(knn, linear, top5, ebclr-knn) are printed, without a card; chains draws the method's sampling chains.",
         ),
     ] = ""
     seeds: Annotated[int, typer.Option(help="Number of seeds for protocols that are random.")] = 3

@@ -70,7 +70,7 @@ def check_section(
         describe_unknown: Makes the line about a name that is not a setting of the section.
         problems: Collects the problems.
     """
-    hints = get_type_hints(config_type)
+    hints = _hints(config_type)
     settings = settings_of(config_type)
     values = {}
     for name, value in given.items():
@@ -140,6 +140,11 @@ def as_written(value: Any) -> str:
 def _typed(value: Any, hint: Any) -> Any:
     """Return ``value`` as type ``hint``; only lists are converted to tuples and ints to floats."""
     return _adapter(hint).validate_json(json.dumps(value, default=str), strict=True)
+
+
+@cache
+def _hints(config_type: type) -> dict[str, Any]:
+    return get_type_hints(config_type)  # a millisecond; a list of studies asks thousands of times
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 from ebclab.config.addresses import shortened
@@ -50,12 +52,13 @@ def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[dict[s
     problems = []
     for text in overrides:
         try:
-            layer = _overlay(layer, _nested(text))
+            layer = _overlay(layer, deepcopy(_nested(text)))
         except ConfigError as error:
             problems += error.problems
     return layer, problems
 
 
+@lru_cache(maxsize=1024)  # a list of studies reads the same texts thousands of times
 def _nested(text: str) -> dict[str, Any]:
     """Return ``a.b=1`` as ``{"a": {"b": 1}}``."""
     key, equals, value_text = text.partition("=")

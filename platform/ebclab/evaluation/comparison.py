@@ -137,22 +137,37 @@ def difference_with_chance(one: Measurements, other: Measurements, chance: float
         chance: Probability that the interval does not contain the true value: ``CHANCE`` divided by the number of
             differences with simultaneous coverage.
     """
-    seeds = [seed for seed in one.by_seed if seed in other.by_seed]
+    return contrast_with_chance([(1.0, one), (-1.0, other)], chance)
+
+
+def contrast_with_chance(terms: Sequence[tuple[float, Measurements]], chance: float) -> Difference:
+    """Return a weighted sum of means, e.g. a difference or a difference of differences, paired as in ``difference``.
+
+    Args:
+        terms: Weight and measured values of each setting; weights may be negative.
+        chance: As in ``difference_with_chance``.
+    """
+    settings = [setting for _, setting in terms]
+    seeds = [seed for seed in settings[0].by_seed if all(seed in each.by_seed for each in settings)]
     if not seeds:
-        mean = fmean(one.by_seed.values()) - fmean(other.by_seed.values())
+        mean = sum(weight * fmean(each.by_seed.values()) for weight, each in terms)
         return Difference(mean, None, None, open="no seed in common")
-    mean = fmean(one.by_seed[seed] for seed in seeds) - fmean(other.by_seed[seed] for seed in seeds)
+    sums = [sum(weight * each.by_seed[seed] for weight, each in terms) for seed in seeds]
+    mean = sum(weight * fmean(each.by_seed[seed] for seed in seeds) for weight, each in terms)
     if len(seeds) < 2:
         return Difference(mean, None, None, open="one seed")
-    if one.answers and other.answers:
-        if one.answers[seeds[0]].images != other.answers[seeds[0]].images:
+    if all(each.answers for each in settings):
+        if len({each.answers[seeds[0]].images for each in settings}) > 1:
             return Difference(mean, None, None, open="scored on other images")
-        first, second = (table_of([part.answers[seed] for seed in seeds]) for part in (one, other))
-        return Difference(mean, *difference_interval(first, second, chance), first.shape[1])
-    gaps = [one.by_seed[seed] - other.by_seed[seed] for seed in seeds]
-    if _tie(gaps, scale=max(map(abs, one.by_seed.values()))):  # equal gaps are no proof of zero variance
+        tables = [(weight, table_of([each.answers[seed] for seed in seeds])) for weight, each in terms]
+        added, taken = (
+            sum((abs(weight) * table for weight, table in tables if (weight > 0) == up), 0.0 * tables[0][1])
+            for up in (True, False)
+        )
+        return Difference(mean, *difference_interval(added, taken, chance), added.shape[1])
+    if _tie(sums, scale=max(map(abs, settings[0].by_seed.values()))):  # equal sums are no proof of zero variance
         return Difference(mean, None, None, open="the same at every seed: no interval")
-    return Difference(mean, *_students(gaps, chance))
+    return Difference(mean, *_students(sums, chance))
 
 
 def _tie(values: Sequence[float], scale: float = 0.0) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -148,7 +149,7 @@ def _score(name: str, right: Tensor, split: FeatureSplit, detail: str, seeds: tu
     return replace(score, answers=Answers.of(right, split.test_keys))
 
 
-def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
+def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress, top: int = 1) -> Score:
     protocol = PROTOCOLS[config.linear_protocol]
     seeds = tuple(range(seed, seed + config.linear_seeds))
     right = linear_answers(
@@ -160,23 +161,30 @@ def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progres
         num_classes=split.num_classes,
         seeds=seeds,
         l2=config.linear_l2,
+        top=top,
         on_progress=on_progress,
     )
     exact = isinstance(protocol, SolvedProtocol)
     detail = f"linear, {protocol.name}: {protocol.doc}" + (f", l2 {config.linear_l2:g}" if exact else "")
-    return _score("linear", right, split, detail, seeds=() if exact else seeds)
+    name, detail = ("linear", detail) if top == 1 else (f"top{top}", f"top {top}, {detail}")
+    return _score(name, right, split, detail, seeds=() if exact else seeds)
 
 
 Probe = Callable[[FeatureSplit, EvaluationConfig, int, OnProgress], Score]
 
-PROBES: dict[str, Probe] = {"knn": _knn, "linear": _linear, "ebclr-knn": _ebclr_knn}
+PROBES: dict[str, Probe] = {
+    "knn": _knn,
+    "linear": _linear,
+    "top5": partial(_linear, top=5),
+    "ebclr-knn": _ebclr_knn,
+}
 """All probes by name, as passed to ``--only``."""
 
 
 def _chosen_probes(only: Sequence[str], config: EvaluationConfig) -> dict[str, Probe]:
     """Return the probes named in ``only``; all names are validated before any computation."""
     probes = {name: look_up("only", "probe", name, PROBES) for name in only}
-    if "linear" in probes:
+    if "linear" in probes or "top5" in probes:
         look_up("evaluation.linear_protocol", "protocol", config.linear_protocol, PROTOCOLS)
     return probes
 

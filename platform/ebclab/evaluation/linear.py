@@ -29,9 +29,10 @@ def linear_answers(
     num_classes: int,
     seeds: Sequence[int],
     l2: float,
+    top: int = 1,
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return whether each test row is classified correctly, (S, m) bool; S is 1 for lbfgs, which has no randomness.
+    """Return whether the label of each test row is among the ``top`` largest logits, (S, m) bool; S is 1 for lbfgs, which has no randomness.
 
     Args:
         protocol: A key of `PROTOCOLS`.
@@ -44,6 +45,7 @@ def linear_answers(
             computation; up to rounding, the result of a seed does not depend on the others.
         l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 added to the mean cross-entropy; 0.5 * l2 * ||w_1 - w_0||^2 for two
             classes.
+        top: Number of classes that may be named.
         on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver and at the end).
 
     Raises:
@@ -54,22 +56,28 @@ def linear_answers(
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
     if isinstance(chosen, SolvedProtocol):
-        found = _solved_predictions(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
+        logits, classes = _solved_logits(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
         on_progress(1, 1, "linear")
-        return (found == test_y.cpu())[None]
+        return (classes[_largest(logits, top)] == test_y.cpu()[:, None]).any(dim=1)[None]
     weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
-    predictions = (torch.matmul(test_x, weights) + biases).argmax(dim=2)  # (S, m)
-    return predictions == test_y
+    named = _largest(torch.matmul(test_x, weights) + biases, top)  # (S, m, top)
+    return (named == test_y[:, None]).any(dim=2)
 
 
-def _solved_predictions(
+def _largest(logits: Tensor, top: int) -> Tensor:
+    """Return the columns (..., top) of the largest logits (..., K); of equal ones and top 1, the first, as argmax."""
+    count = min(top, logits.shape[-1])
+    return logits.argmax(dim=-1, keepdim=True) if count == 1 else logits.topk(count, dim=-1).indices
+
+
+def _solved_logits(
     protocol: SolvedProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Return logits (m, K) of the test rows, and the classes (K,) of their columns."""
     train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
     classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
     found = solved(protocol, SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
-    predicted: Tensor = classes[(test @ found.weights + found.biases).argmax(dim=1)]
-    return predicted
+    return test @ found.weights + found.biases, classes
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -11,7 +13,9 @@ from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import UserError
 from ebclab.reproduce.study import InCommon, Shared, Study, parse_common, parse_study
 
-_IN_COMMON, _NOT_KNOWN = "common.yaml", "not-known.yaml"
+_IN_COMMON, _WITHOUT = "common.yaml", "no-study.yaml"
+
+_NUMBERED = re.compile(r"(table|figure)(-s)?(\d+)([a-z]?)")
 
 
 def _folder() -> Traversable:
@@ -33,9 +37,11 @@ def list_studies() -> list[str]:
 def _order(name: str) -> tuple[str, bool, str, int, str]:
     """Return the sort key of a study: ``table2`` before ``table12``, and both before names without a number."""
     paper, _, row = name.partition("/")
-    kind, digits = row.rstrip("0123456789"), row[len(row.rstrip("0123456789")) :]
-    is_numbered = bool(digits) and kind.rstrip("s-") in ("table", "figure")
-    return paper, not is_numbered, kind if is_numbered else row, int(digits or 0) if is_numbered else 0, row
+    found = _NUMBERED.fullmatch(row)
+    if found is None:
+        return paper, True, row, 0, ""
+    kind, supplement, digits, letter = found.groups(default="")
+    return paper, False, kind + supplement, int(digits), letter
 
 
 def load_study(name: str) -> Study:
@@ -48,9 +54,9 @@ def load_study(name: str) -> Study:
         UserError: There is no such study; the text has the most similar name, or the reason why there is none.
         ConfigError: Its file is invalid.
     """
-    known, unknown = list_studies(), not_known()
-    if name in unknown:
-        raise UserError(f"{name}: no study, since {unknown[name]}")
+    known, without = list_studies(), without_study()
+    if name in without:
+        raise UserError(f"{name}: no study, since {without[name]}")
     if name not in known:
         raise UserError(f"reproduce: no such study, got {name!r}; {did_you_mean(name, known)}")
     paper, _, row = name.partition("/")
@@ -71,10 +77,11 @@ def in_common() -> InCommon:
     return parse_common(mapping_from_yaml(text, where), where)
 
 
-def not_known() -> dict[str, str]:
+@cache
+def without_study() -> Mapping[str, str]:
     """Return the tables and figures without a study, each with the reason."""
-    text = _folder().joinpath(_NOT_KNOWN).read_text(encoding="utf-8")
-    return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_NOT_KNOWN}").items()}
+    text = _folder().joinpath(_WITHOUT).read_text(encoding="utf-8")
+    return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_WITHOUT}").items()}
 
 
 def paper_of(study: Study) -> Shared:

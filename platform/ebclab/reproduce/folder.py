@@ -45,6 +45,13 @@ class _StoredNumber:
     value: float
     detail: str
     answers: Answers | None
+    epoch: int = 0
+    outside: str = ""
+    attacked: int = Wanted.attacked
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.measure, self.dataset, self.epoch, self.outside, self.attacked)
 
 
 @dataclass(frozen=True)
@@ -170,9 +177,7 @@ class ReproductionFolder:
             return {}
         if (stored.run, stored.finished) != (run, finished):
             return {}
-        return {
-            Wanted(each.measure, each.dataset): Found(each.value, each.detail, each.answers) for each in stored.numbers
-        }
+        return {each.wanted: Found(each.value, each.detail, each.answers) for each in stored.numbers}
 
     def _numbers(self, run: str) -> Path:
         return own_folder(self.path, "measured") / f"{run}.json"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from ebclab.export.card import escape_markdown
 from ebclab.reproduce.table import ReproducedTable
-from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_ours, shown_published, unit_in_words
+from ebclab.reproduce.wording import (
+    claims_asked,
+    cost_in_words,
+    published_in_words,
+    shown_difference,
+    shown_ours,
+    shown_published,
+    unit_in_words,
+)
 
 
 def render_table_markdown(table: ReproducedTable) -> str:
@@ -15,12 +23,14 @@ def render_table_markdown(table: ReproducedTable) -> str:
         "Source": study.about.source,
         "Scale": f"{table.plan.scale}. {table.what_it_shows}",
         "Seeds": table.what_seeds_say,
-        "Published numbers": " ".join(filter(None, [study.about.numbers, study.about.unknown])),
+        "Published numbers": published_in_words(table),
         "Cost": cost_in_words(table),
     }
     parts = [f"# {escape_markdown(study.about.title)}"]
     parts.append("\n".join(f"- **{name}:** {escape_markdown(text)}" for name, text in facts.items()))
     parts.append(_table(table))
+    if table.claims:
+        parts += ["## What the paper claims", escape_markdown(claims_asked(table)), _claims(table)]
     lists = {
         "What differs from the paper at this scale": table.differs,
         "Not run at this scale": [f"{title}: {why}" for title, why in table.not_run.items()],
@@ -31,6 +41,15 @@ def render_table_markdown(table: ReproducedTable) -> str:
         if lines:
             parts += [f"## {title}", "\n".join(f"- {escape_markdown(line)}" for line in lines)]
     return "\n\n".join(parts) + "\n"
+
+
+def _claims(table: ReproducedTable) -> str:
+    """Return a line for each claim with its answer."""
+    lines = [["claim", "answer", "by", "in print"], ["---"] * 4]
+    lines += [
+        [escape_markdown(each.says), each.answer, escape_markdown(each.why), each.in_print] for each in table.claims
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _table(table: ReproducedTable) -> str:

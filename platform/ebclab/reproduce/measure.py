@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 from ebclab.card.catalog import GROUPS
 from ebclab.card.evaluate import measure_cards
+from ebclab.card.measuring import CardOptions
 from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean
 from ebclab.errors import UnmeasuredError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.runs.evaluate import evaluate_run
+from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
 
 _TIMES = ("seconds-per-epoch", "seconds-per-run")
-_KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES]
+_KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES, "efficiency/ROW/COLUMN"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,16 @@ class Wanted:
     Attributes:
         measure: The metric, as written in a study.
         dataset: Dataset that the frozen encoder is evaluated on; empty means the run's own.
+        epoch: Epoch after which it is measured; 0 means the last.
+        outside: Images from outside, of a card; empty means none.
+        attacked: Number of test images that are attacked, of a card; 0 means all.
     """
 
     measure: str
     dataset: str
+    epoch: int = 0
+    outside: str = ""
+    attacked: int = CardOptions.attacked_images
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,8 @@ def measure_problem(measure: str) -> str | None:
     if measure in PROBES or measure in _TIMES or (kind == "log" and rest):
         return None
     group, slash, number = rest.partition("/")
+    if kind == "efficiency" and group and number:
+        return None
     if kind == "card" and group in GROUPS and slash and number:
         return None
     if kind == "card" and group and group not in GROUPS:
@@ -82,26 +92,32 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
     found: dict[Wanted, Found] = {}
     for each in dict.fromkeys(wanted):
         if each.measure in PROBES and each not in found:
-            together = [other for other in wanted if other.measure in PROBES and other.dataset == each.dataset]
+            together = [
+                other
+                for other in wanted
+                if other.measure in PROBES and (other.dataset, other.epoch) == (each.dataset, each.epoch)
+            ]
             found |= _probed(run, together, data_root)
         elif each.measure.startswith("card/"):
             found[each] = _on_card(run, each, data_root)
         elif each.measure not in PROBES:
-            found[each] = _in_summary(run, each.measure)
+            found[each] = _in_log(run, each) if each.epoch else _in_summary(run, each.measure)
     return found
 
 
 def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
     """Return the scores of probes on one dataset."""
-    dataset = wanted[0].dataset
+    dataset, epoch = wanted[0].dataset, wanted[0].epoch
     scores = evaluate_run(
         run.path,
         dataset=dataset or None,
         data_root=data_root,
         only=list(dict.fromkeys(each.measure for each in wanted)),
+        kept_step=_step(run, epoch) if epoch else None,
     )
     (row,) = scores.rows.values()
     where = f"{scores.num_train:,} training and {scores.num_test:,} test images of {scores.dataset}"
+    where += f", after epoch {epoch}" if epoch else ""
     return {
         each: Found(row[each.measure].value, f"{row[each.measure].detail}; {where}", row[each.measure].answers)
         for each in wanted
@@ -116,13 +132,45 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
     """
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
-    request = CardRequest((str(run.path),), datasets, only=(group,), seeds=1, data_root=data_root)
+    request = CardRequest(
+        (str(run.path),),
+        datasets,
+        outside=(wanted.outside,) if wanted.outside else (),
+        only=(group,),
+        seeds=1,
+        data_root=data_root,
+        attacked_images=wanted.attacked,
+    )
     card = measure_cards(request).cards[0]
     numbers = {number.name: number for number in card.numbers(group)}
+    if wanted.outside:  # the one set of outside images is part of every name
+        name = next((each for each in numbers if each.endswith(f"-{name}")), name)
     if name not in numbers:
         problem = next((result.problem for result in card.results if result.problem), did_you_mean(name, numbers))
         raise UnmeasuredError(f"{run.address}: the card's {group} has no number {name}; {problem}")
     return Found(numbers[name].value, numbers[name].protocol)
+
+
+def _step(run: RunResult, epoch: int) -> int:
+    """Return the optimizer steps of the first epochs of a run."""
+    return run.summary.steps // run.summary.epochs * epoch
+
+
+def _in_log(run: RunResult, wanted: Wanted) -> Found:
+    """Return the last logged value of a training metric within an epoch.
+
+    Raises:
+        UnmeasuredError: The run logged no such value in that epoch, or it is not finite.
+    """
+    name, last = wanted.measure.removeprefix("log/"), _step(run, wanted.epoch)
+    values = [
+        record[name]
+        for record in RunFolder.at(run.path).metrics.records()
+        if record["kind"] == "train" and _step(run, wanted.epoch - 1) < record["step"] <= last and name in record
+    ]
+    if not values or not isinstance(values[-1], int | float):
+        raise UnmeasuredError(f"{run.address}: no finite {name} in its log of epoch {wanted.epoch}")
+    return Found(float(values[-1]), f"{name} at the last step that was logged in epoch {wanted.epoch}")
 
 
 def _in_summary(run: RunResult, measure: str) -> Found:

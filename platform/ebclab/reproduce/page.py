@@ -5,9 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 
 from ebclab.reports.html import page_frame, templates
+from ebclab.reproduce.answers import in_words
 from ebclab.reproduce.table import ReproducedTable
 from ebclab.reproduce.wording import (
+    claims_asked,
     cost_in_words,
+    published_in_words,
     shown_difference,
     shown_number,
     shown_ours,
@@ -19,7 +22,10 @@ from ebclab.reproduce.wording import (
 def render_table_page(table: ReproducedTable) -> str:
     """Return a reproduction as HTML: one line per row of the study, three cells per column."""
     study = table.plan.study
-    rows = [(study.rows[name], list(cells)) for name, cells in groupby(table.cells, key=lambda cell: cell.row)]
+    by_row = {
+        name: {cell.column: cell for cell in cells} for name, cells in groupby(table.cells, lambda cell: cell.row)
+    }
+    rows = [(study.rows[name], [cells.get(column) for column in study.columns]) for name, cells in by_row.items()]
     return (
         templates("ebclab.reproduce")
         .get_template("table.html.j2")
@@ -28,6 +34,9 @@ def render_table_page(table: ReproducedTable) -> str:
             study=study,
             rows=rows,
             cost=cost_in_words(table),
+            published=published_in_words(table),
+            asked=claims_asked(table),
+            in_words=in_words,
             here={cell.column: cell.here for cell in table.cells},
             details=_details(table),
             shown_ours=shown_ours,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ebclab.config import ExperimentConfig, compose, read_overrides
+from ebclab.config import ExperimentConfig, compose, did_you_mean, read_overrides
 from ebclab.errors import ConfigError
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.measure import Wanted
-from ebclab.reproduce.study import Assignments, ColumnAtScale, Scale, SettingsOfSome, Shared, Study
+from ebclab.reproduce.study import EFFICIENCY, Assignments, ColumnAtScale, Scale, SettingsOfSome, Shared, Study
+
+POINTS = 20
+"""Number of equal parts of a run after which it is measured for an efficiency."""
+
+_PLACE = ":PATH"
+_DATA = "data.name="
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,19 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """The scores of a row's runs over their epochs, which another row's last score is looked up in.
+
+    Attributes:
+        runs: Names of the runs by seed.
+        points: What is measured on them, by epoch; the last epoch has the usual measurement.
+    """
+
+    runs: dict[int, str]
+    points: dict[int, Wanted]
+
+
+@dataclass(frozen=True)
 class PlannedCell:
     """One cell of the table.
 
@@ -39,6 +59,7 @@ class PlannedCell:
         runs: Names of the runs by seed; empty if nothing is run.
         not_run: Why nothing is run; empty if there are runs.
         here: Substitute for what the paper measured; empty if there is none.
+        curve: Of an efficiency, the scores that the cell's are looked up in; else None.
     """
 
     row: str
@@ -47,6 +68,7 @@ class PlannedCell:
     runs: dict[int, str]
     not_run: str = ""
     here: str = ""
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +109,12 @@ class StudyPlan:
         """Return the cells that use a run."""
         return [cell for cell in self.cells if run in cell.runs.values()]
 
+    def wanted_of(self, run: str) -> list[Wanted]:
+        """Return everything that is measured on a run, for its cells and for efficiencies of other rows."""
+        curves = [cell.curve for cell in self.cells if cell.curve and run in cell.curve.runs.values()]
+        own = [cell.wanted for cell in self.cells_of(run)]
+        return list(dict.fromkeys([*own, *(point for curve in curves for point in curve.points.values())]))
+
 
 def plan_study(
     study: Study,
@@ -95,6 +123,7 @@ def plan_study(
     seeds: Sequence[int] = (),
     data_root: str | None = None,
     assignments: Sequence[str] = (),
+    images: Mapping[str, str] | None = None,
 ) -> StudyPlan:
     """Return the runs of a study at a scale. Cells of a row with the same settings share a run.
 
@@ -104,43 +133,101 @@ def plan_study(
         seeds: Seeds of each run; empty means those of the scale.
         data_root: Folder that contains datasets; None means the default.
         assignments: Settings that override all others, in the form of ``--set``.
+        images: Places of the images that everybody has to get on their own, such as ``imagenet``.
 
     Raises:
         ConfigError: Settings are invalid; lists the problems of all runs.
     """
-    at_scale = study.scales[scale]
-    own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
     _require_no_seed(assignments)
-    used = tuple(seeds) or at_scale.seeds
-    runs: dict[str, PlannedRun] = {}
+    own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
+    layers = _Layers(study, scale, tuple(own), images or {})
+    used = tuple(seeds) or study.scales[scale].seeds
+    configs: dict[str, tuple[str, ExperimentConfig]] = {}  # row and settings by name without the seed
     names: dict[tuple[str, Assignments], str] = {}
-    cells: list[PlannedCell] = []
+    cells: dict[tuple[str, str], PlannedCell] = {}
     problems: dict[str, list[str]] = {}  # names of runs by problem
-    for row in study.rows:
-        for name, column in study.columns.items():
-            change = at_scale.columns.get(name, ColumnAtScale())
-            wanted = Wanted(column.measure, change.dataset or column.dataset)
-            not_run = at_scale.not_run or change.not_run
-            if not_run:
-                cells.append(PlannedCell(row, name, wanted, {}, not_run, change.here))
+    for row, columns in study.columns_of.items():
+        for name in columns:
+            cell = cells[row, name] = layers.cell(row, name)
+            if cell.not_run or _is_efficiency(study, name):
                 continue
-            of_column = column.set + study.rows[row].columns.get(name, SettingsOfSome()).set + change.set
+            of_column = layers.of_column(row, name)
             is_new = (row, of_column) not in names
             base = names.setdefault((row, of_column), f"{row}-{name}" if of_column else row)
-            by_seed = {seed: f"{base}-seed{seed}" for seed in used}
-            cells.append(PlannedCell(row, name, wanted, by_seed, here=change.here))
-            if not is_new:
-                continue
-            try:
-                config = _compose(study, scale, row, name, own)
-            except ConfigError as error:
-                for line in error.problems:
-                    problems.setdefault(line, []).append(base)
-                continue
-            runs |= {run: PlannedRun(run, row, replace(config, seed=seed)) for seed, run in by_seed.items()}
+            cells[row, name] = replace(cell, runs={seed: f"{base}-seed{seed}" for seed in used})
+            if is_new:
+                try:
+                    configs[base] = (row, layers.compose(row, name))
+                except ConfigError as error:
+                    for line in error.problems:
+                        problems.setdefault(line, []).append(base)
     if problems:
         raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
-    return StudyPlan(study, scale, used, runs, tuple(cells))
+    runs = {
+        f"{base}-seed{seed}": PlannedRun(f"{base}-seed{seed}", row, replace(config, seed=seed))
+        for base, (row, config) in configs.items()
+        for seed in used
+    }
+    plan = StudyPlan(study, scale, used, runs, tuple(cells.values()))
+    return _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
+
+
+def _is_efficiency(study: Study, column: str) -> bool:
+    return study.columns[column].measure.startswith(f"{EFFICIENCY}/")
+
+
+def _looked_up(
+    study: Study, cells: Mapping[tuple[str, str], PlannedCell], runs: Mapping[str, PlannedRun]
+) -> Iterator[PlannedCell]:
+    """Yield the cells; efficiencies with the runs of their row, and the curve that its scores are looked up in."""
+    for (row, name), cell in cells.items():
+        if cell.not_run or not _is_efficiency(study, name):
+            yield cell
+            continue
+        _, reference, reached = study.columns[name].measure.split("/")
+        own, other = cells[row, reached], cells[reference, reached]
+        if own.not_run or other.not_run:
+            yield replace(cell, not_run=own.not_run or other.not_run)
+            continue
+        epochs = runs[next(iter(other.runs.values()))].config.training.epochs
+        places = sorted({max(1, round(part * epochs / POINTS)) for part in range(1, POINTS + 1)})
+        points = {epoch: replace(other.wanted, epoch=epoch) for epoch in places}
+        yield replace(cell, wanted=own.wanted, runs=own.runs, here=own.here, curve=Curve(other.runs, points))
+
+
+def _with_epochs(plan: StudyPlan) -> StudyPlan:
+    """Return the plan with runs that keep their checkpoints of all epochs that are measured.
+
+    Raises:
+        ConfigError: A column is of an epoch that a run does not have; lists all of them.
+    """
+    runs, problems = {}, []
+    for name, run in plan.runs.items():
+        last, measured = run.config.training.epochs, {each.epoch for each in plan.wanted_of(name)}
+        problems += [
+            f"{plan.study.name}, {plan.scale}, {name}: measured after epoch {epoch}, and trained for {last}; "
+            "train it for longer, or measure earlier"
+            for epoch in sorted(measured)
+            if epoch > last
+        ]
+        keep = math.gcd(*(measured - {last}))
+        training = replace(run.config.training, keep_every=keep or run.config.training.keep_every)
+        runs[name] = replace(run, config=replace(run.config, training=training))
+    if problems:
+        raise ConfigError(problems)
+
+    def at_end(wanted: Wanted, run: str) -> Wanted:
+        return replace(wanted, epoch=0) if wanted.epoch == runs[run].config.training.epochs else wanted
+
+    def settled(cell: PlannedCell) -> PlannedCell:
+        curve = cell.curve
+        if curve is not None:
+            run = next(iter(curve.runs.values()))
+            curve = replace(curve, points={epoch: at_end(each, run) for epoch, each in curve.points.items()})
+        wanted = at_end(cell.wanted, next(iter(cell.runs.values()))) if cell.runs else cell.wanted
+        return replace(cell, wanted=wanted, curve=curve)
+
+    return replace(plan, runs=runs, cells=tuple(map(settled, plan.cells)))
 
 
 def _require_no_seed(assignments: Sequence[str]) -> None:
@@ -153,22 +240,100 @@ def _and_more(bases: Sequence[str]) -> str:
     return bases[0] + (f" and {len(bases) - 1} more" if len(bases) > 1 else "")
 
 
-def _compose(study: Study, scale: Scale, row: str, column: str, own: Sequence[str]) -> ExperimentConfig:
-    """Return a run's settings without its seed, merged from recipe, paper, row, column, scale and the user's own."""
-    what, at_scale = study.rows[row], study.scales[scale]
-    paper, common = paper_of(study), in_common().scales[scale]
-    layers: list[Assignments] = [
-        *_shared_settings(paper, what.method),
-        what.set,
-        study.columns[column].set,
-        *(each.set for name, each in what.columns.items() if name == column),
-        *_shared_settings(common, what.method),
-        at_scale.set,
-        *(each.set for name, each in at_scale.rows.items() if name == row),
-        *(each.set for name, each in at_scale.columns.items() if name == column),
+@dataclass(frozen=True)
+class _Layers:
+    """The settings of a study's cells at a scale, from recipe, paper, row, column, scale and the user's own."""
+
+    study: Study
+    scale: Scale
+    own: Assignments
+    images: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Refuse images that the study has not.
+
+        Raises:
+            ConfigError: It needs none of that name.
+        """
+        known = _needed(self.study)
+        if wrong := [name for name in self.images if name not in known]:
+            raise ConfigError(
+                [f"--images: {self.study.name} has none, got {name}; {did_you_mean(name, known)}" for name in wrong]
+            )
+
+    def cell(self, row: str, name: str) -> PlannedCell:
+        """Return a cell without its runs; with the reason if there are none."""
+        column, at_scale = self.study.columns[name], self.study.scales[self.scale]
+        change = at_scale.columns.get(name, ColumnAtScale())
+        wanted = Wanted(
+            column.measure,
+            self._placed(change.dataset or column.dataset),
+            change.epoch or column.epoch,
+            self._placed(change.outside or column.outside),
+            change.attacked,
+        )
+        data = [text for text in self._texts(row, name) if text.startswith(_DATA)]
+        needed = [text for text in (*data[-1:], wanted.dataset, wanted.outside) if text.endswith(_PLACE)]
+        not_run = at_scale.not_run or change.not_run
+        if needed and not not_run:
+            kinds = dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in needed)
+            not_run = f"needs images of your own; give {' '.join(f'--images {kind}=PATH' for kind in kinds)}"
+        return PlannedCell(row, name, wanted, {}, not_run, change.here)
+
+    def of_column(self, row: str, column: str) -> Assignments:
+        """Return what a column adds to the settings of a row."""
+        at_scale = self.study.scales[self.scale].columns.get(column, ColumnAtScale())
+        of_row = self.study.rows[row].columns.get(column, SettingsOfSome())
+        return self.study.columns[column].set + of_row.set + at_scale.set
+
+    def compose(self, row: str, column: str) -> ExperimentConfig:
+        """Return the settings of a run without its seed.
+
+        Raises:
+            ConfigError: They are invalid.
+        """
+        what = self.study.rows[row]
+        return compose(
+            what.method, what.recipe or paper_of(self.study).recipe or None, overrides=self._texts(row, column)
+        )
+
+    def _texts(self, row: str, column: str) -> list[str]:
+        what, at_scale = self.study.rows[row], self.study.scales[self.scale]
+        layers: list[Assignments] = [
+            *_shared_settings(paper_of(self.study), what.method),
+            what.set,
+            self.study.columns[column].set,
+            *(each.set for name, each in what.columns.items() if name == column),
+            *_shared_settings(in_common().scales[self.scale], what.method),
+            at_scale.set,
+            *(each.set for name, each in at_scale.rows.items() if name == row),
+            *(each.set for name, each in at_scale.columns.items() if name == column),
+            self.own,
+        ]
+        return [self._placed(text) for layer in layers for text in layer]
+
+    def _placed(self, text: str) -> str:
+        """Return a dataset, or a setting with one, with the user's place in it."""
+        if not text.endswith(_PLACE):
+            return text
+        front, _, kind = text.removesuffix(_PLACE).rpartition("=")
+        given = self.images.get(kind)
+        return text if given is None else f"{front}{'=' if front else ''}{kind}:{given}"
+
+
+def _needed(study: Study) -> list[str]:
+    """Return the kinds of images that a study has a place for, such as ``imagenet``."""
+    changes = [change for scale in study.scales.values() for change in scale.columns.values()]
+    texts = [
+        *(
+            text
+            for each in (*study.columns.values(), *study.rows.values(), *study.scales.values())
+            for text in each.set
+        ),
+        *(text for column in study.columns.values() for text in (column.dataset, column.outside)),
+        *(text for change in changes for text in (*change.set, change.dataset, change.outside)),
     ]
-    recipe = what.recipe or paper.recipe or None
-    return compose(what.method, recipe, overrides=[*(text for layer in layers for text in layer), *own])
+    return list(dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in texts if text.endswith(_PLACE)))
 
 
 def _shared_settings(shared: Shared, method: str) -> list[Assignments]:

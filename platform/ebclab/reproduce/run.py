@@ -97,7 +97,7 @@ def _one(
 ) -> RunOutcome:
     """Train one run, unless it has finished, and measure the values that are not saved yet."""
     run = pretrain(plan.runs[name].config, runs=folder.runs, name=name, display=display)
-    wanted = list(dict.fromkeys(cell.wanted for cell in plan.cells_of(name)))
+    wanted = plan.wanted_of(name)
     known = folder.read_numbers(name, run.summary.finished)
     missing = [each for each in wanted if each not in known]
     if missing:

@@ -4,11 +4,13 @@ about      question, source, and origin of the published numbers
 columns    the metric, and the settings that a column adds to a run
 rows       a method with its recipe and settings
 published  numbers by row and column
+claims     what the paper says of its numbers, as inequalities between cells
 scales     changes at the scales smoke, small and paper
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +20,8 @@ from ebclab.config.check import Problems, check_section, shown
 from ebclab.config.experiment import settings_of
 from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import ConfigError
+from ebclab.evaluation.evaluate import PROBES
+from ebclab.reproduce.claims import Claim, ColumnsOf, clauses, problems_of
 from ebclab.reproduce.measure import measure_problem
 from energy_contrast.settings import setting
 
@@ -25,7 +29,16 @@ Scale = Literal["smoke", "small", "paper"]
 
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
-Unit = Literal["percent", "plain", "seconds"]
+Unit = Literal["percent", "plain", "seconds", "hours"]
+
+FACTORS: Mapping[Unit, float] = {"percent": 100.0, "plain": 1.0, "seconds": 1.0, "hours": 1 / 3600}
+"""What a measured value (a share, a number, seconds) is multiplied by."""
+
+EFFICIENCY = "efficiency"
+"""Kind of a column of efficiencies: ``efficiency/ROW/COLUMN``."""
+
+_COLLAPSED = "~"
+_WITH_SPREAD = re.compile(r"(\d+(?:\.\d+)?) ± (\d+(?:\.\d+)?)")
 
 Assignments = tuple[str, ...]
 """Assignments in the form of ``--set``: ``training.batch_size=16``."""
@@ -41,6 +54,7 @@ class StudyAbout:
     numbers: str = setting(
         "", "How the published numbers are known: printed, or read off a plot, and of how many runs."
     )
+    repeats: int = setting(0, "Runs behind each published number, as printed; 0: not said.", minimum=0)
     unknown: str = setting("", "What is not known of the published numbers, and why.")
     released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
 
@@ -51,10 +65,14 @@ class StudyColumn:
 
     title: str = setting("", "Head of the column.")
     measure: str = setting(
-        "linear", "knn, linear, ebclr-knn, log/METRIC, card/GROUP/NUMBER, seconds-per-epoch or seconds-per-run."
+        "linear",
+        "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, seconds-per-epoch, seconds-per-run, or "
+        "efficiency/ROW/COLUMN: the share of its epochs after which ROW has in COLUMN what this row ends with.",
     )
     dataset: str = setting("", "Dataset that the frozen encoder is measured on; empty means the run's own.")
-    unit: Literal["percent", "plain", "seconds"] = setting("percent", "How the published numbers are printed.")
+    epoch: int = setting(0, "Epoch of the run after which it is measured; 0: the last.", minimum=0)
+    outside: str = setting("", "Images from outside that a card measures against, as ``--ood`` takes them.")
+    unit: Literal["percent", "plain", "seconds", "hours"] = setting("percent", "Unit of the published numbers.")
     set: tuple[str, ...] = setting((), "Settings.")
 
 
@@ -73,6 +91,7 @@ class StudyRow:
     method: str = setting("", "Method.")
     recipe: str = setting("", "Named settings; empty means those of the paper's studies, or the defaults.")
     beside: str = setting("", "Row of the published numbers that it stands beside; empty means its own name.")
+    only: tuple[str, ...] = setting((), "Columns that the row has; empty: all.")
     set: tuple[str, ...] = setting((), "Settings.")
     columns: dict[str, SettingsOfSome] = field(default_factory=dict)
 
@@ -83,6 +102,9 @@ class ColumnAtScale:
 
     here: str = setting("", "What stands here in place of what the paper measured; empty where nothing does.")
     dataset: str = setting("", "Dataset that is measured on in place of the paper's.")
+    epoch: int = setting(0, "Epoch in place of the paper's; 0: the paper's.", minimum=0)
+    outside: str = setting("", "Images from outside in place of the paper's.")
+    attacked: int = setting(1_000, "Test images that are attacked; 0: all.", minimum=0)
     not_run: str = setting("", "Why it is not run at this scale, and what to put where; empty where it is run.")
     set: tuple[str, ...] = setting((), "Settings over all others.")
 
@@ -100,6 +122,19 @@ class StudyScale:
 
 
 @dataclass(frozen=True)
+class PublishedNumber:
+    """A number as printed.
+
+    Attributes:
+        value: The number; None if the training collapsed.
+        spread: The standard deviation that is printed with it; None without one.
+    """
+
+    value: float | None
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """One table or figure.
 
@@ -109,6 +144,7 @@ class Study:
         columns: Columns by name, with what is measured.
         rows: Rows by name, with what is trained.
         published: Published numbers by row and column, in the unit of the column.
+        claims: What the paper says of them.
         scales: Changes of each scale.
     """
 
@@ -116,12 +152,25 @@ class Study:
     about: StudyAbout
     columns: Mapping[str, StudyColumn]
     rows: Mapping[str, StudyRow]
-    published: Mapping[str, Mapping[str, float]]
+    published: Mapping[str, Mapping[str, PublishedNumber]]
+    claims: tuple[Claim, ...]
     scales: Mapping[Scale, StudyScale]
 
-    def published_number(self, row: str, column: str) -> float | None:
-        """Return the published number of a cell; None if it is not known."""
+    def published_number(self, row: str, column: str) -> PublishedNumber | None:
+        """Return the published number of a cell; None if there is none."""
         return self.published.get(self.rows[row].beside or row, {}).get(column)
+
+    @property
+    def columns_of(self) -> ColumnsOf:
+        """The columns of each row, in order."""
+        return {
+            name: tuple(column for column in self.columns if not row.only or column in row.only)
+            for name, row in self.rows.items()
+        }
+
+    def has(self, row: str, column: str) -> bool:
+        """Return whether the study has a cell."""
+        return column in self.columns_of.get(row, ())
 
 
 @dataclass(frozen=True)
@@ -160,7 +209,7 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
         ConfigError: The study is invalid; lists every problem.
     """
     problems = Problems()
-    _refuse_others(given, ("about", "columns", "rows", "published", "scales"), problems)
+    _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)
     about = _section("about", StudyAbout, given.get("about"), problems)
     columns = _sections("columns", StudyColumn, given.get("columns"), problems)
     rows = _rows(given.get("rows"), problems)
@@ -169,8 +218,9 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     scales = {
         scale: _scale(scale, _mapping(f"scales.{scale}", by_scale.get(scale), problems), problems) for scale in SCALES
     }
-    study = Study(name, about, columns, rows, _published(given.get("published"), problems), scales)
-    problems.lines += _gaps(study) + _names_of_nothing(study) + _wrong_measures(study)
+    published, claims = _published(given.get("published"), problems), _claims(given.get("claims"), problems)
+    study = Study(name, about, columns, rows, published, claims, scales)
+    problems.lines += _gaps(study) + _names_of_nothing(study) + _wrong_measures(study) + _wrong_claims(study)
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
     return study
@@ -247,14 +297,46 @@ def _scale(scale: str, given: dict[str, Any], problems: Problems) -> StudyScale:
     return replace(whole, rows=rows, columns=columns)
 
 
-def _published(value: Any, problems: Problems) -> dict[str, dict[str, float]]:
-    found = {}
-    for row, cells in _mapping("published", value, problems).items():
-        found[row] = _mapping(f"published.{row}", cells, problems)
-        for column, number in found[row].items():
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                problems.lines.append(f"published.{row}.{column}: wrong type, got {shown(number)}; must be a number")
-    return found
+def _published(value: Any, problems: Problems) -> dict[str, dict[str, PublishedNumber]]:
+    return {
+        row: {
+            column: _number(f"published.{row}.{column}", number, problems)
+            for column, number in _mapping(f"published.{row}", cells, problems).items()
+        }
+        for row, cells in _mapping("published", value, problems).items()
+    }
+
+
+def _number(key: str, given: Any, problems: Problems) -> PublishedNumber:
+    """Return a published number written as 1.5, as 1.5 ± 0.2 with its standard deviation, or as ~ for a collapse."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return PublishedNumber(float(given))
+    if isinstance(given, str) and (parts := _WITH_SPREAD.fullmatch(given)):
+        return PublishedNumber(float(parts[1]), float(parts[2]))
+    if given != _COLLAPSED:
+        problems.lines.append(
+            f'{key}: wrong type, got {shown(given)}; must be a number, NUMBER ± SPREAD, or "~" for a collapse'
+        )
+    return PublishedNumber(None)
+
+
+def _claims(value: Any, problems: Problems) -> tuple[Claim, ...]:
+    given = [] if value is None else value
+    if not isinstance(given, list):
+        problems.add("claims", f"not a list, got {shown(given)}; begin each claim with a hyphen")
+        return ()
+    return tuple(
+        _section(f"claims.{place}", Claim, {key: _listed(key, inner) for key, inner in each.items()}, problems)
+        if isinstance(each, Mapping)
+        else _section(f"claims.{place}", Claim, each, problems)
+        for place, each in enumerate(given, start=1)
+    )
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Return a single row or cell as a list of one."""
+    is_listed = key in ("above", "below", "alike", "best", "among", "columns")
+    return [value] if is_listed and isinstance(value, str) else value
 
 
 def _gaps(study: Study) -> list[str]:
@@ -270,6 +352,14 @@ def _gaps(study: Study) -> list[str]:
         lines.append("published: no number, and about.unknown does not say why; write one of them")
     if any(study.published.values()) and not study.about.numbers:
         lines.append("about.numbers: missing; say how the published numbers are known")
+    if study.about.repeats < 2:
+        lines += [
+            f"published.{row}.{column}: a spread of {number.spread:g}, and about.repeats is {study.about.repeats}; "
+            "write how many runs it is of"
+            for row, cells in study.published.items()
+            for column, number in cells.items()
+            if number.spread is not None
+        ]
     return lines + [
         f"scales.{name}.seeds: no seed; write [0]" for name, scale in study.scales.items() if not scale.seeds
     ]
@@ -285,6 +375,18 @@ def _names_of_nothing(study: Study) -> list[str]:
         for row, cells in study.published.items()
         for name in cells
         if name not in columns
+    ]
+    lines += [
+        f"published.{row}.{name}: the row has no such column, by rows.{row}.only; take it out of one of them"
+        for row, cells in study.published.items()
+        for name in cells
+        if row in rows and name in columns and not study.has(row, name)
+    ]
+    lines += [
+        _no_such(f"rows.{name}.only", each, columns, "column")
+        for name, row in rows.items()
+        for each in row.only
+        if each not in columns
     ]
     lines += [
         f"rows.{name}.beside: no published row of this name, got {row.beside!r}; "
@@ -312,4 +414,31 @@ def _no_such(key: str, name: str, known: Collection[str], what: str) -> str:
 
 def _wrong_measures(study: Study) -> list[str]:
     found = {name: measure_problem(column.measure) for name, column in study.columns.items()}
-    return [f"columns.{name}.measure: {problem}" for name, problem in found.items() if problem]
+    lines = [f"columns.{name}.measure: {problem}" for name, problem in found.items() if problem]
+    for name, column in study.columns.items():
+        kind, _, rest = column.measure.partition("/")
+        row, _, reached = rest.partition("/")
+        if kind == EFFICIENCY and not study.has(row, reached):
+            lines.append(f"columns.{name}.measure: no such cell, got {rest!r}; write efficiency/ROW/COLUMN")
+        if column.epoch and kind not in (*PROBES, "log"):
+            lines.append(f"columns.{name}.epoch: {kind} is measured at the end alone, got {column.epoch}; leave it out")
+        if column.outside and kind != "card":
+            lines.append(f"columns.{name}.outside: {kind} has no images from outside; choose a measure of a card")
+    return lines
+
+
+def _wrong_claims(study: Study) -> list[str]:
+    """Return a line for each mistake in the claims: of their form, their cells, and units that do not fit together."""
+    lines = []
+    for place, claim in enumerate(study.claims, start=1):
+        problems = problems_of(claim, study.columns_of, study.columns)
+        lines += [f"claims.{place}.{problem}" for problem in problems]
+        if problems:
+            continue
+        parts = [part for clause in clauses(claim, study.columns_of) for some in clause for part in some]
+        units = [{study.columns[column].unit for (_, column), _ in part.weights} for part in parts]
+        if mixed := next((each for each in units if len(each) > 1), None):
+            lines.append(f"claims.{place}: compares columns of different units, got {', '.join(sorted(mixed))}")
+        if not parts and not claim.untold:
+            lines.append(f"claims.{place}: compares nothing; its rows have no column in common")
+    return lines

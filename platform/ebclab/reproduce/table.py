@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, MeanInterval, Measurements, mean_and_interval
+from ebclab.reproduce.answers import AnsweredClaim, answer_claims
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.cost import StudyCost, estimate
 from ebclab.reproduce.measure import is_rate
 from ebclab.reproduce.plan import PlannedCell, StudyPlan
 from ebclab.reproduce.run import RunOutcome
-from ebclab.reproduce.study import Scale, Unit
+from ebclab.reproduce.study import FACTORS, PublishedNumber, Scale, Unit
 
 WHAT_SCALES_SHOW: Mapping[Scale, str] = {
     "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
@@ -37,7 +39,7 @@ class ReproducedCell:
         low: Lower bound of the 95 % confidence interval of the mean; None if there is none.
         high: Its upper bound.
         seeds: Seeds that the mean is over.
-        published: The published number; None if it is not known.
+        published: The published number; None if there is none.
         detail: How our number was measured.
         here: Substitute for what the paper measured; empty if there is none.
         not_run: Why nothing was run; empty if there are runs.
@@ -52,7 +54,7 @@ class ReproducedCell:
     low: float | None
     high: float | None
     seeds: tuple[int, ...]
-    published: float | None
+    published: PublishedNumber | None
     detail: str
     here: str
     not_run: str
@@ -61,7 +63,9 @@ class ReproducedCell:
     @property
     def difference(self) -> float | None:
         """Our number minus the published one; None if one of them is missing."""
-        return None if self.ours is None or self.published is None else self.ours - self.published
+        if self.ours is None or self.published is None or self.published.value is None:
+            return None
+        return self.ours - self.published.value
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class ReproducedTable:
     Attributes:
         plan: The plan.
         cells: The cells, row by row.
+        claims: The claims of the paper, answered.
         seconds: Total training time of all runs, over all launches.
         expected: The estimated cost.
         failures: A line for each run that failed.
@@ -79,6 +84,7 @@ class ReproducedTable:
 
     plan: StudyPlan
     cells: tuple[ReproducedCell, ...]
+    claims: tuple[AnsweredClaim, ...]
     seconds: float
     expected: StudyCost
     failures: tuple[str, ...]
@@ -145,11 +151,13 @@ class ReproducedTable:
             "scale": self.plan.scale,
             "seeds": list(self.plan.seeds),
             "what_it_shows": self.what_it_shows,
+            "claims": [asdict(claim) | {"scale": self.plan.scale} for claim in self.claims],
             "cells": [asdict(cell) | {"difference": cell.difference} for cell in self.cells],
             "differs": self.differs,
             "not_run": self.not_run,
             "released_code": self.released,
             "numbers": study.about.numbers,
+            "repeats": study.about.repeats,
             "unknown": study.about.unknown,
             "runs": list(self.plan.runs),
             "seconds": self.seconds,
@@ -168,9 +176,18 @@ def table_of_plan(
         outcomes: The outcome of each run, by its name.
         assignments: The user's ``--set`` assignments.
     """
+    measured = {(cell.row, cell.column): _measured(plan, cell, outcomes) for cell in plan.cells}
+    cells = tuple(_cell(plan, cell, measured[cell.row, cell.column], outcomes) for cell in plan.cells)
+    whole = {cell: found.measurements for cell, found in measured.items() if found.values}
+    missing = {
+        (cell.row, cell.column): cell.problem or f"not run at this scale: {cell.not_run}"
+        for cell in cells
+        if cell.ours is None
+    }
     return ReproducedTable(
         plan,
-        tuple(_cell(plan, cell, outcomes) for cell in plan.cells),
+        cells,
+        answer_claims(plan.study, whole, missing),
         sum(each.seconds for each in outcomes.values()),
         estimate(plan),
         tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
@@ -178,33 +195,65 @@ def table_of_plan(
     )
 
 
-def _cell(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
-    """Return a cell with the mean over the runs that have a value."""
-    column = plan.study.columns[cell.column]
+@dataclass(frozen=True)
+class _Measured:
+    """What was measured for a cell, by seed."""
+
+    values: dict[int, float]
+    answers: dict[int, Answers | None]
+    detail: str
+
+    @property
+    def measurements(self) -> Measurements:
+        return Measurements.of(list(self.values), list(self.values.values()), list(self.answers.values()))
+
+
+def _measured(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _Measured:
+    """Return what was measured for a cell; of an efficiency, the share of its epochs that the other row needs."""
     found = {
         seed: outcomes[run].numbers[cell.wanted]
         for seed, run in cell.runs.items()
         if cell.wanted in outcomes[run].numbers
     }
+    detail = next((each.detail for each in found.values()), "")
+    if cell.curve is None:
+        values = {seed: each.value for seed, each in found.items()}
+        return _Measured(values, {seed: each.answers for seed, each in found.items()}, detail)
+    shares, points = {}, cell.curve.points
+    for seed, run in cell.curve.runs.items():
+        scores = {
+            epoch: outcomes[run].numbers[each].value for epoch, each in points.items() if each in outcomes[run].numbers
+        }
+        if seed in found and len(scores) == len(points):
+            reached = [epoch for epoch, score in scores.items() if score >= found[seed].value]
+            if reached:
+                shares[seed] = min(reached) / max(points)
+    return _Measured(shares, dict.fromkeys(shares), f"least share of {max(points)} epochs, of {len(points)} measured")
+
+
+def _cell(plan: StudyPlan, cell: PlannedCell, found: _Measured, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
+    """Return a cell with the mean over the runs that have a value."""
+    column = plan.study.columns[cell.column]
     lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
+    if cell.curve is not None and not found.values and not lost:
+        lost = ["the other row never reaches this row's last score"]
     mean = MeanInterval(0.0, None, None, None, None)
-    if found:
-        values, answers = [each.value for each in found.values()], [each.answers for each in found.values()]
-        mean = mean_and_interval(Measurements.of(list(found), values, answers), 1, is_rate=is_rate(cell.wanted.measure))
-    factor = 100.0 if column.unit == "percent" else 1.0
+    if found.values:
+        mean = mean_and_interval(found.measurements, 1, is_rate=is_rate(column.measure))
+    factor = FACTORS[column.unit]
     in_unit = [None if value is None else factor * value for value in (mean.std, mean.low, mean.high)]
     return ReproducedCell(
         row=cell.row,
         column=cell.column,
         unit=column.unit,
-        ours=factor * mean.mean if found else None,
+        ours=factor * mean.mean if found.values else None,
         std=in_unit[0],
         low=in_unit[1],
         high=in_unit[2],
-        seeds=tuple(found),
+        seeds=tuple(found.values),
         published=plan.study.published_number(cell.row, cell.column),
-        detail=next((each.detail for each in found.values()), ""),
+        detail=found.detail,
         here=cell.here,
         not_run=cell.not_run,
-        problem=lost[0] if lost and not found else "",
+        problem=lost[0] if lost and not found.values else "",
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ebclab.formatting import clock
-from ebclab.reproduce.study import Unit
+from collections.abc import Mapping
+
+from ebclab.formatting import clock, count
+from ebclab.reproduce.study import PublishedNumber, Unit
 from ebclab.reproduce.table import ReproducedCell, ReproducedTable
 
 NOT_RUN = "not run at this scale"
@@ -13,14 +15,20 @@ def shown_number(value: float | None, unit: Unit) -> str:
     """Return a number as text; empty if there is none."""
     if value is None:
         return ""
-    return {"percent": f"{value:.1f}", "plain": f"{value:.3g}", "seconds": f"{value:.1f}"}[unit]
+    return f"{value:{_FORMATS[unit]}}"
 
 
-def shown_published(value: float | None, unit: Unit) -> str:
-    """Return a published number as printed; percentages with one or two decimals."""
-    if value is None or unit != "percent":
-        return shown_number(value, unit)
-    return f"{value:.2f}".removesuffix("0")
+_FORMATS: Mapping[Unit, str] = {"percent": ".1f", "plain": ".3g", "seconds": ".1f", "hours": ".2f"}
+
+
+def shown_published(number: PublishedNumber | None, unit: Unit) -> str:
+    """Return a published number as printed, with its standard deviation; percentages with one or two decimals."""
+    if number is None:
+        return ""
+    if number.value is None:
+        return "collapsed"
+    text = f"{number.value:.2f}".removesuffix("0") if unit == "percent" else shown_number(number.value, unit)
+    return text if number.spread is None else f"{text} ± {number.spread:.2f}"
 
 
 def shown_ours(cell: ReproducedCell, num_seeds: int) -> str:
@@ -43,12 +51,28 @@ def shown_difference(cell: ReproducedCell) -> str:
     gap = cell.difference
     if gap is None:
         return ""
-    return {"percent": f"{gap:+.1f}", "plain": f"{gap:+.3g}", "seconds": f"{gap:+.1f}"}[cell.unit]
+    return f"{gap:+{_FORMATS[cell.unit]}}"
 
 
 def unit_in_words(unit: Unit) -> str:
     """Return the unit appended to a column's title; empty for plain numbers."""
-    return {"percent": "%", "plain": "", "seconds": "s"}[unit]
+    return {"percent": "%", "plain": "", "seconds": "s", "hours": "h"}[unit]
+
+
+def published_in_words(table: ReproducedTable) -> str:
+    """Return how the published numbers are known, how many runs they are of, and what is not known."""
+    about = table.plan.study.about
+    repeats = f"Each of {about.repeats} runs." if about.repeats else ""
+    return " ".join(filter(None, [about.numbers, repeats, about.unknown]))
+
+
+def claims_asked(table: ReproducedTable) -> str:
+    """Return at which scale the claims were asked, and what their intervals cover."""
+    return (
+        f"Asked at scale {table.plan.scale} with {count(len(table.plan.seeds), 'seed')}. A claim holds if the 95 % "
+        "intervals of all its comparisons, which hold together, say so; it does not hold if one of them says the "
+        "opposite. In print: by the published numbers alone, without intervals."
+    )
 
 
 def cost_in_words(table: ReproducedTable) -> str:

@@ -127,7 +127,7 @@ def step_of(path: Path) -> int:
     return _place(path)[0]
 
 
-def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | None:
+def load(folder: Path, kind: Kind = "last", where: str = "", step: int | None = None) -> Checkpoint | None:
     """Return the newest intact checkpoint of ``kind``, or None if there is none.
 
     A damaged one is skipped with a warning that names it.
@@ -136,11 +136,12 @@ def load(folder: Path, kind: Kind = "last", where: str = "") -> Checkpoint | Non
         folder: The folder with the checkpoints.
         kind: The kind.
         where: The name of ``folder`` in messages; empty means ``folder`` itself.
+        step: Only those after this many steps; None means any.
 
     Raises:
         RunError: The newest one was written by a newer version, or all of them are damaged.
     """
-    return _newest_sound(folder, kind, _read, where)
+    return _newest_sound(folder, kind, _read, where, step)
 
 
 def load_healthy(folder: Path, where: str = "") -> Checkpoint | None:
@@ -182,10 +183,13 @@ def newest_step(folder: Path, where: str = "") -> int:
     return manifest["step"] if manifest else 0
 
 
-def _newest_sound(folder: Path, kind: Kind, read: Callable[[Path, str], T], where: str) -> T | None:
+def _newest_sound(
+    folder: Path, kind: Kind, read: Callable[[Path, str], T], where: str, step: int | None = None
+) -> T | None:
     """Return ``read`` of the newest checkpoint that it accepts, or None if there is no checkpoint."""
     for _ in range(_LOOKS):
-        paths, replaced = _of_kind(folder, kind), False
+        paths = [path for path in _of_kind(folder, kind) if step is None or step_of(path) == step]
+        replaced = False
         for path in paths:
             try:
                 return read(path, where)

@@ -81,6 +81,7 @@ def evaluate_run(
     only: Sequence[str] = ("knn", "linear"),
     protocol: str | None = None,
     checkpoint_kind: str = "last",
+    kept_step: int | None = None,
     references: bool = False,
     images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
@@ -97,6 +98,7 @@ def evaluate_run(
         only: Probes by name.
         protocol: Linear probe protocol; None means the run's setting.
         checkpoint_kind: "last" or "best".
+        kept_step: Measure the checkpoint that ``training.keep_every`` kept after this many steps, and write no file.
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
@@ -107,9 +109,9 @@ def evaluate_run(
         UnsavedError: The scores cannot be written; its ``result`` is what would have been returned.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
-    kind = checkpoint_name(checkpoint_kind)
+    kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"
     run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
-    trained = load_trained_encoder(run, kind, methods)
+    trained = load_trained_encoder(run, kind, methods, kept_step)
     config = trained.config
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
     if images is not None:
@@ -131,7 +133,8 @@ def evaluate_run(
         )
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
-    write_evaluation(run, evaluation, config.data.name)
+    if kept_step is None:
+        write_evaluation(run, evaluation, config.data.name)
     return evaluation
 
 

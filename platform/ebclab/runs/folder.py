@@ -49,13 +49,13 @@ class RunFolder(Workspace):
         """The folder that holds the checkpoints."""
         return self.own(CHECKPOINTS)
 
-    def load(self, kind: checkpoint.Kind = "last") -> checkpoint.Checkpoint | None:
+    def load(self, kind: checkpoint.Kind = "last", step: int | None = None) -> checkpoint.Checkpoint | None:
         """Return the newest intact checkpoint on this disk, as ``checkpoint.load`` does.
 
         Raises:
             RunError: The newest one was written by a newer version, or all of them are damaged.
         """
-        return checkpoint.load(self.checkpoints, kind, self.address_of(self.checkpoints))
+        return checkpoint.load(self.checkpoints, kind, self.address_of(self.checkpoints), step)
 
     def load_healthy(self) -> checkpoint.Checkpoint | None:
         """Return the newest intact healthy checkpoint on this disk, as ``checkpoint.load_healthy`` does."""

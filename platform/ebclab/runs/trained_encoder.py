@@ -53,7 +53,10 @@ class TrainedEncoder:
 
 
 def load_trained_encoder(
-    run: RunFolder, kind: checkpoint.Kind = "last", methods: Mapping[str, type[Method]] | None = None
+    run: RunFolder,
+    kind: checkpoint.Kind = "last",
+    methods: Mapping[str, type[Method]] | None = None,
+    step: int | None = None,
 ) -> TrainedEncoder:
     """Rebuild the encoder of a run from its newest intact checkpoint of ``kind``.
 
@@ -61,12 +64,15 @@ def load_trained_encoder(
         run: The run folder.
         kind: "last", "best" (by held-out kNN) or "kept".
         methods: Own methods by name, for a run whose method is not in the catalogue.
+        step: Only a checkpoint after this many steps; None means the newest.
 
     Raises:
         RunError: There is no run or no such checkpoint.
     """
     config = run.read_config(methods)
-    saved = run.load(kind)
+    saved = run.load(kind, step)
+    if saved is None and step is not None:
+        raise RunError(f"{run.address}: no {kind} checkpoint after step {step}; train it with training.keep_every")
     if saved is None:
         raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
     facts = _read_facts(saved.facts, run.address, saved.step)

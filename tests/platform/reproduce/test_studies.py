@@ -11,7 +11,7 @@ import pytest
 from ebclab.config import compose
 from ebclab.config.names import is_folder_name
 from ebclab.errors import UserError
-from ebclab.reproduce.catalog import list_studies, load_study, not_known, paper_of
+from ebclab.reproduce.catalog import list_studies, load_study, without_study, paper_of
 from ebclab.reproduce.cost import estimate
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.study import SCALES
@@ -134,8 +134,8 @@ def test_what_varies_at_the_papers_scale_varies_at_the_others_too():
             assert len(set(ours)) == len(ours) > 1, (name, scale)
 
 
-def test_a_table_that_is_not_known_says_why_and_where_to_look():
-    reasons = not_known()
+def test_a_table_that_is_without_study_says_why_and_where_to_look():
+    reasons = without_study()
     assert set(reasons).isdisjoint(STUDIES)
     for name, reason in reasons.items():
         with pytest.raises(UserError) as caught:

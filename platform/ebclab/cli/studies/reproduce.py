@@ -39,13 +39,17 @@ class ReproduceOptions:
     ] = None
     data_root: DataRoot = None
     assignments: Annotated[list[str] | None, set_option("Any setting of all runs; noted on the page.")] = None
+    images: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PATH", help="Images that you have to get yourself, e.g. imagenet=/data/imagenet."),
+    ] = None
     to: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Folder to write; default: reproductions/PAPER-TABLE-SCALE."),
         RESULTS,
     ] = None
     list_studies: Annotated[
-        bool, typer.Option("--list", help="List studies, their costs, and what is unknown about them.")
+        bool, typer.Option("--list", help="List studies, their costs and claims, and what is no study.")
     ] = False
     show: Annotated[bool, typer.Option("--show", help="Only print the runs and their cost.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
@@ -74,6 +78,7 @@ def reproduce(options: ReproduceOptions) -> None:
         seeds=range(options.seeds or 0),
         data_root=options.data_root,
         assignments=options.assignments or (),
+        images=_places(options.images or []),
     )
     folder = ReproductionFolder.of(plan, options.to)
     if options.show:
@@ -100,6 +105,17 @@ def _scale(given: str) -> Scale:
     raise UserError(f"--scale: no such scale, got {given!r}; {did_you_mean(given, SCALES)}")
 
 
+def _places(given: list[str]) -> dict[str, str]:
+    """Return the places of images by name.
+
+    Raises:
+        UserError: One is not NAME=PATH.
+    """
+    if wrong := [each for each in given if not all(each.partition("="))]:
+        raise UserError("\n".join(f"--images: must be NAME=PATH, got {each!r}" for each in wrong))
+    return {name: path for name, _, path in (each.partition("=") for each in given)}
+
+
 def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions) -> ReproducedTable:
     """Train, measure and write the table."""
     from ebclab.reproduce.output import write_table
@@ -120,28 +136,27 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions)
 
 
 def _list() -> None:
-    """Print each study's title, its cost and images at each scale, and what is unknown about it."""
-    from ebclab.reproduce.catalog import list_studies, load_study, not_known
+    """Print each study's title, the number of its claims, its cost and images at each scale; and what is no study."""
+    from ebclab.reproduce.catalog import list_studies, load_study, without_study
     from ebclab.reproduce.cost import estimate
     from ebclab.reproduce.plan import plan_study
     from ebclab.reproduce.study import SCALES
 
     for name in list_studies():
         study = load_study(name)
-        plans = {scale: plan_study(study, scale) for scale in SCALES}
-        typer.echo(f"{name}: {study.about.title}")
-        for scale, plan in plans.items():
+        typer.echo(f"{name}: {study.about.title} ({count(len(study.claims), 'claim')})")
+        for scale in SCALES:
+            plan = plan_study(study, scale)
             if plan.runs:
                 cost = estimate(plan)
-                words = f"{cost.in_words()}, {cost.runs} runs, {', '.join(plan.datasets)}"
+                words = f"{cost.in_words()}, {count(cost.runs, 'run')}, {', '.join(plan.datasets)}"
             else:
                 words = "not run: " + "; ".join(dict.fromkeys(cell.not_run for cell in plan.cells))
             _echo(words, f"  {scale:5}  ")
     _echo("smoke and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
-    typer.echo("\nwhat is not known")
-    unknown = not_known()
-    for reason in dict.fromkeys(unknown.values()):
-        _echo(f"{', '.join(name for name in unknown if unknown[name] == reason)}: {reason}", "  ")
+    typer.echo("\nno study")
+    for name, reason in without_study().items():
+        _echo(f"{name}: {reason}", "  ")
 
 
 def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
@@ -159,6 +174,8 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
         )
         measured = ", ".join(plan.study.columns[cell.column].title for cell in plan.cells_of(name))
         _echo(f"{name}: {facts}; for {measured}", "  ")
+    for claim in plan.study.claims:
+        _echo(f"claim: {claim.says}", "  ")
     for title, why in plan.left_out.items():
         _echo(f"not run at this scale: {title}: {why}")
     basis = "" if cost.seconds is None else f" on {cost.device}, estimated: {cost.basis}"
@@ -172,7 +189,14 @@ def _print(table: ReproducedTable) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ebclab.reproduce.wording import cost_in_words, shown_difference, shown_ours, shown_published, unit_in_words
+    from ebclab.reproduce.wording import (
+        claims_asked,
+        cost_in_words,
+        shown_difference,
+        shown_ours,
+        shown_published,
+        unit_in_words,
+    )
 
     study = table.plan.study
     shown = Table(
@@ -194,6 +218,10 @@ def _print(table: ReproducedTable) -> None:
             shown_difference(cell),
         )
     Console(highlight=False).print(shown, markup=False)
+    for claim in table.claims:
+        _echo(f"{claim.says} {claim.answer}: {claim.why}; in print: {claim.in_print}", "claim: ")
+    if table.claims:
+        _echo(claims_asked(table))
     for line in table.stand_ins:
         _echo(line)
     for title, why in table.not_run.items():

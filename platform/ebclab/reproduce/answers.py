@@ -1,0 +1,188 @@
+"""Answers the claims of a paper by our numbers, with the intervals that say so, and by the published numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ebclab.evaluation.comparison import CHANCE, Measurements, contrast_with_chance
+from ebclab.reproduce.claims import Cell, Claim, Part, clauses
+from ebclab.reproduce.study import FACTORS, Study, Unit
+
+Answer = Literal["holds", "does not hold", "cannot be told"]
+
+
+@dataclass(frozen=True)
+class AnsweredPart:
+    """One comparison of a claim.
+
+    Attributes:
+        compares: The cells, in words.
+        needs: What the claim needs of the number, in words.
+        unit: Unit of the numbers.
+        number: Our number; None if a cell has none.
+        low: Lower end of its interval; None if there is none.
+        high: Upper end of its interval; None if there is none.
+        answer: The answer.
+        why: Why it cannot be told; empty otherwise.
+        in_print: Whether it is so by the published numbers; None if they are not all there.
+    """
+
+    compares: str
+    needs: str
+    unit: Unit
+    number: float | None
+    low: float | None
+    high: float | None
+    answer: Answer
+    why: str
+    in_print: bool | None
+
+
+@dataclass(frozen=True)
+class AnsweredClaim:
+    """A claim with its answer.
+
+    Attributes:
+        says: The claim.
+        answer: The answer by our numbers.
+        why: The comparison that decides it or leaves it open, or why no cell answers it.
+        in_print: The answer by the published numbers.
+        parts: Its comparisons.
+    """
+
+    says: str
+    answer: Answer
+    why: str
+    in_print: Answer
+    parts: tuple[AnsweredPart, ...]
+
+
+def answer_claims(
+    study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> tuple[AnsweredClaim, ...]:
+    """Answer the claims of a study.
+
+    Args:
+        study: The study.
+        measured: Measured values of the cells that have any.
+        missing: Why the other cells have none.
+    """
+    return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
+
+
+def _answered(
+    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> AnsweredClaim:
+    if claim.untold:
+        return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
+    wanted = clauses(claim, study.columns_of)
+    count = len({part for clause in wanted for some in clause for part in some})
+    answered = [
+        [[_part(part, count, study, measured, missing) for part in some] for some in clause] for clause in wanted
+    ]
+    answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
+    in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
+    parts = [part for clause in answered for some in clause for part in some]
+    return AnsweredClaim(claim.says, answer, _why(answer, parts), in_print, tuple(parts))
+
+
+def _printed(part: AnsweredPart) -> Answer:
+    return "cannot be told" if part.in_print is None else "holds" if part.in_print else "does not hold"
+
+
+def _all(answers: Iterable[Answer]) -> Answer:
+    """Return the answer to several claims at once."""
+    given = set(answers)
+    return "does not hold" if "does not hold" in given else "cannot be told" if "cannot be told" in given else "holds"
+
+
+def _any(answers: Iterable[Answer]) -> Answer:
+    """Return the answer to one of several claims."""
+    given = set(answers)
+    return "holds" if "holds" in given else "cannot be told" if "cannot be told" in given else "does not hold"
+
+
+def _why(answer: Answer, parts: Sequence[AnsweredPart]) -> str:
+    """Return the comparison that decides, or that leaves the claim open; of several, the one nearest to its bounds."""
+    deciding = [part for part in parts if part.answer == answer] or list(parts)
+    asked = [part for part in deciding if part.number is not None]
+    if not asked:
+        return deciding[0].why
+    part = min(asked, key=lambda each: abs(each.number or 0.0))
+    open_ones = sum(each.answer == "cannot be told" for each in parts)
+    more = (
+        f"; {open_ones} of {len(parts)} comparisons are open" if answer == "cannot be told" and len(parts) > 1 else ""
+    )
+    return f"{in_words(part)}{more}"
+
+
+def in_words(part: AnsweredPart) -> str:
+    """Return a comparison as text: cells, number, interval, and what the claim needs."""
+    if part.number is None:
+        return f"{part.compares}: {part.why}"
+    sign = {"percent": "+.2f", "plain": "+.3g", "seconds": "+.1f", "hours": "+.2f"}[part.unit]
+    between = "" if part.low is None or part.high is None else f" [{part.low:{sign}}, {part.high:{sign}}]"
+    why = f" ({part.why})" if part.why else ""
+    return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
+
+
+def _part(
+    part: Part, count: int, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> AnsweredPart:
+    """Answer one of ``count`` comparisons, whose intervals hold together."""
+    cells = [cell for cell, _ in part.weights]
+    unit = study.columns[cells[0][1]].unit
+    compares, needs, in_print = _compared(part, study), _needs(part), _in_print(part, study)
+    lacking = [cell for cell in cells if cell not in measured]
+    if lacking:
+        why = missing.get(lacking[0], "no number")
+        return AnsweredPart(compares, needs, unit, None, None, None, "cannot be told", why, in_print)
+    factor = FACTORS[unit]
+    found = contrast_with_chance([(weight, measured[cell]) for cell, weight in part.weights], CHANCE / count)
+    number = factor * found.mean
+    if found.low is None or found.high is None:
+        return AnsweredPart(compares, needs, unit, number, None, None, "cannot be told", found.open, in_print)
+    low, high = factor * found.low, factor * found.high
+    answer: Answer = "cannot be told"
+    if part.low < low and high < part.high:
+        answer = "holds"
+    elif high < part.low or low > part.high:
+        answer = "does not hold"
+    why = "the interval contains both" if answer == "cannot be told" else ""
+    return AnsweredPart(compares, needs, unit, number, low, high, answer, why, in_print)
+
+
+def _in_print(part: Part, study: Study) -> bool | None:
+    numbers = [study.published_number(*cell) for cell, _ in part.weights]
+    values = [None if each is None else each.value for each in numbers]
+    if any(value is None for value in values):
+        return None
+    total = sum(weight * (value or 0.0) for (_, weight), value in zip(part.weights, values, strict=True))
+    total = round(total, 9)  # printed decimals
+    return part.low <= total <= part.high if math.isfinite(part.high) and part.low == -part.high else total > part.low
+
+
+def _needs(part: Part) -> str:
+    if math.isfinite(part.high):
+        return f"{part.low:g} to {part.high:g}"
+    return f"above {part.low:g}"
+
+
+def _compared(part: Part, study: Study) -> str:
+    """Return a weighted sum of cells in words; what all cells share is said once."""
+    cells = [cell for cell, _ in part.weights]
+    rows, columns = {row for row, _ in cells}, {column for _, column in cells}
+    names = []
+    for (row, column), weight in part.weights:
+        title = study.columns[column].title if len(rows) == 1 else study.rows[row].title
+        if len(rows) > 1 and len(columns) > 1:
+            title += f" ({study.columns[column].title})"
+        times = "" if abs(weight) == 1 else f"{abs(weight):g} x "
+        names.append(f"{'-' if weight < 0 else '+'} {times}{title}")
+    text = " ".join(names).removeprefix("+ ")
+    if len(rows) == 1:
+        return f"{study.rows[cells[0][0]].title}, {text}"
+    return f"{study.columns[cells[0][1]].title}, {text}" if len(columns) == 1 else text
