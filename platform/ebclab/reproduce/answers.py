@@ -151,7 +151,7 @@ def _part(
         answer = "holds"
     elif high < part.low or low > part.high:
         answer = "does not hold"
-    why = "the interval contains both" if answer == "cannot be told" else ""
+    why = "the interval has both sides" if answer == "cannot be told" else ""
     return AnsweredPart(compares, needs, unit, number, low, high, answer, why, in_print)
 
 
@@ -162,7 +162,7 @@ def _in_print(part: Part, study: Study) -> bool | None:
         return None
     total = sum(weight * (value or 0.0) for (_, weight), value in zip(part.weights, values, strict=True))
     total = round(total, 9)  # printed decimals
-    return part.low <= total <= part.high if math.isfinite(part.high) and part.low == -part.high else total > part.low
+    return part.low <= total <= part.high if math.isfinite(part.high) else total > part.low
 
 
 def _needs(part: Part) -> str:

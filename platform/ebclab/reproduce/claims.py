@@ -19,7 +19,7 @@ ColumnsOf = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper: one of ``above``, ``alike``, ``best`` and ``untold``.
+    """A statement of the paper: one of ``above``, ``alike``, ``best``, ``between`` and ``untold``.
 
     A cell is written ROW/COLUMN. ROW alone stands for its cells in ``columns``, compared column by column.
     """
@@ -34,6 +34,8 @@ class Claim:
     within: float = setting(0.0, "See ``alike``, in the unit of the column.", minimum=0.0)
     best: tuple[str, ...] = setting((), "One of these is the highest of ``among``.")
     among: tuple[str, ...] = setting((), "See ``best``.")
+    between: tuple[str, ...] = setting((), "Each of these is within ``bounds``.")
+    bounds: tuple[float, ...] = setting((), "See ``between``: lowest and highest, in the unit of the column.")
     columns: tuple[str, ...] = setting((), "Columns in which rows are compared; empty: all.")
     untold: str = setting("", "Why no cell answers it.")
 
@@ -61,6 +63,13 @@ def clauses(claim: Claim, columns_of: ColumnsOf) -> tuple[Clause, ...]:
     """Return the clauses of a valid claim, all of which it needs; empty if no cell answers it."""
     if claim.above:
         return (((tuple(_above(claim, columns_of))),),)
+    if claim.between:
+        parts = (
+            Part(((_cell(each, column), 1.0),), *claim.bounds)
+            for each in claim.between
+            for column in _places((each,), claim, columns_of)
+        )
+        return ((tuple(parts),),)
     if claim.alike:
         return ((tuple(_alike(claim, columns_of)),),)
     return tuple(_best(claim, columns) for columns in _places(claim.among, claim, columns_of)) if claim.best else ()
@@ -119,15 +128,17 @@ def problems_of(claim: Claim, columns_of: ColumnsOf, columns: Collection[str]) -
         columns_of: The columns of each row of the study.
         columns: All columns of the study.
     """
-    kinds = [name for name in ("above", "alike", "best", "untold") if getattr(claim, name)]
+    kinds = [name for name in ("above", "alike", "best", "between", "untold") if getattr(claim, name)]
     lines = [] if claim.says else ["says: missing; write the statement"]
     if len(kinds) != 1:
-        lines.append(f"one of above, alike, best and untold is needed, got {', '.join(kinds) or 'none'}")
-    for name, other in (("above", "below"), ("best", "among")):
+        lines.append(f"one of above, alike, best, between and untold is needed, got {', '.join(kinds) or 'none'}")
+    for name, other in (("above", "below"), ("best", "among"), ("between", "bounds")):
         if bool(getattr(claim, name)) != bool(getattr(claim, other)):
             lines.append(f"{name} and {other}: one needs the other; write both")
     if claim.change and len(claim.change) != 2:
         lines.append(f"change: two columns are needed, got {len(claim.change)}")
+    if claim.bounds and (len(claim.bounds) != 2 or claim.bounds[0] > claim.bounds[-1]):
+        lines.append(f"bounds: two numbers in ascending order are needed, got {list(claim.bounds)}")
     if len(claim.alike) == 1:
         lines.append("alike: at least two are needed, got 1")
     lines += [f"best: not in among, got {each!r}; add it" for each in claim.best if each not in claim.among]
@@ -137,7 +148,7 @@ def problems_of(claim: Claim, columns_of: ColumnsOf, columns: Collection[str]) -
             for each in getattr(claim, key)
             if each not in columns
         ]
-    for key in ("above", "below", "alike", "among"):
+    for key in ("above", "below", "alike", "among", "between"):
         lines += [line for each in getattr(claim, key) for line in _wrong_reference(key, each, claim, columns_of)]
     return lines
 

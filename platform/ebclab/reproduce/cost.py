@@ -34,7 +34,12 @@ IMAGES_PER_SECOND, SIDE = 1_050.0, 28
 FASTEST = 6_700.0
 """Images per second on 8-pixel digits, measured; an upper bound, as smaller images are no faster."""
 
-MULTIPLICATIONS: Mapping[str, float] = {"resnet18": 5.6e8, "resnet50": 1.3e9}
+MULTIPLICATIONS: Mapping[str, float] = {
+    "resnet18": 5.6e8,
+    "resnet50": 1.3e9,
+    "pyramidnet-110-84": 7.6e8,
+    "wrn28": 5.95e9,
+}
 """Multiplications of a forward pass of one 32 x 32 image, by encoder with a CIFAR stem."""
 
 GPU_FLOPS = 1e13

@@ -20,7 +20,7 @@ def render_table_markdown(table: ReproducedTable) -> str:
     study = table.plan.study
     facts = {
         "Asks": study.about.asks,
-        "Source": study.about.source,
+        "Source": table.source,
         "Scale": f"{table.plan.scale}. {table.what_it_shows}",
         "Seeds": table.what_seeds_say,
         "Published numbers": published_in_words(table),

@@ -275,6 +275,8 @@ class _Layers:
         data = [text for text in self._texts(row, name) if text.startswith(_DATA)]
         needed = [text for text in (*data[-1:], wanted.dataset, wanted.outside) if text.endswith(_PLACE)]
         not_run = at_scale.not_run or change.not_run
+        if at_scale.only and name not in at_scale.only:
+            not_run = not_run or at_scale.others
         if needed and not not_run:
             kinds = dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in needed)
             not_run = f"needs images of your own; give {' '.join(f'--images {kind}=PATH' for kind in kinds)}"

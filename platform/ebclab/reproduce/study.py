@@ -116,6 +116,8 @@ class StudyScale:
     seeds: tuple[int, ...] = setting((0,), "Seeds of each run.", minimum=0)
     differs: tuple[str, ...] = setting((), "What differs from the paper at this scale.")
     not_run: str = setting("", "Why nothing is run at this scale, and what to put where; empty where it is run.")
+    only: tuple[str, ...] = setting((), "Columns that are run at this scale; empty: all.")
+    others: str = setting("left out to be quick; use --scale paper", "Why the others are not.")
     set: tuple[str, ...] = setting((), "Settings of all runs.")
     rows: dict[str, SettingsOfSome] = field(default_factory=dict)
     columns: dict[str, ColumnAtScale] = field(default_factory=dict)
@@ -177,6 +179,7 @@ class Study:
 class Shared:
     """Defaults of all studies of a paper, or of all studies at a scale; a study's own settings take precedence."""
 
+    cite: str = setting("", "Title, authors, year and address of the paper.")
     recipe: str = setting("", "Named settings of rows that name none.")
     set: tuple[str, ...] = setting((), "Settings of all runs.")
     methods: dict[str, SettingsOfSome] = field(default_factory=dict)
@@ -335,7 +338,7 @@ def _claims(value: Any, problems: Problems) -> tuple[Claim, ...]:
 
 def _listed(key: str, value: Any) -> Any:
     """Return a single row or cell as a list of one."""
-    is_listed = key in ("above", "below", "alike", "best", "among", "columns")
+    is_listed = key in ("above", "below", "alike", "best", "among", "between", "columns")
     return [value] if is_listed and isinstance(value, str) else value
 
 
@@ -400,6 +403,9 @@ def _names_of_nothing(study: Study) -> list[str]:
         ]
     for scale, changes in study.scales.items():
         lines += [_no_such(f"scales.{scale}.rows", name, rows, "row") for name in changes.rows if name not in rows]
+        lines += [
+            _no_such(f"scales.{scale}.only", name, columns, "column") for name in changes.only if name not in columns
+        ]
         lines += [
             _no_such(f"scales.{scale}.columns", name, columns, "column")
             for name in changes.columns

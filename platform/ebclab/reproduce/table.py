@@ -115,6 +115,11 @@ class ReproducedTable:
         return [f"{heads[name].title}: here {here}." for name, here in columns.items()]
 
     @property
+    def source(self) -> str:
+        """Where the published numbers are, with the paper's title, authors, year and address."""
+        return "; ".join(filter(None, [self.plan.study.about.source, paper_of(self.plan.study).cite]))
+
+    @property
     def released(self) -> list[str]:
         """How the released code differs from the paper."""
         study = self.plan.study
@@ -147,7 +152,7 @@ class ReproducedTable:
             "format": 1,
             "study": study.name,
             "title": study.about.title,
-            "source": study.about.source,
+            "source": self.source,
             "scale": self.plan.scale,
             "seeds": list(self.plan.seeds),
             "what_it_shows": self.what_it_shows,

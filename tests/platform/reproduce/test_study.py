@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ebclab.errors import ConfigError
-from ebclab.reproduce.study import parse_common, parse_study
+from ebclab.reproduce.study import PublishedNumber, parse_common, parse_study
 
 from .conftest import study_mapping
 
@@ -23,7 +23,10 @@ def test_a_whole_study_has_what_its_file_says():
     assert study.rows["cold"].set == ("method.temperature=0.1",)
     assert study.columns["ess"].unit == "plain"
     assert study.scales["small"].seeds == (0, 1, 2)
-    assert (study.published_number("cold", "knn"), study.published_number("warm", "knn")) == (50.0, None)
+    assert (study.published_number("cold", "knn"), study.published_number("warm", "knn")) == (
+        PublishedNumber(50.0),
+        None,
+    )
 
 
 def test_every_mistake_is_said_at_once_with_the_nearest_name():
@@ -78,7 +81,9 @@ def test_a_study_without_published_numbers_says_why():
 def test_a_row_stands_beside_a_published_row_that_exists():
     rows = study_mapping()["rows"]
     rows["warm"] = rows["warm"] | {"beside": "cold"}
-    assert parse_study("own/table9", study_mapping(rows=rows), "x").published_number("warm", "knn") == 50.0
+    assert parse_study("own/table9", study_mapping(rows=rows), "x").published_number("warm", "knn") == PublishedNumber(
+        50.0
+    )
     rows["warm"] = rows["warm"] | {"beside": "cald"}
     (line,) = _problems(rows=rows)
     assert line == "rows.warm.beside: no published row of this name, got 'cald'; did you mean cold? Known: cold"

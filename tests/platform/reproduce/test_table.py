@@ -12,7 +12,7 @@ from ebclab.reproduce.measure import Found, Wanted
 from ebclab.reproduce.page import render_table_page
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.run import RunOutcome
-from ebclab.reproduce.study import Study, parse_study
+from ebclab.reproduce.study import PublishedNumber, Study, parse_study
 from ebclab.reproduce.table import ReproducedTable, table_of_plan
 from ebclab.reproduce.wording import shown_difference, shown_ours, shown_published
 
@@ -35,7 +35,7 @@ def _table(study: Study, knn: list[float], scale: str = "smoke") -> ReproducedTa
 def test_a_cell_holds_ours_the_papers_and_the_difference_in_the_units_of_the_paper(study: Study):
     table = _table(study, [0.625])
     cold, ess, warm, _ = table.cells
-    assert (cold.ours, cold.published, cold.difference) == (62.5, 50.0, 12.5)
+    assert (cold.ours, cold.published, cold.difference) == (62.5, PublishedNumber(50.0), 12.5)
     assert (shown_ours(cold, len(table.plan.seeds)), shown_difference(cold)) == ("62.5", "+12.5")
     assert (ess.ours, ess.published, ess.difference) == (0.125, None, None)
     assert (shown_ours(ess, len(table.plan.seeds)), shown_difference(ess)) == ("0.125", "")
@@ -111,6 +111,8 @@ def test_the_page_escapes_whatever_a_study_says_and_asks_nobody_for_anything():
     assert "<img" not in render_table_markdown(table)
 
 
-@pytest.mark.parametrize(("value", "text"), [(99.3, "99.3"), (72.59, "72.59"), (65.0, "65.0"), (None, "")])
+@pytest.mark.parametrize(("value", "text"), [(99.3, "99.3"), (72.59, "72.59"), (65.0, "65.0"), (None, "collapsed")])
 def test_a_published_number_is_shown_as_it_was_printed(value: float | None, text: str):
-    assert shown_published(value, "percent") == text
+    assert shown_published(PublishedNumber(value), "percent") == text
+    assert shown_published(None, "percent") == ""
+    assert shown_published(PublishedNumber(value, 0.1), "percent") in (f"{text} ± 0.10", "collapsed")
