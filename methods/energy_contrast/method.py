@@ -113,7 +113,7 @@ class Method(nn.Module, ABC):
         Config: The config dataclass of this method.
         num_views: How many views of each image ``forward`` expects.
         needs_labels: Whether ``forward`` reads labels.
-        paper: Where the method was published, such as "arXiv:2002.05709"; empty if it has no such identifier.
+        paper: Authors, title, year and address of the paper that proposed the method; empty if there is none.
         diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
             skips the diagnostics that cost time and returns the cheap metrics only.
         memories: State outside the module's buffers by name; saved beside the model under these names.

@@ -48,7 +48,7 @@ class Dcl(ControlledPairMethod):
 
     Config = DclConfig
     config: DclConfig
-    paper = "arXiv:2110.06848"
+    paper = "Yeh, Hong, Hsu, Liu, Chen & LeCun, Decoupled Contrastive Learning, ECCV 2022, arXiv:2110.06848"
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""

@@ -56,7 +56,10 @@ class Dhel(ControlledPairMethod):
 
     Config = DhelConfig
     config: DhelConfig
-    paper = "arXiv:2405.18045"
+    paper = (
+        "Koromilas, Bouritsas, Giannakopoulos, Nicolaou & Panagakis, Bridging Mini-Batch and Asymptotic Analysis in "
+        "Contrastive Learning: From InfoNCE to Kernel-Based Losses, ICML 2024, arXiv:2405.18045"
+    )
 
     @classmethod
     def num_negatives(cls, config: DhelConfig, batch_size: int) -> int:

@@ -65,7 +65,10 @@ class Flatclr(ControlledPairMethod):
 
     Config = FlatclrConfig
     config: FlatclrConfig
-    paper = "arXiv:2107.01152"
+    paper = (
+        "Chen, Gan, Li, Guo, Chen, Gao, Chung, Xu, Zeng, Lu, Li, Carin & Tao, Simpler, Faster, Stronger: Breaking The "
+        "log-K Curse On Contrastive Learners With FlatNCE, 2021, arXiv:2107.01152"
+    )
 
     def __init__(self, config: FlatclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -79,7 +79,7 @@ class Moco(ControlledMethod):
 
     Config = MocoConfig
     config: MocoConfig
-    paper = "arXiv:2003.04297"
+    paper = "Chen, Fan, Girshick & He, Improved Baselines with Momentum Contrastive Learning, 2020, arXiv:2003.04297"
     queue: Tensor
     pointer: Tensor
 

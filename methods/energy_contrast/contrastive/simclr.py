@@ -162,7 +162,10 @@ class Simclr(ControlledPairMethod):
 
     Config = SimclrConfig
     config: SimclrConfig
-    paper = "arXiv:2002.05709"
+    paper = (
+        "Chen, Kornblith, Norouzi & Hinton, A Simple Framework for Contrastive Learning of Visual Representations, "
+        "ICML 2020, arXiv:2002.05709"
+    )
 
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
         """Compute loss and metrics from similarities with positives (2B,) and negatives (2B, 2B - 2)."""

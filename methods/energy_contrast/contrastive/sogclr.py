@@ -55,7 +55,10 @@ class Sogclr(PairMethod):
 
     Config = SogclrConfig
     config: SogclrConfig
-    paper = "arXiv:2202.12387"
+    paper = (
+        "Yuan, Wu, Qiu, Du, Zhang, Zhou & Yang, Provable Stochastic Optimization for Global Contrastive Learning: "
+        "Small Batch Does Not Harm Performance, ICML 2022, arXiv:2202.12387"
+    )
 
     def __init__(self, config: SogclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

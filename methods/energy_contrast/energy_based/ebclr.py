@@ -125,7 +125,7 @@ class Ebclr(BufferedMethod, ImageEnergy):
 
     Config = EbclrConfig
     config: EbclrConfig
-    paper = "arXiv:2202.04933"
+    paper = "Kim & Ye, Energy-Based Contrastive Learning of Visual Representations, NeurIPS 2022, arXiv:2202.04933"
 
     def __init__(self, config: EbclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -130,7 +130,10 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
 
     Config = JemConfig
     config: JemConfig
-    paper = "arXiv:1912.03263"
+    paper = (
+        "Grathwohl, Wang, Jacobsen, Duvenaud, Norouzi & Swersky, Your Classifier is Secretly an Energy Based Model "
+        "and You Should Treat it Like One, ICLR 2020, arXiv:1912.03263"
+    )
     needs_labels = True
 
     def __init__(self, config: JemConfig, encoder: nn.Module, num_classes: int = 0) -> None:

@@ -82,6 +82,10 @@ class Vem(SamplingMethod, ImageEnergy):
     """
 
     Config = VemConfig
+    paper = (
+        "Du, Wang, Huang & Wang, Variational Energy-Based Models: A Probabilistic Framework for Contrastive "
+        "Self-Supervised Learning, undated, its newest references of 2022"
+    )
     config: VemConfig
 
     def __init__(self, config: VemConfig, encoder: nn.Module) -> None:

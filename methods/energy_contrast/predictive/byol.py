@@ -76,7 +76,10 @@ class Byol(Method):
 
     Config = ByolConfig
     config: ByolConfig
-    paper = "arXiv:2006.07733"
+    paper = (
+        "Grill, Strub, Altché, Tallec, Richemond et al., Bootstrap Your Own Latent: A New Approach to Self-Supervised "
+        "Learning, NeurIPS 2020, arXiv:2006.07733"
+    )
 
     def __init__(self, config: ByolConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -72,7 +72,10 @@ class Lejepa(Method):
 
     Config = LejepaConfig
     config: LejepaConfig
-    paper = "arXiv:2511.08544"
+    paper = (
+        "Balestriero & LeCun, LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics, 2025, "
+        "arXiv:2511.08544"
+    )
 
     def __init__(self, config: LejepaConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

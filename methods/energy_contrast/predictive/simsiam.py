@@ -61,7 +61,7 @@ class Simsiam(Method):
 
     Config = SimsiamConfig
     config: SimsiamConfig
-    paper = "arXiv:2011.10566"
+    paper = "Chen & He, Exploring Simple Siamese Representation Learning, CVPR 2021, arXiv:2011.10566"
 
     def __init__(self, config: SimsiamConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -57,7 +57,10 @@ class Vicreg(Method):
 
     Config = VicregConfig
     config: VicregConfig
-    paper = "arXiv:2105.04906"
+    paper = (
+        "Bardes, Ponce & LeCun, VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning, "
+        "ICLR 2022, arXiv:2105.04906"
+    )
 
     def __init__(self, config: VicregConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)

@@ -77,7 +77,9 @@ class Supervised(ControlledMethod, Classifier):
 
     Config = SupervisedConfig
     config: SupervisedConfig
-    paper = "arXiv:2004.11362"
+    paper = (
+        "Khosla, Teterwak, Wang, Sarna, Tian et al., Supervised Contrastive Learning, NeurIPS 2020, arXiv:2004.11362"
+    )
     needs_labels = True
 
     def __init__(self, config: SupervisedConfig, encoder: nn.Module, num_classes: int = 0) -> None:

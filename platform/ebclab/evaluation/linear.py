@@ -32,7 +32,9 @@ def linear_answers(
     top: int = 1,
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return whether the label of each test row is among the ``top`` largest logits, (S, m) bool; S is 1 for lbfgs, which has no randomness.
+    """Return whether the label of each test row is among the ``top`` largest logits, (S, m) bool.
+
+    S is 1 for lbfgs, which has no randomness.
 
     Args:
         protocol: A key of `PROTOCOLS`.

@@ -325,16 +325,13 @@ class _Layers:
 
 def _needed(study: Study) -> list[str]:
     """Return the kinds of images that a study has a place for, such as ``imagenet``."""
-    changes = [change for scale in study.scales.values() for change in scale.columns.values()]
-    texts = [
-        *(
-            text
-            for each in (*study.columns.values(), *study.rows.values(), *study.scales.values())
-            for text in each.set
-        ),
-        *(text for column in study.columns.values() for text in (column.dataset, column.outside)),
-        *(text for change in changes for text in (*change.set, change.dataset, change.outside)),
-    ]
+    scales = study.scales.values()
+    changes = [change for scale in scales for change in scale.columns.values()]
+    settings = [each.set for each in study.rows.values()] + [each.set for each in study.columns.values()]
+    settings += [each.set for each in scales] + [each.set for each in changes]
+    texts = [text for some in settings for text in some]
+    texts += [text for each in study.columns.values() for text in (each.dataset, each.outside)]
+    texts += [text for each in changes for text in (each.dataset, each.outside)]
     return list(dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in texts if text.endswith(_PLACE)))
 
 

@@ -16,23 +16,28 @@ Ebclab = Callable[..., Outcome]
 
 
 def test_a_study_is_run_and_set_beside_the_paper_and_a_second_command_trains_nothing(ebclab: Ebclab) -> None:
-    first = ebclab("reproduce", "flatnce/ess")
+    first = ebclab("reproduce", "flatnce/figure5")
     assert first.code == 0, first.err
-    assert "run 1 of 2: simclr-ess-seed0" in first.err
+    assert "run 1 of 2: simclr-start-seed0" in first.err
     assert "not run" not in first.out
     assert "say nothing about the paper" in " ".join(first.out.split())
     assert all(len(line) <= 80 for line in first.out.splitlines() if not line.startswith("wrote "))
-    folder = Path("reproductions/flatnce-ess-smoke")
+    folder = Path("reproductions/flatnce-figure5-smoke")
     assert {"plan.json", "runs", "measured", "table.json", "table.md", "table.html"} <= {
         p.name for p in folder.iterdir()
     }
     table = json.loads((folder / "table.json").read_text())
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
-    assert cells["flatclr", "ess"]["published"] == 0.35
-    assert cells["flatclr", "ess"]["difference"] == pytest.approx(cells["flatclr", "ess"]["ours"] - 0.35)
+    assert cells["flatclr", "end"]["published"] == {"value": 0.35, "spread": None}
+    assert cells["flatclr", "end"]["difference"] == pytest.approx(cells["flatclr", "end"]["ours"] - 0.35)
+    assert [(claim["answer"], claim["in_print"], claim["scale"]) for claim in table["claims"]] == [
+        ("cannot be told", "holds", "smoke")
+    ] * 3
+    assert "claim: SimCLR's falls during training. cannot be told: SimCLR, " in " ".join(first.out.split())
+    assert "(one seed)" in " ".join(first.out.split())
     assert 0 < cells["simclr", "linear"]["ours"] < 100
     logs = {path: path.read_bytes() for path in folder.glob("runs/*/metrics.jsonl")}
-    again = ebclab("reproduce", "flatnce/ess", "--json")
+    again = ebclab("reproduce", "flatnce/figure5", "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["cells"] == table["cells"]
     assert {path: path.read_bytes() for path in folder.glob("runs/*/metrics.jsonl")} == logs
@@ -52,20 +57,21 @@ def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
 def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
     ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some = ["ebclr/ablation-start", "flatnce/table2", "vem/table14"]
+    some = ["ebclr/figure4b", "flatnce/table2", "vem/table14"]
     monkeypatch.setattr(catalog, "list_studies", lambda: some)
     listed = ebclab("reproduce", "--list")
     assert listed.code == 0, listed.err
     lines = listed.out.splitlines()
     assert [name for line in lines if (name := line.partition(":")[0]) in some] == some
+    assert lines[0] == "ebclr/figure4b: Where chains start (1 claim)"
     assert lines[1:4] == [
         "  smoke  4 s, 2 runs, digits",
         "  small  49 min, 6 runs, fashion-mnist",
         "  paper  9.0 GPU h, 2 runs, cifar10",
     ]
-    assert "  paper  not run: the images of ImageNet may not be fetched by everybody; with" in lines
+    assert "  paper  not run: needs images of your own; give --images imagenet=PATH" in lines
     assert all(len(line) <= 80 for line in lines)
-    assert "  vem/table2, vem/table3, vem/table4," in listed.out
+    assert "  ebclr/figure2: a diagram of the method" in listed.out
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,12 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
     [
         ([], "reproduce: name a study, such as ebclr/table1"),
         (["ebclr/tabel1"], "reproduce: no such study, got 'ebclr/tabel1'; did you mean ebclr/table1?"),
-        (["vem/table2"], "vem/table2: no study, since which of the paper's comparisons it holds is not recorded here"),
+        (["ebclr/figure2"], "ebclr/figure2: no study, since a diagram of the method, without a result"),
+        (["vem/table9", "--images", "imagenet100"], "--images: must be NAME=PATH, got 'imagenet100'"),
+        (
+            ["vem/table9", "--images", "imagenet=/x"],
+            "--images: vem/table9 has none, got imagenet; did you mean imagenet100",
+        ),
         (["ebclr/table1", "--scale", "smal"], "--scale: no such scale, got 'smal'; did you mean small?"),
         (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
         (["ebclr/table1", "--to", "s3://bucket/x"], "--to: a folder on a disk is needed, got s3://bucket/x"),

@@ -223,3 +223,17 @@ def test_every_protocol_says_where_it_comes_from() -> None:
         assert protocol.doc
         assert protocol.source
         assert isinstance(protocol, SolvedProtocol) == (protocol.departs == "")
+
+
+@pytest.mark.parametrize("protocol", ["lbfgs", "flatclr-sgd"])
+def test_more_named_classes_are_right_more_often_and_all_of_them_always(protocol: str) -> None:
+    data = blobs(spread=3.0)
+    count = int(data[1].max()) + 1
+    right = [
+        linear_answers(protocol, *data, num_classes=count, seeds=[0], l2=1e-3, top=top) for top in range(1, count + 2)
+    ]
+    for fewer, more in zip(right, right[1:], strict=False):
+        assert (fewer <= more).all()
+    assert right[0].double().mean() < 1
+    assert right[count - 1].all()
+    assert right[count].all()

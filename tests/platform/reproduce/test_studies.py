@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -261,7 +260,12 @@ def test_an_unknown_study_gets_the_nearest():
         load_study("../common")
 
 
-def test_the_page_of_the_docs_lists_every_study_once():
+def test_the_docs_list_every_study_with_its_title_numbers_and_claims():
     text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `([\w/-]+)` \|", text.partition("## Studies")[2], re.MULTILINE)
-    assert sorted(listed) == sorted(STUDIES)
+    listed = [line for line in text.partition("## Studies")[2].splitlines() if line.startswith("| `")]
+    studies = [load_study(name) for name in STUDIES]
+    counts = [sum(map(len, study.published.values())) or "" for study in studies]
+    assert listed == [
+        f"| `{study.name}` | {study.about.title} | {count} | {len(study.claims)} |".replace("|  |", "| |")
+        for study, count in zip(studies, counts, strict=True)
+    ]
