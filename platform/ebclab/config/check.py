@@ -108,7 +108,6 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
     """Return what is wrong with ``value`` as a setting (length, credentials, type, choice, size or range), or None."""
     from pydantic import ValidationError
 
-    expected = f"got {shown(value)}; must be {expectation(field, hint)}"
     if isinstance(value, str) and (problem := text_problem(value) or credentials_problem(value)):
         return problem
     try:
@@ -117,13 +116,15 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
         words = choices(hint)
         if words and isinstance(value, str):
             return f"no such choice, got {shown(value)}; {did_you_mean(value, words)}"
-        return f"wrong type, {expected}"
+        return f"wrong type, got {shown(value)}; must be {expectation(field, hint)}"
     numbers = [
         number for number in (typed if isinstance(typed, tuple) else (typed,)) if isinstance(number, int | float)
     ]
     if any(abs(number) > LARGEST for number in numbers if math.isfinite(number)):
-        return f"too large to compute with in float32, {expected}"
-    return None if all(_within(number, field.metadata) for number in numbers) else f"out of range, {expected}"
+        return f"too large to compute with in float32, got {shown(value)}; must be {expectation(field, hint)}"
+    if all(_within(number, field.metadata) for number in numbers):
+        return None
+    return f"out of range, got {shown(value)}; must be {expectation(field, hint)}"
 
 
 def shown(value: Any) -> str:

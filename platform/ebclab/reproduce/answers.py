@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ebclab.evaluation.comparison import CHANCE, Measurements, contrast_with_chance
 from ebclab.reproduce.claims import Cell, Claim, Part, clauses
@@ -73,6 +73,19 @@ def answer_claims(
     return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
 
 
+class _Chances(NamedTuple):
+    """Error probabilities of the interval of a comparison.
+
+    Attributes:
+        holds: Of the one that says that it holds. All comparisons of a claim have to, so that each may have the whole
+            chance (an intersection-union test), divided by the alternatives of which one suffices.
+        fails: Of the one that says the opposite. One such comparison suffices, so that they share the chance.
+    """
+
+    holds: float
+    fails: float
+
+
 def _answered(
     claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
 ) -> AnsweredClaim:
@@ -80,8 +93,9 @@ def _answered(
         return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
     wanted = clauses(claim, study.columns_of)
     count = len({part for clause in wanted for some in clause for part in some})
+    chances = _Chances(CHANCE / max(map(len, wanted)), CHANCE / count)
     answered = [
-        [[_part(part, count, study, measured, missing) for part in some] for some in clause] for clause in wanted
+        [[_part(part, chances, study, measured, missing) for part in some] for some in clause] for clause in wanted
     ]
     answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
     in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
@@ -130,9 +144,9 @@ def in_words(part: AnsweredPart) -> str:
 
 
 def _part(
-    part: Part, count: int, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+    part: Part, chances: _Chances, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
 ) -> AnsweredPart:
-    """Answer one of ``count`` comparisons, whose intervals hold together."""
+    """Answer one comparison."""
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
     compares, needs, in_print = _compared(part, study), _needs(part), _in_print(part, study)
@@ -140,17 +154,18 @@ def _part(
     if lacking:
         why = missing.get(lacking[0], "no number")
         return AnsweredPart(compares, needs, unit, None, None, None, "cannot be told", why, in_print)
-    factor = FACTORS[unit]
-    found = contrast_with_chance([(weight, measured[cell]) for cell, weight in part.weights], CHANCE / count)
-    number = factor * found.mean
-    if found.low is None or found.high is None:
-        return AnsweredPart(compares, needs, unit, number, None, None, "cannot be told", found.open, in_print)
-    low, high = factor * found.low, factor * found.high
+    factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
     answer: Answer = "cannot be told"
+    found = contrast_with_chance(terms, chances.holds)
+    number, low, high = (None if value is None else factor * value for value in (found.mean, found.low, found.high))
+    if low is None or high is None:
+        return AnsweredPart(compares, needs, unit, number, None, None, answer, found.open, in_print)
     if part.low < low and high < part.high:
         answer = "holds"
-    elif high < part.low or low > part.high:
-        answer = "does not hold"
+    else:
+        wide = contrast_with_chance(terms, chances.fails)
+        low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
+        answer = "does not hold" if high < part.low or low > part.high else answer
     why = "the interval has both sides" if answer == "cannot be told" else ""
     return AnsweredPart(compares, needs, unit, number, low, high, answer, why, in_print)
 

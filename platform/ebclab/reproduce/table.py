@@ -16,6 +16,9 @@ from ebclab.reproduce.plan import PlannedCell, StudyPlan
 from ebclab.reproduce.run import RunOutcome
 from ebclab.reproduce.study import FACTORS, PublishedNumber, Scale, Unit
 
+NOT_REACHED = "the other row never reaches this row's last score"
+"""Problem of an efficiency."""
+
 WHAT_SCALES_SHOW: Mapping[Scale, str] = {
     "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
     "the paper: images, network and epochs are others, and a difference from the published number means nothing.",
@@ -241,7 +244,7 @@ def _cell(plan: StudyPlan, cell: PlannedCell, found: _Measured, outcomes: Mappin
     column = plan.study.columns[cell.column]
     lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
     if cell.curve is not None and not found.values and not lost:
-        lost = ["the other row never reaches this row's last score"]
+        lost = [NOT_REACHED]
     mean = MeanInterval(0.0, None, None, None, None)
     if found.values:
         mean = mean_and_interval(found.measurements, 1, is_rate=is_rate(column.measure))

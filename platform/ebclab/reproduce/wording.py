@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ebclab.formatting import clock, count
 from ebclab.reproduce.study import PublishedNumber, Unit
-from ebclab.reproduce.table import ReproducedCell, ReproducedTable
+from ebclab.reproduce.table import NOT_REACHED, ReproducedCell, ReproducedTable
 
 NOT_RUN = "not run at this scale"
 
@@ -39,7 +39,7 @@ def shown_ours(cell: ReproducedCell, num_seeds: int) -> str:
         num_seeds: Number of seeds that were planned.
     """
     if cell.ours is None:
-        return NOT_RUN if cell.not_run else "failed"
+        return NOT_RUN if cell.not_run else "not reached" if cell.problem == NOT_REACHED else "failed"
     text = shown_number(cell.ours, cell.unit)
     if cell.low is not None and cell.high is not None:
         text += f" [{shown_number(cell.low, cell.unit)}, {shown_number(cell.high, cell.unit)}]"
@@ -70,8 +70,8 @@ def claims_asked(table: ReproducedTable) -> str:
     """Return at which scale the claims were asked, and what their intervals cover."""
     return (
         f"Asked at scale {table.plan.scale} with {count(len(table.plan.seeds), 'seed')}. A claim holds if the 95 % "
-        "intervals of all its comparisons, which hold together, say so; it does not hold if one of them says the "
-        "opposite. In print: by the published numbers alone, without intervals."
+        "intervals of all its comparisons say so; it does not hold if one of them says the opposite, with intervals "
+        "wide enough to hold together. In print: by the published numbers alone, without intervals."
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -232,7 +233,7 @@ def test_more_named_classes_are_right_more_often_and_all_of_them_always(protocol
     right = [
         linear_answers(protocol, *data, num_classes=count, seeds=[0], l2=1e-3, top=top) for top in range(1, count + 2)
     ]
-    for fewer, more in zip(right, right[1:], strict=False):
+    for fewer, more in pairwise(right):
         assert (fewer <= more).all()
     assert right[0].double().mean() < 1
     assert right[count - 1].all()

@@ -73,11 +73,11 @@ def test_a_claim_is_answered_by_the_intervals_of_its_comparisons(claim: dict[str
     assert _answer(claim, FOUR).answer == answer
 
 
-def test_the_interval_of_a_claim_is_students_of_paired_gaps_for_all_comparisons_together():
+def test_intervals_are_students_of_paired_gaps_and_share_the_chance_unless_they_hold():
     claim = _answer({"above": "x", "below": ["y", "z"], "columns": "a"}, LOW)
-    for part, other in zip(claim.parts, ("y", "z"), strict=True):
+    for part, other, shared in zip(claim.parts, ("y", "z"), (1, 2), strict=True):
         gaps = 100 * (np.array(LOW["x", "a"]) - np.array(LOW[other, "a"]))
-        half = stats.t.ppf(1 - 0.05 / 2 / 2, 2) * gaps.std(ddof=1) / 3**0.5  # two comparisons
+        half = stats.t.ppf(1 - 0.05 / shared / 2, 2) * gaps.std(ddof=1) / 3**0.5
         assert (part.number, part.low, part.high) == pytest.approx(
             (gaps.mean(), gaps.mean() - half, gaps.mean() + half)
         )
