@@ -79,6 +79,17 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return given
 
 
+@pytest.mark.parametrize("count", [4, None])
+@pytest.mark.parametrize("name", ["cpu_count", "process_cpu_count"])
+def test_where_no_affinity_is_known_all_cores_are_usable(
+    name: str, count: int | None, four_cores: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(device.os, "sched_getaffinity")
+    monkeypatch.delattr(device.os, "process_cpu_count", raising=False)  # there since Python 3.13
+    monkeypatch.setattr(device.os, name, lambda: count, raising=False)
+    assert set_threads(0) == (count or 1)
+
+
 @pytest.mark.parametrize(("count", "usual", "expected"), [(0, 0, 3), (0, 2, 2), (0, 9, 9), (1, 2, 1), (4, 0, 4)])
 def test_threads_are_those_of_the_setting_then_the_usual_then_the_cores(
     count: int, usual: int, expected: int, four_cores: list[int]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable
 from importlib import metadata
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from ebclab.errors import UserError
 
 PACKAGES = ("ebclab", "energy_contrast")
 
+_LARGEST = 256 << 20  # bytes of a wheel's files; Ray sends at most 500 MiB
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[co]", ".*")
 
 
@@ -75,8 +77,10 @@ def _unpack(wheel: Path, folder: Path) -> None:
                 raise UserError(
                     f"--wheel: holds no {' and no '.join(missing)}, got {wheel}; build one with `make wheel`"
                 )
+            if (size := sum(member.file_size for member in archive.infolist())) > _LARGEST:
+                raise UserError(f"--wheel: files of {_LARGEST:,} bytes at most are sent, got {size:,} in {wheel}")
             archive.extractall(folder, [name for name in names if ".data/" not in name])
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile) as error:  # damaged members
         raise UserError(
             f"--wheel: cannot be read as a wheel, got {wheel} ({getattr(error, 'strerror', None) or error}); "
             "build one with `make wheel`, or leave it out to send the ebclab that runs here"

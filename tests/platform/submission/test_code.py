@@ -62,8 +62,17 @@ def test_a_wheel_is_sent_as_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_what_is_no_wheel_of_ebclab_is_refused(tmp_path: Path) -> None:
-    text, other = tmp_path / "text.whl", tmp_path / "other.whl"
+    text, other, bomb, damaged = (tmp_path / f"{name}.whl" for name in ("text", "other", "bomb", "damaged"))
     text.write_text("no archive")
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("ebclab", "energy_contrast"):
+            archive.writestr(f"{package}/__init__.py", "#" * 1000)
+    content = bytearray(bomb.read_bytes())
+    content[30 + len("ebclab/__init__.py")] ^= 0xFF  # the first byte of the compressed content
+    damaged.write_bytes(content)
+    with zipfile.ZipFile(bomb, "a") as archive:
+        archive.filelist[0].file_size = 1 << 31
+        archive.writestr("more", "")
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("ebclab/__init__.py", "")
     stage = tmp_path / "stage"
@@ -72,7 +81,9 @@ def test_what_is_no_wheel_of_ebclab_is_refused(tmp_path: Path) -> None:
         (tmp_path / "absent.whl", "--wheel: cannot be read as a wheel, .*No such file"),
         (text, "--wheel: cannot be read as a wheel, .*not a zip file"),
         (other, "--wheel: holds no energy_contrast, got"),
+        (bomb, "--wheel: files of 268,435,456 bytes at most are sent, got 2,147,484,648 in .*bomb.whl"),
+        (damaged, "--wheel: cannot be read as a wheel, .*decompressing"),
     ):
         with pytest.raises(UserError, match=sentence):
             stage_code(stage, wheel)
-    assert list(stage.iterdir()) == []
+    assert [path for path in stage.rglob("*") if path.is_file() and path.stat().st_size] == []

@@ -179,7 +179,7 @@ def read_annotation(content: bytes) -> dict[str, int]:
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     try:
         parser.Parse(content, True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # the latter of an unknown encoding
         raise ValueError(f"no XML ({error})") from error
     return found
 

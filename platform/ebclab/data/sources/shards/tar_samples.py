@@ -9,12 +9,11 @@ image's bytes is kept.
 from __future__ import annotations
 
 import re
-import tarfile
 from collections.abc import Iterator
 from itertools import groupby
-from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
-from typing import IO, NamedTuple, Self
+from typing import IO, NamedTuple
 
+from ebclab.data.sources.shards.tar_members import Tar
 from ebclab.storage.reading import foreign_json_value
 
 IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp")
@@ -42,26 +41,6 @@ class Sample(NamedTuple):
     label: int
 
 
-_FARTHEST = 1 << 62  # bytes from the beginning; files cannot be sought beyond 2^63
-
-
-class _Header(tarfile.TarInfo):
-    """A member whose header must be intact: tarfile would take a damaged one for the end; this raises an error."""
-
-    @classmethod
-    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
-        before = tarfile.offset
-        try:
-            member = super().fromtarfile(tarfile)
-        except EOFHeaderError:
-            raise  # a block of zeros, with which a tar ends
-        except HeaderError as error:
-            raise ReadError(f"cut off or damaged at byte {tarfile.offset:,} ({error})") from error
-        if not before < tarfile.offset < _FARTHEST:  # a negative size would have the same header read for ever
-            raise ReadError(f"damaged at byte {before:,} (a member of {member.size:,} bytes)")
-        return member
-
-
 class _Member(NamedTuple):
     sample: str
     ending: str
@@ -84,8 +63,8 @@ def read_samples(
         can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
 
     Raises:
-        ValueError: A sample has no image, several images, a file twice or an invalid label, or a name is not text.
-        tarfile.TarError: It is not a tar, or is truncated.
+        ValueError: It is not a tar or is truncated; a sample has no image, several images, a file twice or an invalid
+            label; or a name is not text.
     """
     left_out: list[str] = []
     members = _members(file, left_out, can_seek=can_seek)
@@ -96,25 +75,21 @@ def read_samples(
 
 
 def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterator[_Member]:
-    with tarfile.open(fileobj=file, mode="r:" if can_seek else "r|", tarinfo=_Header) as tar:
-        while (member := tar.next()) is not None:
-            tar.members.clear()  # type: ignore[attr-defined]  # it would keep them all
-            if (raw := member.name.encode(errors="surrogateescape")) != member.name.encode(errors="replace"):
-                raise ValueError(f"a name that is no text in UTF-8, {raw!r}")
-            if member.isdir() or _OF_THE_SET.match(member.name):
-                continue
-            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse() or _leads_out(member.name):
-                left_out.append(member.name)
-                continue
-            if not (match := _NAME.fullmatch(member.name)):
-                continue  # without an ending it belongs to no sample
-            ending, content = match[2].lower(), b""
-            if ending in ("cls", "json"):
-                if member.size > _LARGEST_LABEL:
-                    raise ValueError(f"{member.name} holds {member.size:,} bytes, at most {_LARGEST_LABEL:,} are read")
-                opened = tar.extractfile(member)
-                content = opened.read() if opened else b""
-            yield _Member(match[1], ending, member.offset_data, member.size, content)
+    tar = Tar(file, can_seek=can_seek)
+    for member in tar:
+        if member.kind == "folder" or _OF_THE_SET.match(member.name):
+            continue
+        if member.kind != "file" or _leads_out(member.name):
+            left_out.append(member.name)
+            continue
+        if not (match := _NAME.fullmatch(member.name)):
+            continue  # without an ending it belongs to no sample
+        ending, content = match[2].lower(), b""
+        if ending in ("cls", "json"):
+            if member.size > _LARGEST_LABEL:
+                raise ValueError(f"{member.name} holds {member.size:,} bytes, at most {_LARGEST_LABEL:,} are read")
+            content = tar.read(member.offset, member.size)
+        yield _Member(match[1], ending, member.offset, member.size, content)
 
 
 def _leads_out(name: str) -> bool:

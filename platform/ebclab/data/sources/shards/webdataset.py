@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -27,8 +26,12 @@ from ebclab.storage.filesystem import Location, first_line
 _TARS = (".tar",)
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_MOST_NAMES = 1_000_000
+_RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})")
+_MOST_NAMES = 1_000_000  # that braces stand for
+_MOST_CHARACTERS = 200_000_000  # of these names together
+_MOST_MATCHES = 10_000_000  # of names with * or ? and files that each is compared with
+_MOST_WILD = 1_000  # of the former: each is compiled
+_SHOWN = 200  # characters of a pattern in a message
 _INDEX_THREADS = 8  # they wait for storage
 _SEQUENTIAL_BYTES = 8 << 20  # read at once from a store
 _NAMES_SHOWN = 5
@@ -123,7 +126,7 @@ class WebdatasetSource:
                 else filesystem.open_input_stream(inside, compression=None, buffer_size=_SEQUENTIAL_BYTES)
             ) as opened:
                 samples, left_out = read_samples(opened, image_ending, self.reading.label_column, can_seek=can_seek)
-        except (OSError, pa.ArrowException, tarfile.TarError, ValueError) as error:
+        except (OSError, pa.ArrowException, ValueError) as error:
             raise self._place.storage_error(error, file) or _damaged(self._where(file), error) from error
         if left_out:
             shown = ", ".join(left_out[:_NAMES_SHOWN]) + (", ..." if len(left_out) > _NAMES_SHOWN else "")
@@ -169,20 +172,28 @@ def shards_at(path: str) -> tuple[Location, dict[str, int]]:
     patterns = _without_braces("/".join(parts[depth:]))
     if absent := [each for each in patterns if not re.search(r"[*?]", each) and each not in found]:
         raise DataError(
-            f"data.name: {place.path} lacks {len(absent):,} tars of {path}, got no {absent[0]}; fetch them again"
+            f"data.name: {place.path} lacks {len(absent):,} tars of {path:.{_SHOWN}}, got no {absent[0]:.{_SHOWN}}; "
+            "fetch them again"
         )
     wild = [each for each in patterns if each not in found]
+    if len(wild) > _MOST_WILD or len(wild) * len(found) > _MOST_MATCHES:
+        raise DataError(
+            f"data.name: braces may stand for {_MOST_WILD:,} names with * or ?, compared {_MOST_MATCHES:,} times, got "
+            f"{len(wild):,} from {path:.{_SHOWN}} for {len(found):,} files; write * in place of braces"
+        )
     named = set(patterns)
     chosen = {file: size for file, size in found.items() if file in named or any(fnmatchcase(file, w) for w in wild)}
     if not chosen:
         raise DataError(
-            f"data.name: no tar is named like {path}, got {', '.join(list(found)[:3]) or 'none'} in {place.path}"
+            f"data.name: no tar is named like {path:.{_SHOWN}}, "
+            f"got {', '.join(list(found)[:3]) or 'none'} in {place.path}"
         )
     return place, chosen
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """Return the patterns that one with braces stands for."""
+    """Return the patterns that one with braces stands for, none of which is longer than it."""
+    most = min(_MOST_NAMES, _MOST_CHARACTERS // len(pattern))
     done, open_ones = [], [pattern]
     while open_ones:
         each = open_ones.pop()
@@ -190,10 +201,13 @@ def _without_braces(pattern: str) -> list[str]:
         if match is None:
             done.append(each)
         else:
-            room = _MOST_NAMES - len(done) - len(open_ones)
+            room = most - len(done) - len(open_ones)
             words = list(islice(_words(match[1]), room + 1))
             if len(words) > room:
-                raise DataError(f"data.name: a pattern may name {_MOST_NAMES:,} tars, got {pattern}; name their folder")
+                raise DataError(
+                    f"data.name: a pattern of {len(pattern):,} characters may name {most:,} tars, "
+                    f"got {pattern:.{_SHOWN}}; name their folder"
+                )
             open_ones += [each[: match.start()] + word + each[match.end() :] for word in words]
     return sorted(done)
 

@@ -116,6 +116,7 @@ OUTSIDE = b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><annotation/>'
         (OUTSIDE, "a document type, which an annotation has not"),
         (b"<annotation><object></object></annotation>", "an object without a name"),
         (b"<annotation>", "no XML"),
+        (b'<?xml version="1.0" encoding="x-user"?><annotation/>', "no XML .*unknown encoding: x-user"),
         (b"<a>" * 17 + b"</a>" * 17, "more than 16 elements within each other"),
     ],
 )
