@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -25,6 +25,7 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, first_word, hash_of_path
+from ebclab.data.sources.parquet_pages import Chunks, pages_of
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import LARGEST, foreign_json_value
@@ -43,6 +44,7 @@ INDEX_COLUMN = "index"
 _BYTES_OF_A_VALUE = 8
 _NEVER_A_BOMB = 1 << 30  # bytes
 _HIGHEST_RATIO = 1000  # of a file decompressed to the file
+_BATCHES = 8  # that have room together, if values occur as often as they may
 
 _GROUPS_MEASURED = 4
 _INDEX_THREADS = 8  # they wait for storage
@@ -165,26 +167,29 @@ class ParquetSource:
         return self._place.storage_error(error, file) or _damaged(self._where(file), error)
 
     def _read_columns(self, file: str, group: int, columns: list[str]) -> pa.Table:
+        with self._opened(file) as (opened, chunks):
+            return _read_group(self._where(file), opened, chunks, group, columns)
+
+    @contextmanager
+    def _opened(self, file: str) -> Iterator[tuple[pq.ParquetFile, Chunks]]:
+        """Yield an open file; damage that is met in the block is a DataError."""
         try:
             with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
-                opened = pq.ParquetFile(handle, page_checksum_verification=True)
-                _require_room(self._where(file), opened.metadata.row_group(group), columns, handle.size())
-                return opened.read_row_group(group, columns=columns, use_threads=False)
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are decoded late
+                chunks = Chunks(handle)
+                yield pq.ParquetFile(chunks, page_checksum_verification=True), chunks
+        except (OSError, pa.ArrowException, ValueError) as error:  # the latter of pages, and of names that are no text
             raise self._unreadable(file, error) from error
 
     def _read_file_index(self, file: str, path_in_split: str) -> _File:
-        try:
-            with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
-                opened = pq.ParquetFile(handle, page_checksum_verification=True)
-                self._require_image_column(file, opened.schema_arrow)
-                known = set(opened.schema_arrow.names) & {INDEX_COLUMN, self.reading.label_column}
-                for number in range(opened.num_row_groups):
-                    _require_room(self._where(file), opened.metadata.row_group(number), sorted(known), handle.size())
-                table = opened.read(columns=sorted(known), use_threads=False)
-                rows_of_group = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are decoded late
-            raise self._unreadable(file, error) from error
+        with self._opened(file) as (opened, chunks):
+            str(opened.schema_arrow.remove_metadata())  # names of columns and fields are decoded late
+            self._require_image_column(file, opened.schema_arrow)
+            known = sorted(set(opened.schema_arrow.names) & {INDEX_COLUMN, self.reading.label_column})
+            groups = range(opened.num_row_groups)
+            rows_of_group = [opened.metadata.row_group(number).num_rows for number in groups]
+            tables = [_read_group(self._where(file), opened, chunks, number, known) for number in groups if known]
+            empty = {name: pa.array([], opened.schema_arrow.field(name).type) for name in known}
+            table = pa.concat_tables(tables) if tables else pa.table(empty)
         count = sum(rows_of_group)
         labels = self._integers(file, table, self.reading.label_column, "data.label_column")
         keys = self._integers(file, table, INDEX_COLUMN, "data.name")
@@ -302,26 +307,57 @@ class ParquetSource:
         yield from self._encoded(file, number, list(range(len(column))), column)
 
 
-def _require_room(where: str, group: pq.RowGroupMetaData, columns: Sequence[str], num_bytes: int) -> None:
-    """Refuse a row group larger, decompressed, than its file can hold or than half of this machine's memory.
+def _read_group(where: str, opened: pq.ParquetFile, chunks: Chunks, number: int, columns: list[str]) -> pa.Table:
+    """Return columns of a row group, which is refused if it becomes too large; what its pages state is checked first.
+
+    Where values are stored once and may occur often, only reading tells how large the columns become: they are read in
+    batches that have room even if each row has the largest value.
 
     Args:
         where: Name of the file in messages.
-        group: Metadata of the row group.
-        columns: The columns that will be read.
-        num_bytes: Size of the file.
+        opened: The file.
+        chunks: What it reads from.
+        number: The row group.
+        columns: Names of the columns.
 
     Raises:
-        DataError: Its columns are too large, or their stated sizes are invalid.
+        DataError: It is too large.
+        ValueError: Its pages are damaged, or hold other numbers of values than the file states.
     """
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
-    whole = sum(sizes) + _BYTES_OF_A_VALUE * group.num_rows * len(columns)
+    group = opened.metadata.row_group(number)
+    own = [group.column(i) for i in range(group.num_columns)]
+    own = [chunk for chunk in own if chunk.path_in_schema.split(".")[0] in columns]
+    room = _room(chunks.num_bytes)
+    _require_room(where, group, sum(chunk.total_uncompressed_size for chunk in own), room, chunks.num_bytes)
+    pages = [pages_of(chunks.hold(chunk), chunk) for chunk in own]
+    whole = sum(each.num_bytes + _BYTES_OF_A_VALUE * each.num_values for each in pages)
+    _require_room(where, group, whole, room, chunks.num_bytes)
+    repeated = sum(each.repeated_bytes for each in pages)
+    if whole + group.num_rows * repeated <= room:
+        table = opened.read_row_group(number, columns=columns, use_threads=False)
+    else:
+        batches, taken = [], 0
+        rows = max(1, room // (_BATCHES * repeated))
+        for batch in opened.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
+            taken += batch.nbytes
+            _require_room(where, group, taken, room, chunks.num_bytes)
+            batches.append(batch)
+        table = pa.Table.from_batches(batches)
+    if table.num_rows != group.num_rows:
+        raise ValueError(f"{table.num_rows:,} rows, {group.num_rows:,} were expected")
+    return table
+
+
+def _room(num_bytes: int) -> int:
+    """Return the bytes that a row group of a file may become in memory: no more than files do, nor half of it."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    is_bomb = whole > max(_NEVER_A_BOMB, _HIGHEST_RATIO * num_bytes)
-    if min(sizes, default=0) < 0 or group.num_rows < 0 or whole > memory // 2 or is_bomb:
+    return min(max(_NEVER_A_BOMB, _HIGHEST_RATIO * num_bytes), memory // 2)
+
+
+def _require_room(where: str, group: pq.RowGroupMetaData, size: int, room: int, num_bytes: int) -> None:
+    if not 0 <= size <= room or group.num_rows < 0:
         raise DataError(
-            f"{where}: too large to be read, got a row group of {group.num_rows:,} rows and {whole:,} bytes "
+            f"{where}: too large to be read, got a row group of {group.num_rows:,} rows and {size:,} bytes "
             f"in a file of {num_bytes:,}; write it with smaller row groups, or replace it"
         )
 

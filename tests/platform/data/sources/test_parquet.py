@@ -16,6 +16,7 @@ from PIL import Image
 
 from ebclab.config.named_hosts import STORES
 from ebclab.data.hashing import hash_words
+from ebclab.data.sources import parquet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows
 from ebclab.data.sources.load import load_split
@@ -270,3 +271,55 @@ def test_a_small_file_of_gigabytes_is_refused_before_it_is_read(tmp_path: Path) 
     assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
     with pytest.raises(DataError, match=r"a\.parquet: too large to be read, got a row group of 1,280 rows and 1,3"):
         load_split(f"parquet:{tmp_path}", None, "train")
+
+
+def repeated(path: Path, values: list[bytes], places: list[int], **options: Any) -> Path:
+    """A file that holds each value once, and where it occurs."""
+    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(values)).cast(pa.binary())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"image": column, "label": [0] * len(places)}), path, **options)
+    return path
+
+
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A row group may become 10 MB."""
+    monkeypatch.setattr(parquet, "_NEVER_A_BOMB", 10_000_000)
+    monkeypatch.setattr(parquet, "_HIGHEST_RATIO", 1)
+    return 10_000_000
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_value_that_occurs_often_is_refused_before_it_fills_memory(
+    tmp_path: Path, little_room: int, codec: str, version: str
+) -> None:
+    first = encoded()[0]
+    value = first + b"\0" * (30_000 - len(first))
+    file = repeated(tmp_path / "x.parquet", [value], [0] * 10_000, compression=codec, data_page_version=version)
+    assert file.stat().st_size < 100_000  # of 300 MB
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(DataError, match=r"too large to be read, got a row group of 10,000 rows and [\d,]+ bytes"):
+        load_split(f"parquet:{tmp_path}", None, "train")
+    assert max(pa.default_memory_pool().max_memory() - before, 0) < 3 * little_room
+
+
+def test_values_that_may_be_too_large_and_are_not_are_read_in_parts(tmp_path: Path, little_room: int) -> None:
+    files = [each + b"\0" * 40_000 * (place == 3) for place, each in enumerate(encoded())]
+    places = [0, 1, 2, 4, 5, 6, 7, 8, 9] * 60 + [3]
+    repeated(tmp_path / "train" / "x.parquet", files, places)  # 541 values, each of which might be the largest
+    found = load_split(f"parquet:{tmp_path}", None, "train").images
+    assert torch.equal(found, torch.from_numpy(IMAGES)[places])
+
+
+def test_pages_that_hold_other_numbers_of_values_than_stated_are_damage(tmp_path: Path) -> None:
+    file = write(tmp_path / "train" / "x.parquet", image=tensors(), label=list(range(10)))
+    content = bytearray(file.read_bytes())
+    refused = 0
+    for place in range(4, 400):  # the first pages and their headers
+        file.write_bytes(content[:place] + bytes([content[place] ^ 0x14]) + content[place + 1 :])
+        try:
+            load_split(f"parquet:{tmp_path}", None, "train")
+        except DataError:
+            refused += 1
+    assert refused > 10  # the others change pixels, which have no checksums here

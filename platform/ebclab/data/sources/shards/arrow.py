@@ -11,6 +11,7 @@ without reading those before it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -155,8 +156,10 @@ class ArrowSource:
         """Yield the record batches of a file, which are views of the mapped file."""
         where = f"{self._place.path}/{file}"
         try:
-            with pa.memory_map(self._place.inner_path(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
-                yield from stream
+            with pa.memory_map(self._place.inner_path(file)) as mapped:
+                _require_uncompressed(mapped)
+                with pa.ipc.open_stream(mapped) as stream:
+                    yield from stream
         except FileNotFoundError as error:
             raise DataError(f"{where}: there is no such file, and {_STATE} names it; copy the set again") from error
         except _DAMAGE as error:
@@ -282,6 +285,55 @@ def _holds_images(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return kind.get_field_index("bytes") >= 0 and _holds_images(kind.field("bytes").type)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _require_uncompressed(mapped: pa.MemoryMappedFile) -> None:
+    """Refuse compressed record batches, which could become any size in memory; the library writes none.
+
+    Raises:
+        ValueError: One is compressed.
+        ArrowException: It is no stream.
+    """
+    for number, message in enumerate(pa.ipc.MessageReader.open_stream(mapped)):
+        if message.type != "schema" and _is_compressed(message.metadata.to_pybytes()):
+            raise ValueError(f"message {number} is compressed; save the set with `save_to_disk`, which compresses none")
+    mapped.seek(0)
+
+
+_HEADER_TYPE, _HEADER, _DICTIONARY, _DATA, _COMPRESSION = 1, 2, 2, 1, 3
+"""Numbers of fields, and of the type DictionaryBatch, in https://github.com/apache/arrow/blob/main/format/Message.fbs."""
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Return whether the metadata of a record batch or dictionary, a FlatBuffer, state a compression of its body.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+
+    def number(kind: str, at: int) -> int:
+        value: int = struct.unpack_from(kind, metadata, at)[0]
+        return value
+
+    def place(table: int, field: int) -> int:
+        """Return where a field of a table is, 0 if it has none."""
+        directory = table - number("<i", table)
+        entry = 4 + 2 * field
+        offset = number("<H", directory + entry) if entry < number("<H", directory) else 0
+        return table + offset if offset else 0
+
+    def inner(table: int, field: int) -> int:
+        at = place(table, field)
+        return at + number("<I", at)
+
+    try:
+        message = number("<I", 0)
+        batch, kind = inner(message, _HEADER), place(message, _HEADER_TYPE)
+        if number("<B", kind) == _DICTIONARY:
+            batch = inner(batch, _DATA)
+        return place(batch, _COMPRESSION) != 0
+    except struct.error as error:
+        raise ValueError(f"damaged metadata ({error})") from error
 
 
 def _damaged(where: str, error: Exception) -> DataError:

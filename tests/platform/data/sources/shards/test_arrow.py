@@ -154,3 +154,22 @@ def test_an_image_outside_the_set_is_refused(tmp_path: Path) -> None:
 def test_a_store_is_refused_without_asking_it() -> None:
     with pytest.raises(DataError, match=r"arrow: is read from a disk, got s3://bucket/set; copy it"):
         open_source("arrow:s3://bucket/set", "train", Reading())
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_compressed_batches_are_refused_before_they_are_decompressed(saved: Path, codec: str, dictionary: bool) -> None:
+    (file,) = (saved / "validation").glob("*.arrow")
+    with pa.ipc.open_stream(file.read_bytes()) as stream:
+        table = stream.read_all()
+    text = pa.array(["y" * 1000] * 2)
+    table = table.set_column(0, "text", text.dictionary_encode() if dictionary else text)
+    for compression, refused in ((None, False), (codec, True)):
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+        if refused:
+            with pytest.raises(DataError, match=r"got message [12] is compressed; save the set with `save_to_disk`"):
+                open_source(f"arrow:{saved}", "test", Reading())
+        else:
+            assert len(open_source(f"arrow:{saved}", "test", Reading()).index) == 2
