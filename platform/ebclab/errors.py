@@ -23,8 +23,8 @@ class ConfigError(UserError):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problems))
+        self.problems = [problem.replace("\n", "\\n") for problem in problems]
+        super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
         """Return how pickle rebuilds this error in another process."""

@@ -1,13 +1,93 @@
-"""Formats times, sizes, counts and table rows for people."""
+"""Formats times, sizes, counts, table rows and text from files for people: in a terminal, in Markdown, in CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import TextIO
+from typing import Any, TextIO
+from unicodedata import category
+
+_NOT_PLAIN = re.compile(r"[^\n\t -~]")
+_UNSEEN = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
+"""Categories of characters that are obeyed or not seen: controls, bidi and other formats, halves, line separators."""
+
+_LONGEST_CELL = 300  # characters
+
+_FORMULA = re.compile(r"[\t\r]|[\s'\"]*[=+\-@\u2212\uFE62\uFE63\uFE66\uFE6B\uFF0B\uFF0D\uFF1D\uFF20]")
+"""How a cell begins that a spreadsheet computes; wide and small forms of the four characters are taken for them."""
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with control and invisible characters but newlines and tabs escaped, as \\x1b, \\u202e."""
+    return _NOT_PLAIN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    return character.encode("unicode_escape").decode() if category(character) in _UNSEEN else character
+
+
+def on_one_line(text: str) -> str:
+    """Return ``text`` as ``visible``, with newlines and tabs escaped as well."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def bounded(text: str, longest: int, most_lines: int = 1) -> str:
+    """Return ``text`` with at most so many lines of about so many characters; what is left out is counted."""
+    lines = text.split("\n")
+    kept = [
+        f"{line[:longest]}... ({len(line) - longest:,} more characters)" if len(line) > longest else line
+        for line in lines[:most_lines]
+    ]
+    left = len(lines) - len(kept)
+    return "\n".join([*kept, *([f"... ({count(left, 'more line')})"] if left else [])])
+
+
+def in_cell(text: str) -> str:
+    """Return ``text`` for a cell of a table in a terminal: on one line, and no longer than people read."""
+    return bounded(on_one_line(text), _LONGEST_CELL)
+
+
+def escape_markdown(text: str) -> str:
+    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, HTML or formula."""
+    line = visible(" ".join(text.split()))
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([\\`*~$\[\]|]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", line)  # within words, _ is only itself
+    return re.sub(r"^(\d*)([-+#.)=])(?=[-+#=\s]|$)", r"\1\\\2", line)  # what would start a list or a heading
+
+
+def markdown_table(rows: Iterable[Sequence[str]], align: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a Markdown table; the text of all cells is escaped.
+
+    Args:
+        rows: The heads, then the rows.
+        align: Marks of the columns below the heads; by default ``---`` for each.
+    """
+    heads, *body = [[escape_markdown(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(cells)} |" for cells in (heads, align or ["---"] * len(heads), *body)]
+
+
+def csv_table(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV; an apostrophe stands before text that a spreadsheet would compute, which numbers are not."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
+    return file.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    return visible(f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", text, re.ASCII) is not None
 
 
 def clock(seconds: float) -> str:
@@ -44,9 +124,14 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size(fallback=(10_000, 24)).columns
 
 
-def fitted(text: str, stream: TextIO) -> str:
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether ``stream`` is a terminal; None, a stream that the process was started without, is none."""
+    return stream is not None and stream.isatty()
+
+
+def fitted(text: str, stream: TextIO | None) -> str:
     """Return a text wrapped at spaces if ``stream`` is a terminal; text in backticks is not broken."""
-    if not stream.isatty():
+    if not is_terminal(stream):
         return text
     lines = []
     for line in text.split("\n"):

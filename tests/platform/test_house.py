@@ -26,7 +26,7 @@ SCIENCE_FLOORS = [
 ]
 LAB_FLOORS = [
     {"errors", "background", "formatting", "open_folder", "regular_file"},
-    {"methods_by_name"},
+    {"methods_by_name", "terminal"},
     {"config", "optimization", "hardware"},
     {"storage", "encoders"},
     {"data", "cluster"},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ebclab.card.catalog import GROUPS
 from ebclab.card.side_by_side import EncoderColumn, NumberRow, SideBySide
 from ebclab.card.wording import direction, problems, shown_cell, summary, title_of, verdict, what_intervals_say
-from ebclab.export.card import escape_markdown
+from ebclab.formatting import escape_markdown, markdown_table
 
 
 def render_markdown(compared: SideBySide) -> str:
@@ -43,18 +43,14 @@ def _encoders(columns: Sequence[EncoderColumn]) -> str:
 
 def _numbers(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
     """Return the metrics of a group as a table: one row each, one column per encoder, differences, protocol."""
-    heads = ["", *(escape_markdown(column.label) for column in columns)]
+    heads = ["", *(column.label for column in columns)]
     several = len(columns) > 1
     if several:
-        heads.append(f"against {escape_markdown(columns[0].label)}")
-    heads += ["images", "protocol"]
-    lines = [heads, ["---"] * len(heads)]
+        heads.append(f"against {columns[0].label}")
+    lines = [[*heads, "images", "protocol"]]
     for row in rows:
         number = row.number
         cells = [shown_cell(cell, number.unit) for cell in row.cells]
         against = ["; ".join(filter(None, (verdict(row, cell) for cell in row.cells[1:])))] if several else []
-        protocol = escape_markdown(number.protocol)
-        lines.append(
-            [f"{escape_markdown(number.title)} {direction(row)}", *cells, *against, f"{number.num_images:,}", protocol]
-        )
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+        lines.append([f"{number.title} {direction(row)}", *cells, *against, f"{number.num_images:,}", number.protocol])
+    return "\n".join(markdown_table(lines))

@@ -10,18 +10,28 @@ import logging
 import os
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ebclab.config.addresses import credentials_problem, without_credentials
 from ebclab.config.named_hosts import named_hosts
 from ebclab.errors import EbclabError, UserError
-from ebclab.formatting import fitted
+from ebclab.formatting import bounded, fitted, visible
+from ebclab.terminal import open_missing_streams, say
 
 if TYPE_CHECKING:
     import typer
 
 _INTERRUPTED = 130
+
+_LONGEST_LINE = 4_000  # characters of a message, which may hold values of somebody's files
+_MOST_LINES = 200
+
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT)
+_OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 
 _COLLECT_AFTER = (50_000, 20, 20)
 """Thresholds of Python's garbage collector; by default, the first is 700."""
@@ -39,6 +49,8 @@ def run_process(command: Callable[[], int]) -> NoReturn:
         command: Returns the exit code.
     """
     gc.set_threshold(*_COLLECT_AFTER)
+    sys.excepthook = _say_exception
+    warnings.formatwarning = _visible_warning
     code = command()
     at_work = any(each is not threading.main_thread() and not each.daemon for each in threading.enumerate())
     if at_work or sys.flags.inspect or sys.getprofile():
@@ -53,14 +65,27 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     os._exit(code)
 
 
+def _say_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an exception that nothing caught."""
+    say(without_credentials("".join(traceback.format_exception(kind, error, trace))), err=True, end="")
+
+
+_format_warning = warnings.formatwarning
+
+
+def _visible_warning(*of_warning: Any, **options: Any) -> str:
+    return visible(_format_warning(*of_warning, **options))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 failed, 2 wrong input, 130 stopped by Ctrl-C.
 
     Args:
         argv: Arguments after the program's name; None takes them from ``sys.argv``.
     """
+    open_missing_streams()
     lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(_WithoutCredentials("%(levelname)s: %(message)s"))
+    lines.setFormatter(_Shown("%(levelname)s: %(message)s"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: file names need not be valid text
     logging.basicConfig(level=logging.WARNING, handlers=[lines], force=True)
@@ -71,17 +96,19 @@ def main(argv: list[str] | None = None) -> int:
         with named_hosts(arguments):
             return _run(argv)
     except EbclabError as error:
-        print(fitted(f"error: {without_credentials(str(error))}", sys.stderr), file=sys.stderr)
+        say(fitted(f"error: {_shown(str(error))}", sys.stderr), err=True)
         return error.exit_code
     except KeyboardInterrupt:
-        print("error: stopped before it was done", file=sys.stderr)
+        say("error: stopped before it was done", err=True)
         return _INTERRUPTED
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _OF_DISKS + _OF_NAMES:
             raise
-        print(f"error: {error.filename or 'the output'}: cannot be written, got {error.strerror}", file=sys.stderr)
+        place = _shown(str(error.filename or "the output"))
+        verb = "used" if error.errno in _OF_NAMES else "written"
+        say(f"error: {place}: cannot be {verb}, got {error.strerror}", err=True)
         return UserError.exit_code
 
 
@@ -98,7 +125,7 @@ def _run(argv: list[str] | None) -> int:
     try:
         return app(args=argv, prog_name="ebclab", standalone_mode=False) or 0
     except typer.Abort:  # Ctrl-C or the end of the input at a prompt
-        print("aborted", file=sys.stderr)
+        say("aborted", err=True)
         return _INTERRUPTED
     except typer.TyperException as error:
         if text := _usage_problem(error):
@@ -129,11 +156,16 @@ def _wrong(problem: dict[str, Any]) -> str:
     return next((f"{words} {limits[key]:g}" for key, words in bounds.items() if key in limits), problem["msg"])
 
 
-class _WithoutCredentials(logging.Formatter):
-    """Removes credentials from log lines and the tracebacks in them, e.g. those of addresses in the environment."""
+class _Shown(logging.Formatter):
+    """Makes log lines and the tracebacks in them fit to be shown."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_credentials(super().format(record))
+        return _shown(super().format(record))
+
+
+def _shown(text: str) -> str:
+    """Return a message without credentials, e.g. of addresses in the environment, and not longer than people read."""
+    return bounded(visible(without_credentials(text)), _LONGEST_LINE, _MOST_LINES)
 
 
 def _require_text(arguments: Sequence[str]) -> None:

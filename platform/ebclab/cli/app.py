@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, show, submit, sweep
 from ebclab.cli.studies import compare, reproduce
+from ebclab.terminal import say
 
 
 class _Plain:
@@ -48,7 +49,7 @@ def _print_version(asked: bool) -> None:
     if asked:
         import ebclab
 
-        print(f"ebclab {getattr(ebclab, '__version__', 'of a source folder that is not installed')}")
+        say(f"ebclab {getattr(ebclab, '__version__', 'of a source folder that is not installed')}")
         raise typer.Exit
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from ebclab.cli import main, run_process
+from ebclab.terminal import say
 
 SUBMITTED_FROM = "EBCLAB_SUBMITTED_FROM"
 """Environment variable with the Python version of the submitting process."""
@@ -29,10 +30,10 @@ def arrive(arguments: list[str]) -> int:
     here = f"Python {platform.python_version()}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
-        print(f"error: the cluster runs {here}; ebclab needs {wanted} or newer on every node", file=sys.stderr)
+        say(f"error: the cluster runs {here}; ebclab needs {wanted} or newer on every node", err=True)
         return 2
     if origin and origin.rpartition(".")[0] != here.rpartition(".")[0]:
-        print(f"submitted from {origin}, running on {here}", file=sys.stderr)
+        say(f"submitted from {origin}, running on {here}", err=True)
     from ebclab.submission.command import as_recorded, with_sent_files
 
     sys.argv = ["ebclab", *as_recorded(arguments)]  # the command line that runs, sweeps and reports record

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ebclab.terminal import say
+
 app = typer.Typer(
     help="Check a file for `ray up`, announce a cluster's limits, watch spot machines.", no_args_is_help=True
 )
@@ -27,7 +29,7 @@ def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yam
     from ebclab.cluster.up_file import check_cluster_file
 
     for line in check_cluster_file(file):
-        typer.echo(line)
+        say(line)
 
 
 @app.command("announce")
@@ -51,7 +53,7 @@ def announce(
 
     if (file is None) == (most == 0):
         raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
-    typer.echo(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
+    say(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
 
 
 @app.command("watch")
@@ -68,4 +70,4 @@ def watch(
 
     from ebclab.cluster.spot.watcher import watch as wait
 
-    wait(lambda line: typer.echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)
+    wait(lambda line: say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)

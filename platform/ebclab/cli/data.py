@@ -13,7 +13,8 @@ from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
 from ebclab.config.sections import LARGEST_SIDE
 from ebclab.errors import UserError
-from ebclab.formatting import fitted
+from ebclab.formatting import fitted, is_terminal
+from ebclab.terminal import console, say, write
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -21,7 +22,6 @@ app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True
 @app.command("list")
 def list_datasets(root: options.DataRoot = None) -> None:
     """List the datasets and whether their files are here."""
-    from rich.console import Console
     from rich.table import Table
 
     from ebclab.data.sources.layouts.every_layout import LAYOUTS
@@ -40,13 +40,13 @@ def list_datasets(root: options.DataRoot = None) -> None:
     for layout in LAYOUTS.values():
         counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
         table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours")
-    Console(highlight=False).print(table)
+    console().print(table)
     words = [
         "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below.",
         "Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.",
         *(f"\n{layout.name}:PATH\n{layout.instructions}" for layout in LAYOUTS.values()),
     ]
-    typer.echo(fitted("\n".join(words), sys.stdout))
+    say(fitted("\n".join(words), sys.stdout))
 
 
 @app.command("fetch")
@@ -56,7 +56,7 @@ def fetch(
     """Download a dataset's files."""
     from ebclab.data.sources.fetch import fetch as fetch_files
 
-    fetch_files(name, root, typer.echo)
+    fetch_files(name, root, say)
 
 
 @app.command("prepare")
@@ -97,13 +97,13 @@ def prepare(
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
     splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
-    prepare_dataset(splits, to, shards=shards, storage=storage, progress=typer.echo, seen=PreparationProgress().seen)
+    prepare_dataset(splits, to, shards=shards, storage=storage, progress=say, seen=PreparationProgress().seen)
     channels, height, width = splits["train"].source.example.shape
     usual = [f"views.recipe={USUAL_VIEWS[name]}"] if name in USUAL_VIEWS else fitting_views(channels, height, width)
     views = " ".join(f"--set {assignment}" for assignment in usual)
     place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{expanded(to).absolute()}")
     grey = " --set data.colour=grey" if store == "jpeg" and channels == 1 else ""
-    typer.echo(f"next: ebclab pretrain METHOD --dataset {place} {views}{grey}")
+    say(f"next: ebclab pretrain METHOD --dataset {place} {views}{grey}")
 
 
 class PreparationProgress:
@@ -112,7 +112,7 @@ class PreparationProgress:
     def __init__(self) -> None:
         self._start = self._shown = time.monotonic()
         self._first: int | None = None
-        self._every = 0.2 if sys.stderr.isatty() else 60.0
+        self._every = 0.2 if is_terminal(sys.stderr) else 60.0
 
     def seen(self, done: int, total: int) -> None:
         """Report that ``done`` of ``total`` images are written."""
@@ -129,7 +129,7 @@ class PreparationProgress:
         left = f", {clock((total - done) / rate)} left" if rate else ""
         line = f"{done:,} of {total:,} images ({done / max(total, 1):.0%}), {rate:,.0f} images/s{left}"
         end = "\n" if done == total or not in_terminal else ""
-        print(f"\r\033[K{line}" if in_terminal else line, end=end, file=sys.stderr, flush=True)
+        write(line + end, sys.stderr, over=in_terminal)
 
 
 @app.command("show")
@@ -150,4 +150,4 @@ def show(
     config = composed("simclr", recipe, None, as_assignments(given, assignments))
     images = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
     draw_views(images, config.views, views, seed=config.seed)
-    typer.echo(f"wrote {views}")
+    say(f"wrote {views}")

@@ -13,7 +13,8 @@ import typer
 
 from ebclab.cli.options import RESULTS, DataRoot, takes
 from ebclab.errors import UnsavedError, UserError
-from ebclab.formatting import count
+from ebclab.formatting import count, is_terminal
+from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
@@ -135,13 +136,13 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         except UnsavedError as error:
             done, unsaved = cast("Cards", error.result), error
     if options.as_json:
-        typer.echo(json.dumps(done.to_mapping(), indent=2))
+        say(json.dumps(done.to_mapping(), indent=2))
     else:
         _print_cards(done)
     if unsaved is not None:
         raise unsaved
     if not options.as_json:
-        typer.echo(f"wrote {done.page}")
+        say(f"wrote {done.page}")
     if done.failures:
         raise typer.Exit(1)
 
@@ -151,7 +152,6 @@ def _print_cards(done: Cards) -> None:
     from itertools import groupby
 
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from ebclab.card.catalog import GROUPS
@@ -159,9 +159,9 @@ def _print_cards(done: Cards) -> None:
 
     columns = done.side_by_side.columns
     several = len(columns) > 1
-    console = Console(highlight=False)
+    screen = console()
     for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
-        typer.echo(line)
+        say(line)
     for group, rows in groupby(done.side_by_side.rows, key=lambda row: row.group):
         table = Table(
             title=f"\n{GROUPS[group].info.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
@@ -173,12 +173,12 @@ def _print_cards(done: Cards) -> None:
         for row in rows:
             cells = [(brief_cell if several else shown_cell)(cell, row.number.unit) for cell in row.cells]
             table.add_row(f"{row.number.title} {direction(row)}", *cells)
-        console.print(table)
+        screen.print(table)
     for line in problems(done.cards):
-        console.print(f"not measured: {line}", markup=False)
+        screen.print(f"not measured: {line}")
     if several:
-        console.print(f"*: beyond noise against {columns[0].label}; intervals are on the page", markup=False)
-    console.print(what_intervals_say(columns), markup=False)
+        screen.print(f"*: beyond noise against {columns[0].label}; intervals are on the page")
+    screen.print(what_intervals_say(columns))
 
 
 def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
@@ -215,7 +215,7 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
         except UnsavedError as error:
             scores, unsaved = cast("Evaluation", error.result), error
     if options.as_json:
-        typer.echo(json.dumps(scores.to_mapping(), indent=2))
+        say(json.dumps(scores.to_mapping(), indent=2))
     else:
         _print_table(scores.title, scores.rows)
     if unsaved is not None:
@@ -248,12 +248,11 @@ def _picture_chains(options: EvaluateOptions) -> None:
         raise UserError(f"--only: chains are drawn of one run, got {len(options.encoders)}; name one")
     kind = checkpoint_name(options.checkpoint)
     picture = picture_chains(options.encoders[0], data_root=options.data_root, checkpoint_kind=kind)
-    typer.echo(f"wrote {picture}")
+    say(f"wrote {picture}")
 
 
 def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
     """Print a table with one row per encoder and one column per probe."""
-    from rich.console import Console
     from rich.table import Table
 
     probes: dict[str, Any] = {probe: None for scores in rows.values() for probe in scores}
@@ -263,9 +262,9 @@ def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
         table.add_column(probe, justify="right")
     for name, scores in rows.items():
         table.add_row(name, *(_summary(scores[probe]) if probe in scores else "" for probe in probes))
-    typer.echo(title)
-    Console(highlight=False).print(table)
-    typer.echo("[low, high]: 95 % interval over test images, for this run alone")
+    say(title)
+    console().print(table)
+    say("[low, high]: 95 % interval over test images, for this run alone")
 
 
 def _summary(score: Score) -> str:
@@ -279,15 +278,19 @@ def _progress() -> Iterator[OnProgress]:
     """Yield a callback (done, total, what) that updates a progress bar per task; prints lines without a terminal."""
     from ebclab.evaluation.progress import ProgressRates, in_lines, in_rate
 
-    if not sys.stderr.isatty():
-        yield in_lines(lambda line: typer.echo(line, err=True))
+    if not is_terminal(sys.stderr):
+        yield in_lines(lambda line: say(line, err=True))
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    shown = ("{task.description}", BarColumn(bar_width=None), TaskProgressColumn(), TimeRemainingColumn())
+    shown = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     columns = (*shown, TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(err=True), transient=True) as progress:
         tasks: dict[str, TaskID] = {}
         rates = ProgressRates()
 

@@ -10,6 +10,7 @@ import typer
 from ebclab.cli.options import RESULTS
 from ebclab.errors import UserError
 from ebclab.formatting import fitted
+from ebclab.terminal import say
 
 
 def export(
@@ -55,10 +56,10 @@ def export(
             folder, notes = export_run(source, target, checkpoint_kind=checkpoint, formats=asked, overwrite=overwrite)
             shown, card = "", "it shows how to load the encoder"
     for note in notes:
-        typer.echo(f"warning: {note}", err=True)
+        say(f"warning: {note}", err=True)
     also = ", leaderboard.csv lists all" if of_sweep else ""
     line = f"exported {shown}to {to if is_address(to) else folder}; README.md in {card}{also}"
-    typer.echo(fitted(line, sys.stdout))
+    say(fitted(line, sys.stdout))
 
 
 def _require_fitting(source: str, of_sweep: bool, top: int | None, unconfirmed: bool, checkpoint: str) -> None:

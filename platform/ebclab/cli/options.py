@@ -16,6 +16,7 @@ import typer
 from ebclab.config.addresses import LOCATIONS
 from ebclab.errors import UserError
 from ebclab.formatting import fitted as in_terminal
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -144,7 +145,7 @@ def _fitted(mapping: dict[str, Any]) -> dict[str, Any]:
         return mapping
     from ebclab.data.fitting import fitted
 
-    return fitted(mapping, lambda line: typer.echo(in_terminal(line, sys.stderr), err=True))
+    return fitted(mapping, lambda line: say(in_terminal(line, sys.stderr), err=True))
 
 
 def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
-from ebclab.formatting import count, fitted
+from ebclab.formatting import count, fitted, is_terminal, visible
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
@@ -105,7 +106,7 @@ def pretrain(given: PretrainOptions) -> None:
     if given.overwrite:
         _make_room(given, settings)
     if note := _note_on_rate(given, settings):
-        typer.echo(fitted(note, sys.stderr), err=True)
+        say(fitted(note, sys.stderr), err=True)
     report(run_pretraining(settings, runs=given.runs, name=given.name, resume=given.resume, extend=given.extend))
 
 
@@ -154,15 +155,13 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
     if found is None or why is None:
         return
     if why == "finished" and not given.yes:
-        asked = sys.stdin.isatty() and typer.confirm(f"delete the {found.in_words()} and begin anew?")
+        asked = is_terminal(sys.stdin) and typer.confirm(visible(f"delete the {found.in_words()} and begin anew?"))
         if not asked:
             raise UserError(
                 f"{found.folder.address}: --overwrite would delete a finished run; add --yes, or choose another --name"
             )
     delete(found)
-    typer.echo(
-        f"deleted the {found.in_words()}" + ("" if why == "finished" else ", which had other settings"), err=True
-    )
+    say(f"deleted the {found.in_words()}" + ("" if why == "finished" else ", which had other settings"), err=True)
 
 
 def report(run: RunResult) -> None:
@@ -171,7 +170,7 @@ def report(run: RunResult) -> None:
 
     summary = run.summary
     if run.was_finished:
-        typer.echo("this run had already finished; nothing was trained")
+        say("this run had already finished; nothing was trained")
     length = f"{count(summary.epochs, 'epoch')}, {count(summary.steps, 'step')}"
     facts: dict[str, Any] = {
         "run": run.address,
@@ -187,7 +186,7 @@ def report(run: RunResult) -> None:
         )
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))
     for key, value in facts.items():
-        typer.echo(f"{key:>13}: {value}")
+        say(f"{key:>13}: {value}")
 
 
 def _next(dataset: str, run: str) -> str:

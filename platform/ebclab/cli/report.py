@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ebclab.cli.options import RESULTS
+from ebclab.terminal import say
 
 
 def report(
@@ -39,5 +40,5 @@ def report(
 
     where = write_page(*folders, to=to, price_per_gpu_hour=price_per_gpu_hour)
     page = PurePosixPath(where.partition("?")[0])
-    typer.echo(f"report: {where}")
-    typer.echo(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")
+    say(f"report: {where}")
+    say(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ebclab.cli.options import RESULTS
-from ebclab.formatting import folded, row_lines, size
+from ebclab.formatting import folded, in_cell, is_terminal, row_lines, size
+from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
     from ebclab.inventory.listing import Entry
@@ -41,8 +42,6 @@ def list_runs(
     """List runs and sweeps with progress, score and size."""
     import json
 
-    from rich.console import Console
-
     from ebclab.inventory.choosing import chosen
     from ebclab.inventory.folders import collection_at
     from ebclab.inventory.listing import inventory
@@ -52,12 +51,12 @@ def list_runs(
     if entries:
         entries = chosen(entries, method=method, dataset=dataset, state=state, sort=sort)
     if as_json:
-        typer.echo(json.dumps([entry.to_mapping() for entry in entries], indent=1))
+        say(json.dumps([entry.to_mapping() for entry in entries], indent=1))
     elif entries:
-        typer.echo("\n".join(_fitting_table(entries, Console().width, time.time())))
+        say("\n".join(_fitting_table(entries, console().width, time.time())))
     else:
         asked = " in this state" if state else ""
-        typer.echo(f"no runs in {places[0].address} and no sweeps in {places[1].address}{asked}")
+        say(f"no runs in {places[0].address} and no sweeps in {places[1].address}{asked}")
 
 
 def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:
@@ -67,7 +66,7 @@ def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:
     """
     from rich.cells import cell_len
 
-    rows = [entry.in_words(now) for entry in entries]
+    rows = [{name: in_cell(text) for name, text in entry.in_words(now).items()} for entry in entries]
     columns = {name: [name, *(row[name] for row in rows)] for name in _COLUMNS}
     room = {name: max(map(cell_len, cells)) + _BETWEEN for name, cells in columns.items()}
     for dropped in _DROPPED:
@@ -100,14 +99,13 @@ def show(
 
     `ebclab report RUN...` draws their curves.
     """
-    from rich.console import Console
 
     from ebclab.inventory.naming import places_of
     from ebclab.reports.runs.facts import open_runs
     from ebclab.reports.runs.terminal import side_by_side
 
     records = open_runs(places_of(names, runs or "runs"))
-    typer.echo("\n".join(side_by_side(records, Console().width)).rstrip())
+    say("\n".join(side_by_side(records, console().width)).rstrip())
 
 
 @app.command("clean")
@@ -127,21 +125,21 @@ def clean(
 
     wastes = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))
     if not wastes:
-        typer.echo("nothing to delete")
+        say("nothing to delete")
         return
     for owner, why in dict.fromkeys((waste.owner, waste.why) for waste in wastes):
         paths = [waste.path for waste in wastes if (waste.owner, waste.why) == (owner, why)]
-        typer.echo(f"{size(room_freed(paths)):>9}  {owner}: {why}")
-    typer.echo(f"{size(room_freed(waste.path for waste in wastes)):>9}  in all")
-    if not yes and not sys.stdin.isatty():
-        typer.echo("nothing was deleted; --yes deletes it")
+        say(f"{size(room_freed(paths)):>9}  {owner}: {why}")
+    say(f"{size(room_freed(waste.path for waste in wastes)):>9}  in all")
+    if not yes and not is_terminal(sys.stdin):
+        say("nothing was deleted; --yes deletes it")
     elif yes or typer.confirm("delete it?"):
         freed, busy = remove(wastes)
         for path in busy:
-            typer.echo(f"warning: {path}: left alone, a process works in it by now", err=True)
-        typer.echo(f"freed {size(freed)}")
+            say(f"warning: {path}: left alone, a process works in it by now", err=True)
+        say(f"freed {size(freed)}")
     else:
-        typer.echo("nothing was deleted")
+        say("nothing was deleted")
 
 
 @app.command("delete")
@@ -162,12 +160,12 @@ def delete(
 
     targets = find_named(names, runs, sweeps)
     for target in targets:
-        typer.echo(f"{size(target.num_bytes):>9}  {target.in_words()}")
-    if not yes and not sys.stdin.isatty():
-        typer.echo("nothing was deleted; --yes deletes it")
+        say(f"{size(target.num_bytes):>9}  {target.in_words()}")
+    if not yes and not is_terminal(sys.stdin):
+        say("nothing was deleted; --yes deletes it")
     elif yes or typer.confirm("delete all of it? It cannot be had back"):
         for target in targets:
             delete_whole(target)
-            typer.echo(f"deleted {target.folder.address}")
+            say(f"deleted {target.folder.address}")
     else:
-        typer.echo("nothing was deleted")
+        say("nothing was deleted")

@@ -10,6 +10,7 @@ import typer
 from ebclab.cli import options
 from ebclab.cli.options import composed
 from ebclab.formatting import terminal_columns
+from ebclab.terminal import say
 
 
 def show(
@@ -49,7 +50,7 @@ def show(
         _print_pairs(listing("views"))
     if method is not None:
         settings = composed(method, recipe, config, assignments or [])
-        typer.echo(to_yaml(settings, explain=explain), nl=False)
+        say(to_yaml(settings, explain=explain), end="")
     elif not (methods or recipes or views or protocols or card):
         from ebclab.errors import UserError
 
@@ -62,12 +63,12 @@ def _print_pairs(pairs: dict[str, str]) -> None:
     columns = terminal_columns()
     for name, text in pairs.items():
         hanging = " " * (width + 2)
-        typer.echo(textwrap.fill(text, columns, initial_indent=f"{name:<{width}}  ", subsequent_indent=hanging))
+        say(textwrap.fill(text, columns, initial_indent=f"{name:<{width}}  ", subsequent_indent=hanging))
 
 
 def _print_costs(rows: list[tuple[str, ...]]) -> None:
     """Print the costs of methods as a table of at most 80 columns."""
-    typer.echo(
+    say(
         "\nWhat a training step takes at default settings: images that pass forward and\n"
         "backward through the encoder and slow copies of it, for each image of the\n"
         "batch, and what is kept from step to step beside networks and optimizer,\n"
@@ -76,4 +77,4 @@ def _print_costs(rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *cells in rows:
         padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True)]
-        typer.echo("  ".join([f"{name:<{widths[0]}}", *padded]))
+        say("  ".join([f"{name:<{widths[0]}}", *padded]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 
 from ebclab.cli.submit_check import named_code, notes_on
 from ebclab.errors import EbclabError, UserError
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.cluster.jobs import JobState
@@ -137,9 +137,9 @@ def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
 def _stop(cluster: Cluster, job_id: str, address: str | None) -> None:
     job = cluster.state(job_id)
     if job.is_over or not cluster.stop(job_id):
-        typer.echo(f"{job_id} is over already: {job.status.lower()}")
+        say(f"{job_id} is over already: {job.status.lower()}")
         return
-    typer.echo(f"asked {job_id} to save and stop; {_command('follow', job_id, address)} shows it")
+    say(f"asked {job_id} to save and stop; {_command('follow', job_id, address)} shows it")
 
 
 def _list(cluster: Cluster) -> None:
@@ -147,11 +147,11 @@ def _list(cluster: Cluster) -> None:
 
     jobs = cluster.all_jobs()
     if not jobs:
-        typer.echo(f"no jobs on {cluster.address}")
+        say(f"no jobs on {cluster.address}")
     for job in jobs:
         started = time.strftime("%d %b %H:%M", time.localtime(job.started)) if job.started else "not yet"
-        typer.echo(f"{job.id}: {_shown_state(job)}, started {started}, {_took(job)}")
-        typer.echo(f"    {submitted_part(job.command)}")
+        say(f"{job.id}: {_shown_state(job)}, started {started}, {_took(job)}")
+        say(f"    {submitted_part(job.command)}")
 
 
 def _shown_state(job: JobState) -> str:
@@ -178,10 +178,9 @@ def _command(what: str, job_id: str, address: str | None) -> str:
 
 def _write(text: str) -> None:
     """Print a job's output immediately."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    say(text, end="")
 
 
 def _note(text: str) -> None:
     """Print a line that does not belong to the job's output."""
-    typer.echo(text, err=True)
+    say(text, err=True)

@@ -8,9 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ebclab.formatting import count, terminal_columns
+from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
@@ -23,7 +22,6 @@ _COPIED = ("next", "sweep", "page")
 
 def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
     """Print the search space, the resources and an upper bound of the time."""
-    from rich.console import Console
     from rich.table import Table
 
     from ebclab.cluster.switches import set_ray_switches
@@ -45,7 +43,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
 
     address = plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
     where = "starting Ray on this machine" if address == "local" else f"asking the cluster at {address}"
-    typer.echo(f"{where}, to see how many trials fit at once", err=True)
+    say(f"{where}, to see how many trials fit at once", err=True)
     with cluster_session(address, SilentDisplay()):
         resources = resources_of(plan, limits)
     table = Table(title=f"searched ({plan.space.where})", title_justify="left")
@@ -53,7 +51,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         table.add_column(column, overflow="fold")
     for row in describe_space(plan.space, plan.config):
         table.add_row(*row)
-    Console().print(table, markup=False)
+    console().print(table)
     bound = forecast(plan, resources, split, methods)
     cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
@@ -67,12 +65,11 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     }
     print_facts(facts)
     for warning in warnings:
-        typer.echo(f"warning: {warning}")
+        say(f"warning: {warning}")
 
 
 def print_result(result: SweepResult, plan: SweepPlan) -> None:
     """Print the confirmed settings, the test score of the winner and the location of the sweep."""
-    from rich.console import Console
     from rich.table import Table
 
     from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
@@ -94,7 +91,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
         table.add_column("seeds", justify="right")
         for entry in result.candidates:
             table.add_row(entry.in_words(plan), shown(entry), f"{len(entry.values)}/{entry.seeds_asked}")
-        Console().print(table, markup=False)
+        console().print(table)
     winner = result.winner
     settings = ", ".join(f"{key}={_short(value)}" for key, value in winner.settings.items())
     facts = {
@@ -143,4 +140,4 @@ def print_facts(facts: dict[str, str]) -> None:
     lines.subsequent_indent = " " * (width + 2)
     for key, value in facts.items():
         line = f"{key:>{width}}: {value}"
-        typer.echo(line if key in _COPIED else lines.fill(line))
+        say(line if key in _COPIED else lines.fill(line))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from ebclab.cluster.switches import environment_of_nodes
 from ebclab.cluster.token import send_token
 from ebclab.config.named_hosts import cluster_problem
 from ebclab.errors import TrainingError, UserError
+from ebclab.terminal import say
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def watched_head(address: str, display: Showing) -> Iterator[Head]:
     def poll() -> None:
         if (sentence := head.loss()) and not over.is_set():
             display.stop()
-            print(f"error: {sentence}", file=sys.stderr, flush=True)
+            say(f"error: {sentence}", err=True)
             os._exit(TrainingError.exit_code)  # as Ray would half a minute later; locks and leases end as after a kill
 
     with repeating(poll, _POLL_SECONDS, "the question whether the cluster's head is there"):

@@ -13,7 +13,7 @@ from ebclab.compare.plan import RULES
 from ebclab.compare.plots import plots
 from ebclab.compare.tables import as_markdown, tables
 from ebclab.compare.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
-from ebclab.formatting import clock
+from ebclab.formatting import clock, escape_markdown
 from ebclab.reports.html import page_frame, templates
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
@@ -151,13 +151,14 @@ def _growth(versions: Sequence[PlanVersion]) -> list[str]:
 
 def render_markdown(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> str:
     """Return the results as Markdown: conclusions, settings, tables and limitations."""
-    lines = [f"# {_title(findings)}\n", *(f"{line}\n" for line in answer(findings))]
-    lines += [f"- **{name}**: {text}" for name, text in facts(findings).items()]
-    lines += [f"- **plan**: {findings.measured.plan.digest}", ""]
-    lines += [f"- not complete: {line}" for line in _problems(findings)]
-    lines += [f"- the plan grew: {line}" for line in _growth(versions)]
-    lines += ["", what_intervals_say(findings), "", *as_markdown(tables(findings))]
-    lines += ["## What this does not show\n", *(f"- {line}" for line in what_it_does_not_show(findings)), ""]
+    lines = [f"# {escape_markdown(_title(findings))}\n", *(f"{escape_markdown(line)}\n" for line in answer(findings))]
+    lines += [f"- **{escape_markdown(name)}**: {escape_markdown(text)}" for name, text in facts(findings).items()]
+    lines += [f"- **plan**: {escape_markdown(findings.measured.plan.digest)}", ""]
+    lines += [f"- not complete: {escape_markdown(line)}" for line in _problems(findings)]
+    lines += [f"- the plan grew: {escape_markdown(line)}" for line in _growth(versions)]
+    lines += ["", escape_markdown(what_intervals_say(findings)), "", *as_markdown(tables(findings))]
+    limits = map(escape_markdown, what_it_does_not_show(findings))
+    lines += ["## What this does not show\n", *(f"- {line}" for line in limits), ""]
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt
 from ebclab.compare.wording import METRICS, VERDICTS, accuracy, gap_words, margin_words, not_the_same, task_words
-from ebclab.formatting import clock
+from ebclab.formatting import clock, escape_markdown, markdown_table
 
 
 @dataclass(frozen=True)
@@ -260,16 +260,8 @@ def _short(value: Any) -> str:
 def as_markdown(made: list[TextTable]) -> Iterator[str]:
     """Yield the lines of tables as Markdown."""
     for table in made:
-        yield f"## {table.title}\n"
-        yield f"| {' | '.join(map(_cell, table.columns))} |"
-        yield f"|{' --- |' * len(table.columns)}"
-        for row in table.rows:
-            yield f"| {' | '.join(map(_cell, row))} |"
+        yield f"## {escape_markdown(table.title)}\n"
+        yield from markdown_table([table.columns, *table.rows])
         yield ""
         if table.note:
-            yield f"{table.note}\n"
-
-
-def _cell(text: str) -> str:
-    """Return text escaped for a cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+            yield f"{escape_markdown(table.note)}\n"

@@ -10,6 +10,7 @@ import yaml
 
 from ebclab.config.addresses import LONGEST, shortened
 from ebclab.errors import ConfigError
+from ebclab.formatting import visible
 from ebclab.regular_file import read_regular
 
 _FLOAT = "tag:yaml.org,2002:float"
@@ -109,8 +110,8 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        # PyYAML writes this line break unescaped and reads it back as a space
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\x85" in data else None)
+        # in quotes all that is not seen can be escaped; PyYAML would write most of it as it is
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if visible(data) != data else None)
 
 
 _Dumper.add_representer(list, _Dumper.represent_list)
@@ -205,4 +206,4 @@ def dump_yaml(value: Any) -> str:
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=10_000, allow_unicode=True
     )
-    return text
+    return visible(text)

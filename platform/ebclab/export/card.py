@@ -13,6 +13,7 @@ from ebclab.export.description import EncoderDescription
 from ebclab.export.formats import Converted
 from ebclab.export.snippets import code_with_ebclab, code_with_file, code_without_ebclab
 from ebclab.export.timm_config import opens_in_timm
+from ebclab.formatting import escape_markdown, markdown_table, visible
 
 _FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use it with torch.export"}
 
@@ -80,14 +81,6 @@ def render_card(
     return "\n\n".join(sections) + "\n"
 
 
-def escape_markdown(text: str) -> str:
-    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML."""
-    line = _one_line(text)
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    line = re.sub(r"([\\`*_~\[\]|])", r"\\\1", line)
-    return re.sub(r"^(\d*)([-+#.)])(?=[-+#\s]|$)", r"\1\\\2", line)  # characters that would start a list or a heading
-
-
 def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
     """Return the YAML metadata of a card for the Hugging Face Hub; the licence is left to the publisher."""
     tags = ["image-feature-extraction", "self-supervised-learning", "ebclab", _plain(facts.method_name)]
@@ -112,11 +105,7 @@ def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
 
 def _plain(text: str) -> str:
     """Return ``text`` on one line without angle brackets, for places where Markdown escapes have no effect."""
-    return re.sub("[<>]", "", _one_line(text))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return re.sub("[<>]", "", visible(" ".join(text.split())))
 
 
 def _with_timm(description: EncoderDescription) -> str:
@@ -161,24 +150,20 @@ def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
 def _score_table(scores: Sequence[Score]) -> str:
     if not scores:
         return "None were measured."
-    header = [
-        "| score | accuracy, % | 95 % interval over test images, % | probe seeds | test images | protocol |",
-        "|---|---|---|---|---|---|",
-    ]
-    return "\n".join(header + [_score_row(score) for score in scores])
+    heads = ["score", "accuracy, %", "95 % interval over test images, %", "probe seeds", "test images", "protocol"]
+    return "\n".join(markdown_table([heads, *map(_score_row, scores)]))
 
 
-def _score_row(score: Score) -> str:
+def _score_row(score: Score) -> list[str]:
     seeds = "one measurement" if score.std is None else f"± {100 * score.std:.2f} ({len(score.seeds)} seeds)"
-    cells = [
-        escape_markdown(score.name),
+    return [
+        score.name,
         f"{100 * score.value:.2f}",
         f"{100 * score.low:.2f} to {100 * score.high:.2f}",
         seeds,
         str(score.num_images),
-        escape_markdown(score.detail),
+        score.detail,
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _without_ebclab(description: EncoderDescription, weight_shapes: Mapping[str, Sequence[int]]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
-from ebclab.formatting import count
+from ebclab.formatting import count, csv_table
 from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
@@ -206,10 +204,8 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     """Return one line per row; each searched setting has a column, and the seeds or values of a row share a cell."""
     plain = ["rank", "trial", "folder", "run", "seed", "mean", "std", "low", "high", "seeds_asked"]
     searched = sorted({key for row in rows for key in row["settings"]})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*plain, "seeds", "values", *searched])
+    table = [[*plain, "seeds", "values", *searched]]
     for row in rows:
         several = [" ".join(map(str, row[key])) for key in ("seeds", "values")]
-        writer.writerow([*(row[key] for key in plain), *several, *(row["settings"].get(key) for key in searched)])
-    return text.getvalue()
+        table.append([*(row[key] for key in plain), *several, *(row["settings"].get(key) for key in searched)])
+    return csv_table(table)

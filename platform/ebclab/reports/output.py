@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +11,7 @@ from typing import Any
 from ebclab.config.addresses import is_address
 from ebclab.errors import UserError
 from ebclab.evaluation.comparison import Difference
+from ebclab.formatting import csv_table
 from ebclab.reports.page import render
 from ebclab.reports.place import page_place
 from ebclab.reports.reading import SweepRecord, read_sweep
@@ -71,13 +70,9 @@ def write_report(
 def _csv(records: Sequence[SweepRecord]) -> str:
     """Return one line per trial; settings that a sweep did not search are empty."""
     names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
-    text = io.StringIO()
-    rows = csv.DictWriter(text, [*_COLUMNS, *names], extrasaction="ignore", lineterminator="\n")
-    rows.writeheader()
-    for record in records:
-        for row in trial_rows(record):
-            rows.writerow({"sweep": record.name, **row, **row["settings"]})
-    return text.getvalue()
+    columns = [*_COLUMNS, *names]
+    trials = [{"sweep": record.name, **row, **row["settings"]} for record in records for row in trial_rows(record)]
+    return csv_table([columns, *([trial.get(column) for column in columns] for trial in trials)])
 
 
 def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebclab.export.card import escape_markdown
+from ebclab.formatting import escape_markdown, markdown_table
 from ebclab.reproduce.table import ReproducedTable
 from ebclab.reproduce.wording import (
     claims_asked,
@@ -55,12 +55,12 @@ def _claims(table: ReproducedTable) -> str:
 def _table(table: ReproducedTable) -> str:
     """Return the table with one line per cell."""
     study = table.plan.study
-    lines = [["row", "column", "ours", "published", "difference"], ["---", "---", "---:", "---:", "---:"]]
+    lines = [["row", "column", "ours", "published", "difference"]]
     seeds = len(table.plan.seeds)
     for cell in table.cells:
         column = study.columns[cell.column]
         unit = unit_in_words(cell.unit)
         head = f"{column.title}, {unit}" if unit else column.title
         numbers = [shown_ours(cell, seeds), shown_published(cell.published, cell.unit), shown_difference(cell)]
-        lines.append([escape_markdown(study.rows[cell.row].title), escape_markdown(head), *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        lines.append([study.rows[cell.row].title, head, *numbers])
+    return "\n".join(markdown_table(lines, ["---", "---", "---:", "---:", "---:"]))

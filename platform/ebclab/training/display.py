@@ -6,7 +6,8 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
-from ebclab.formatting import clock, count, fitted
+from ebclab.formatting import clock, count, fitted, is_terminal
+from ebclab.terminal import console, say, write
 
 _LINE_SECONDS = 10.0
 _SCORE_LINE_SECONDS = 3.0
@@ -28,7 +29,7 @@ class Display(Protocol):
 def choose_display(stream: TextIO | None = None) -> Display:
     """Return a progress bar when ``stream`` (default: standard error) is a terminal, else plain lines."""
     stream = stream or sys.stderr
-    return BarDisplay() if stream.isatty() else LineDisplay(stream)
+    return BarDisplay() if is_terminal(stream) else LineDisplay(stream)
 
 
 class SilentDisplay:
@@ -50,7 +51,7 @@ class SilentDisplay:
 class LineDisplay:
     """One plain line every ten seconds, or every three when there are scores, for logs and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._num_steps = self._epochs = 0
         self._written = self._started = 0.0
@@ -78,7 +79,7 @@ class LineDisplay:
 
     def note(self, text: str) -> None:
         """Print one line."""
-        print(text, file=self._stream, flush=True)
+        write(f"{text}\n", self._stream)
 
     def stop(self) -> None:
         """Nothing: every line is printed already."""
@@ -95,7 +96,6 @@ class BarDisplay:
 
     def start(self, step: int, num_steps: int, epochs: int) -> None:
         """Begin at ``step`` of ``num_steps``."""
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._epochs = epochs
@@ -105,7 +105,7 @@ class BarDisplay:
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[facts]}"),
-            console=Console(stderr=True),
+            console=console(err=True),
         )
         self._task = self._progress.add_task(f"epoch 0/{epochs}", total=num_steps, completed=step, facts="")
         self._progress.start()
@@ -123,9 +123,9 @@ class BarDisplay:
     def note(self, text: str) -> None:
         """Print one line above the bar."""
         if self._progress is None:
-            print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+            say(fitted(text, sys.stderr), err=True)
         else:
-            self._progress.console.print(text, markup=False, highlight=False)
+            self._progress.console.print(text)
 
     def stop(self) -> None:
         """Stop the bar where it is."""

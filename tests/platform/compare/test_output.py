@@ -238,4 +238,4 @@ def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
 
 def test_markdown_cells_cannot_break_the_table() -> None:
     table = TextTable("t", ("a",), (("x | y\n<b>",),))
-    assert list(as_markdown([table]))[3] == "| x \\| y &lt;b> |"
+    assert list(as_markdown([table]))[3] == "| x \\| y &lt;b&gt; |"

@@ -16,6 +16,7 @@ from ebclab.config.named_hosts import name_hosts_in
 from ebclab.errors import UserError
 from ebclab.formatting import terminal_columns
 from ebclab.methods_by_name import is_import_name
+from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
@@ -234,7 +235,6 @@ def _named(name: str | None) -> str:
 
 def _print_plan(plan: ComparisonPlan) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost."""
-    from rich.console import Console
     from rich.table import Table
 
     from ebclab.compare.cost import costs, require_runnable
@@ -245,7 +245,7 @@ def _print_plan(plan: ComparisonPlan) -> None:
     from ebclab.sweeps.space.check import describe_space
 
     warnings = require_runnable(plan)
-    console = Console()
+    screen = console()
     for method in plan.request.methods:
         planned = next(planned for planned in plan.sweeps if planned.method == method)
         space = Table(title=f"{method} ({planned.plan.space.where})", title_justify="left")
@@ -253,7 +253,7 @@ def _print_plan(plan: ComparisonPlan) -> None:
             space.add_column(column, overflow="fold")
         for row in describe_space(planned.plan.space, planned.plan.config):
             space.add_row(*row)
-        console.print(space, markup=False)
+        screen.print(space)
     found = costs(plan)
     table = Table(title="searches", title_justify="left")
     for column in ("search", "runs", "epochs", "a run", "together"):
@@ -262,7 +262,7 @@ def _print_plan(plan: ComparisonPlan) -> None:
         runs = "until the time is over" if each.planned.arm == "practice" else str(each.runs)
         epochs = str(each.planned.plan.config.training.epochs)
         table.add_row(each.planned.name, runs, epochs, clock(each.run_seconds), clock(each.seconds))
-    console.print(table, markup=False)
+    screen.print(table)
     total = sum(each.seconds for each in found)
     lines = facts(ComparisonFindings(Measured(plan, ())))
     lines |= {
@@ -271,7 +271,7 @@ def _print_plan(plan: ComparisonPlan) -> None:
     }
     print_facts(lines)
     for warning in warnings:
-        typer.echo(f"warning: {warning}")
+        say(f"warning: {warning}")
 
 
 def _print_result(found: ComparisonRun) -> None:
@@ -286,16 +286,15 @@ def _print_result(found: ComparisonRun) -> None:
     few = few_seeds(findings.request.seeds)
     width = terminal_columns()
     for line in [*answer(findings), *([few] if few else [])]:
-        typer.echo(textwrap.fill(line, width))
+        say(textwrap.fill(line, width))
     address = found.folder.address_of(found.folder.page)
     print_facts({"plan": findings.measured.plan.digest, "page": address})
     for line in found.failed:
-        typer.echo(f"not measured: {line}", err=True)
+        say(f"not measured: {line}", err=True)
 
 
 def _print_by_task(made: TextTable, columns: int) -> None:
     """Print a table per task, named in the first column, with the next ``columns`` columns."""
-    from rich.console import Console
     from rich.table import Table
 
     for task in dict.fromkeys(row[0] for row in made.rows):
@@ -305,4 +304,4 @@ def _print_by_task(made: TextTable, columns: int) -> None:
         for row in made.rows:
             if row[0] == task:
                 table.add_row(*row[1 : columns + 1])
-        Console().print(table, markup=False)
+        console().print(table)

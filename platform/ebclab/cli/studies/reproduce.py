@@ -11,6 +11,7 @@ import typer
 from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
 from ebclab.errors import UserError
 from ebclab.formatting import count
+from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
     from ebclab.reproduce.folder import ReproductionFolder
@@ -87,10 +88,10 @@ def reproduce(options: ReproduceOptions) -> None:
     if options.as_json:
         import json
 
-        typer.echo(json.dumps(table.to_mapping(), indent=2))
+        say(json.dumps(table.to_mapping(), indent=2))
     else:
         _print(table)
-        typer.echo(f"wrote {folder.page}")
+        say(f"wrote {folder.page}")
     if table.failures:
         raise typer.Exit(1)
 
@@ -127,7 +128,7 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions)
         plan,
         folder,
         data_root=options.data_root,
-        note=lambda text: typer.echo(text, err=True),
+        note=lambda text: say(text, err=True),
         display=None if plan.scale == "smoke" else choose_display(),
     )
     table = table_of_plan(plan, outcomes, tuple(options.assignments or ()))
@@ -144,9 +145,9 @@ def _list() -> None:
 
     for name in list_studies():
         study = load_study(name)
-        typer.echo(f"{name}: {study.about.title} ({count(len(study.claims), 'claim')})")
-        for scale in SCALES:
-            plan = plan_study(study, scale)
+        plans = {scale: plan_study(study, scale) for scale in SCALES}
+        say(f"{name}: {study.about.title} ({count(len(study.claims), 'claim')})")
+        for scale, plan in plans.items():
             if plan.runs:
                 cost = estimate(plan)
                 words = f"{cost.in_words()}, {count(cost.runs, 'run')}, {', '.join(plan.datasets)}"
@@ -154,7 +155,7 @@ def _list() -> None:
                 words = "not run: " + "; ".join(dict.fromkeys(cell.not_run for cell in plan.cells))
             _echo(words, f"  {scale:5}  ")
     _echo("smoke and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
-    typer.echo("\nno study")
+    say("\nno study")
     for name, reason in without_study().items():
         _echo(f"{name}: {reason}", "  ")
 
@@ -180,13 +181,12 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
         _echo(f"not run at this scale: {title}: {why}")
     basis = "" if cost.seconds is None else f" on {cost.device}, estimated: {cost.basis}"
     _echo(f"{cost.runs} runs, {cost.in_words()}{basis}")
-    typer.echo(f"folder: {folder.path}")
+    say(f"folder: {folder.path}")
 
 
 def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from ebclab.reproduce.wording import (
@@ -217,7 +217,7 @@ def _print(table: ReproducedTable) -> None:
             shown_published(cell.published, cell.unit),
             shown_difference(cell),
         )
-    Console(highlight=False).print(shown, markup=False)
+    console().print(shown)
     for claim in table.claims:
         _echo(f"{claim.says} {claim.answer}: {claim.why}; in print: {claim.in_print}", "claim: ")
     if table.claims:
@@ -234,4 +234,4 @@ def _print(table: ReproducedTable) -> None:
 
 
 def _echo(text: str, indent: str = "") -> None:
-    typer.echo(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2)))
+    say(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2)))

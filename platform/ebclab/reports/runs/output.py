@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ebclab.formatting import clock, count
+from ebclab.formatting import clock, count, csv_table
 from ebclab.reports.html import page_frame, templates
 from ebclab.reports.place import page_place
 from ebclab.reports.runs.curves import MOST_POINTS, curves, is_thinned, look
@@ -98,13 +96,11 @@ def _csv(records: Sequence[RunRecord]) -> str:
     """Return one line per measurement of each run; missing values are empty."""
     tables = [(r.name, kind, getattr(r, kind)) for r in records for kind in ("metrics", "scores", "callbacks")]
     names = dict.fromkeys([*_ORDER, *(name for _, _, table in tables for name in table)])
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["run", "table", *names])
+    rows: list[list[Any]] = [["run", "table", *names]]
     for run, kind, table in tables:
         columns = [table.get(name, [None] * len(table["step"])) for name in names]
-        rows.writerows([run, kind, *values] for values in zip(*columns, strict=True))
-    return text.getvalue()
+        rows += [[run, kind, *values] for values in zip(*columns, strict=True)]
+    return csv_table(rows)
 
 
 def _plain(record: RunRecord) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
-from ebclab.formatting import count, folded, row_lines
+from ebclab.formatting import count, folded, in_cell, row_lines
 from ebclab.reports.runs.facts import differing, events_in_words, facts, num_apart
 from ebclab.runs.record import RunRecord
 
@@ -25,7 +25,7 @@ def side_by_side(records: Sequence[RunRecord], width: int) -> list[str]:
     names = dict.fromkeys(name for each in told for name in each)
     rows = {name: [each.get(name, "") for each in told] for name in names}
     rows = {"run": [record.name for record in records]} | {name: row for name, row in rows.items() if any(row)}
-    differences = differing(records)
+    rows, differences = _in_cells(rows), _in_cells(differing(records))
     label = min(max(map(cell_len, (*rows, *differences))), max(width // 2 - _BETWEEN, 1))
     at_once = max((width - label) // (_NARROWEST + _BETWEEN), 1)
     lines: list[str] = []
@@ -41,10 +41,14 @@ def side_by_side(records: Sequence[RunRecord], width: int) -> list[str]:
         lines += [*folded(f"and {count(apart, 'setting')} that not all of these methods have: config.yaml", width), ""]
     for record in records:
         if events := events_in_words(record):
-            lines += [f"events of {record.name}"]
-            lines += [f"  {line}" for event in events for line in folded(event, max(width - 2, 1))]
+            lines += [f"events of {in_cell(record.name)}"]
+            lines += [f"  {line}" for event in events for line in folded(in_cell(event), max(width - 2, 1))]
             lines.append("")
     return lines
+
+
+def _in_cells(rows: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {in_cell(name): [in_cell(text) for text in row] for name, row in rows.items()}
 
 
 def _table(rows: Mapping[str, Sequence[str]], label: int, room: int) -> list[str]:

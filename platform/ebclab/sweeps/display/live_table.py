@@ -13,18 +13,18 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ebclab.formatting import clock
+from ebclab.formatting import clock, is_terminal, on_one_line
 from ebclab.sweeps.display.trial_table import (
     TrialTable,
     best_trial,
     counts,
     epochs_of,
-    plain,
     short,
     short_names,
     value,
 )
 from ebclab.sweeps.trial import State, Trial
+from ebclab.terminal import console, write
 
 _DRAW_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -62,8 +62,9 @@ class SilentSweepDisplay:
 def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
     """Return a live table when ``stream`` (default: standard error) is a terminal, else plain lines."""
     stream = stream or sys.stderr
-    console = Console(file=stream)
-    return SweepTableDisplay(console) if stream.isatty() and not console.is_dumb_terminal else SweepLineDisplay(stream)
+    screen = console(stream)
+    able = is_terminal(stream) and not screen.is_dumb_terminal
+    return SweepTableDisplay(screen) if able else SweepLineDisplay(stream)
 
 
 @dataclass
@@ -117,13 +118,13 @@ class SweepProgress:
         done_now, left = self.done - self.done_before, self.total - self.done
         if done_now >= 1 and left > 0:
             parts.append(f"about {clock(elapsed / done_now * left)} left")
-        return plain(" · ".join(parts))
+        return on_one_line(" · ".join(parts))
 
 
 class SweepLineDisplay:
     """One plain line when a trial starts or ends, and one about the sweep every ten seconds, for logs and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._progress = SweepProgress()
         self._known: dict[str, State] = {}
@@ -151,7 +152,7 @@ class SweepLineDisplay:
 
     def note(self, text: str) -> None:
         """Print one line."""
-        print(plain(text), file=self._stream, flush=True)
+        write(f"{on_one_line(text)}\n", self._stream)
 
     def stop(self) -> None:
         """Nothing: every line is printed already."""
@@ -193,7 +194,7 @@ class SweepTableDisplay:
 
     def note(self, text: str) -> None:
         """Print one line above the table."""
-        self._console.print(Text(plain(text)))
+        self._console.print(Text(on_one_line(text)))
 
     def stop(self) -> None:
         """Draw the table a last time and leave it on the screen."""

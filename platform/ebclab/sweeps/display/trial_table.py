@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from ebclab.formatting import on_one_line
 from ebclab.sweeps.trial import State, Trial
 
 _GAP = 2  # characters between columns
@@ -83,7 +84,7 @@ class TrialTable:
             Column(_stacked(self.objective), [f"{value(trial):.4f}" if trial.curve else "" for trial in rows]),
             Column(["state"], [trial.state for trial in rows], "left"),
         ]
-        reason = Column(["reason"], [plain(trial.reason) for trial in rows], "left")
+        reason = Column(["reason"], [on_one_line(trial.reason) for trial in rows], "left")
         least = min(reason.width, _LEAST_REASON) + _GAP if any(reason.cells) else 0
         room = width - sum(column.width + _GAP for column in (first, *facts)) + _GAP - least
         shown = []
@@ -126,7 +127,7 @@ def varying_settings(trials: Sequence[Trial]) -> dict[str, str]:
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Return the last part of each dotted key, or the whole key if two have the same last part."""
     lasts = [key.rpartition(".")[2] for key in keys]
-    return {key: plain(last if lasts.count(last) == 1 else key) for key, last in zip(keys, lasts, strict=True)}
+    return {key: on_one_line(last if lasts.count(last) == 1 else key) for key, last in zip(keys, lasts, strict=True)}
 
 
 def short(setting: Any) -> str:
@@ -134,18 +135,13 @@ def short(setting: Any) -> str:
     if isinstance(setting, float):
         return f"{setting:.0f}" if 1000 <= abs(setting) < 1e6 else f"{setting:.3g}"
     words = {None: "null", True: "true", False: "false"}
-    return words[setting] if setting is None or isinstance(setting, bool) else plain(str(setting))
-
-
-def plain(text: str) -> str:
-    """Return ``text`` on one line, without control characters."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return words[setting] if setting is None or isinstance(setting, bool) else on_one_line(str(setting))
 
 
 def _stacked(name: str) -> list[str]:
     """Return a name as header lines, one word each; long words are cut in two."""
     lines = []
-    for word in plain(name).replace(".", ". ").replace("_", " ").split():
+    for word in on_one_line(name).replace(".", ". ").replace("_", " ").split():
         half = (len(word) + 1) // 2
         lines += [word] if len(word) <= _WIDEST_WORD else [f"{word[:half]}-", word[half:]]
     return lines

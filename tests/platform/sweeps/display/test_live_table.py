@@ -131,7 +131,7 @@ def test_numbers_are_shown_with_three_significant_digits(setting: float, text: s
 
 
 @pytest.mark.parametrize(
-    ("setting", "text"), [(123456, "123456"), (True, "true"), (None, "null"), ("cosine", "cosine"), ("a\nb", "a b")]
+    ("setting", "text"), [(123456, "123456"), (True, "true"), (None, "null"), ("cosine", "cosine"), ("a\nb", "a\\nb")]
 )
 def test_other_settings_are_shown_as_they_are_written(setting: Any, text: str) -> None:
     assert short(setting) == text
@@ -177,7 +177,7 @@ def test_the_table_is_drawn_four_times_a_second_and_as_it_stands_at_the_end(wait
         wait(seconds)
     assert [f"0.{n}000" in stream.getvalue() for n in (1, 2, 3, 4)] == [True, False, True, False]
     display.note("resumed [bold]\x1b[31m")
-    assert "resumed [bold] [31m" in stream.getvalue()
+    assert "resumed [bold]\\x1b[31m" in stream.getvalue()
     display.stop()
     assert "0.4000" in stream.getvalue().split("resumed")[1]
 
@@ -219,7 +219,7 @@ def test_lines_tell_when_a_trial_starts_and_ends_once_each(wait: Callable[[float
         "sweep: 3 trials, objective holdout_knn",
         "trial 3 goes on after epoch 4/10: learning_rate 0.0123",
         "trial 2 starts: learning_rate 0.0123",
-        "trial 2 stopped after epoch 1/10, holdout_knn 0.1250: rung 1: [red]low[/red] ",
+        "trial 2 stopped after epoch 1/10, holdout_knn 0.1250: rung 1: [red]low[/red]\\x1b",
     ]
 
 
