@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -67,7 +68,6 @@ def test_addresses_of_six_words_are_read_and_odd_lines_passed_over() -> None:
 def accepting(host: str, user: int, *, accepts: bool = True) -> Iterator[socket.socket]:
     """A connection to a server that a process of a user opened, and accepts at."""
     reads, writes = os.pipe()
-    parent_ends, ends = os.pipe()
     if (child := os.fork()) == 0:
         if user != os.geteuid():
             os.setgroups([])
@@ -76,17 +76,17 @@ def accepting(host: str, user: int, *, accepts: bool = True) -> Iterator[socket.
         server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         os.write(writes, f"{server.getsockname()[1]}\n".encode())
         kept = server.accept() if accepts else ()
-        os.read(parent_ends, 1)
+        signal.pause()
         os._exit(len(kept))
     os.close(writes)
-    with os.fdopen(reads) as pipe:
-        port = int(pipe.readline())
-    with socket.create_connection((host, port)) as connection:
-        yield connection
-    os.write(ends, b".")
-    os.waitpid(child, 0)
-    os.close(ends)
-    os.close(parent_ends)
+    try:
+        with os.fdopen(reads) as pipe:
+            port = int(pipe.readline())
+        with socket.create_connection((host, port)) as connection:
+            yield connection
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 OWN_ADDRESS = socket.gethostbyname(socket.gethostname())
