@@ -13,7 +13,7 @@ SOURCES = [path for folder in ("platform/ebclab", "methods/energy_contrast") for
 READERS_OF_PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "cPickle", "_pickle"}
 MAY_NAME_THEM = {
     "platform/ebclab/data/sources/cifar.py": {"pickle.Unpickler"},  # the base of one that knows five names
-    "platform/ebclab/runs/checkpoint.py": {"pickle.UnpicklingError"},
+    "platform/ebclab/runs/state_file.py": {"pickle.UnpicklingError"},
     "platform/ebclab/cluster/same_versions.py": {  # how a question travels to a node
         "cloudpickle.register_pickle_by_value",
         "cloudpickle.unregister_pickle_by_value",
@@ -90,11 +90,13 @@ def test_a_checkpoint_that_would_run_something_is_refused_and_runs_nothing(tmp_p
 
     import torch
 
-    from ebclab.runs.checkpoint import _read_state
+    from ebclab.runs.state_file import read_state
 
     torch.save({"optimizer": _Bomb(tmp_path / "ran")}, tmp_path / "state.pt")
-    with pytest.raises(ValueError, match=r"^state\.pt holds more than tensors and plain values$"):
-        _read_state(tmp_path / "state.pt")
+    with pytest.raises(
+        ValueError, match=r"^state\.pt holds more than tensors and plain values, got __builtin__ getattr$"
+    ):
+        read_state(tmp_path / "state.pt")
     assert not (tmp_path / "ran").exists()
     pickle.loads(pickle.dumps(_Bomb(tmp_path / "ran")))
     assert (tmp_path / "ran").exists()  # it would have

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ebclab.evaluation.comparison import CHANCE, Measurements, contrast_with_chance
-from ebclab.reproduce.claims import Cell, Claim, Part, clauses
+from ebclab.reproduce.claims import Cell, Claim, Inequality, clauses
 from ebclab.reproduce.study import FACTORS, Study, Unit
 
 Answer = Literal["holds", "does not hold", "cannot be told"]
@@ -144,7 +144,11 @@ def in_words(part: AnsweredPart) -> str:
 
 
 def _part(
-    part: Part, chances: _Chances, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+    part: Inequality,
+    chances: _Chances,
+    study: Study,
+    measured: Mapping[Cell, Measurements],
+    missing: Mapping[Cell, str],
 ) -> AnsweredPart:
     """Answer one comparison."""
     cells = [cell for cell, _ in part.weights]
@@ -170,7 +174,7 @@ def _part(
     return AnsweredPart(compares, needs, unit, number, low, high, answer, why, in_print)
 
 
-def _in_print(part: Part, study: Study) -> bool | None:
+def _in_print(part: Inequality, study: Study) -> bool | None:
     numbers = [study.published_number(*cell) for cell, _ in part.weights]
     values = [None if each is None else each.value for each in numbers]
     if any(value is None for value in values):
@@ -180,13 +184,13 @@ def _in_print(part: Part, study: Study) -> bool | None:
     return part.low <= total <= part.high if math.isfinite(part.high) else total > part.low
 
 
-def _needs(part: Part) -> str:
+def _needs(part: Inequality) -> str:
     if math.isfinite(part.high):
         return f"{part.low:g} to {part.high:g}"
     return f"above {part.low:g}"
 
 
-def _compared(part: Part, study: Study) -> str:
+def _compared(part: Inequality, study: Study) -> str:
     """Return a weighted sum of cells in words; what all cells share is said once."""
     cells = [cell for cell, _ in part.weights]
     rows, columns = {row for row, _ in cells}, {column for _, column in cells}

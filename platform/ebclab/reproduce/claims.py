@@ -41,7 +41,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Part:
+class Inequality:
     """One inequality: the weighted sum of some cells is above ``low`` and below ``high``.
 
     Attributes:
@@ -55,7 +55,7 @@ class Part:
     high: float
 
 
-Clause = tuple[tuple[Part, ...], ...]
+Clause = tuple[tuple[Inequality, ...], ...]
 """Alternatives: it holds if all parts of one of them hold."""
 
 
@@ -65,7 +65,7 @@ def clauses(claim: Claim, columns_of: ColumnsOf) -> tuple[Clause, ...]:
         return (((tuple(_above(claim, columns_of))),),)
     if claim.between:
         parts = (
-            Part(((_cell(each, column), 1.0),), *claim.bounds)
+            Inequality(((_cell(each, column), 1.0),), *claim.bounds)
             for each in claim.between
             for column in _places((each,), claim, columns_of)
         )
@@ -75,33 +75,33 @@ def clauses(claim: Claim, columns_of: ColumnsOf) -> tuple[Clause, ...]:
     return tuple(_best(claim, columns) for columns in _places(claim.among, claim, columns_of)) if claim.best else ()
 
 
-def _above(claim: Claim, columns_of: ColumnsOf) -> Iterator[Part]:
+def _above(claim: Claim, columns_of: ColumnsOf) -> Iterator[Inequality]:
     for one in claim.above:
         for other in claim.below:
             if claim.change:
                 before, after = claim.change
                 weights = (((one, after), 1.0), ((one, before), -1.0), ((other, after), -1.0), ((other, before), 1.0))
-                yield Part(weights, claim.by, math.inf)
+                yield Inequality(weights, claim.by, math.inf)
                 continue
             for column in _places((one, other), claim, columns_of):
-                yield Part(
+                yield Inequality(
                     ((_cell(one, column), 1.0), (_cell(other, column), -claim.times)),
                     claim.by,
                     math.inf,
                 )
 
 
-def _alike(claim: Claim, columns_of: ColumnsOf) -> Iterator[Part]:
+def _alike(claim: Claim, columns_of: ColumnsOf) -> Iterator[Inequality]:
     for one, other in combinations(claim.alike, 2):
         for column in _places((one, other), claim, columns_of):
             weights = ((_cell(one, column), 1.0), (_cell(other, column), -1.0))
-            yield Part(weights, -claim.within, claim.within)
+            yield Inequality(weights, -claim.within, claim.within)
 
 
 def _best(claim: Claim, column: str) -> Clause:
     others = [each for each in claim.among if each not in claim.best]
     return tuple(
-        tuple(Part(((_cell(one, column), 1.0), (_cell(each, column), -1.0)), 0.0, math.inf) for each in others)
+        tuple(Inequality(((_cell(one, column), 1.0), (_cell(each, column), -1.0)), 0.0, math.inf) for each in others)
         for one in claim.best
     )
 

@@ -22,7 +22,6 @@ import hashlib
 import io
 import json
 import logging
-import pickle
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from torch import Tensor
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
+from ebclab.runs.state_file import read_state
 from ebclab.storage import atomic
 from ebclab.storage.checksum import file_digest, with_checksum
 from ebclab.storage.mirror import MANIFEST
@@ -349,7 +349,7 @@ def _read(path: Path, where: str) -> Checkpoint:
         step=manifest["step"],
         facts=manifest["facts"],
         model=_read_tensors(path / MODEL),
-        state=_read_state(path / STATE) if STATE in listed else None,
+        state=read_state(path / STATE) if STATE in listed else None,
         memories=memories,
     )
 
@@ -360,20 +360,6 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         raise ValueError(f"{path.name} holds no tensors ({error})") from error
     return tensors
-
-
-def _read_state(path: Path) -> dict[str, Any]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{path.name} holds more than tensors and plain values") from error
-    except Exception as error:  # torch raises errors of all kinds for foreign bytes
-        raise ValueError(f"{path.name} is none that torch wrote ({type(error).__name__})") from error
-    if not isinstance(state, dict):
-        raise ValueError(f"{path.name} holds no state, got {type(state).__name__}")
-    return state
 
 
 def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:

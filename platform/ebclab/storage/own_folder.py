@@ -15,7 +15,7 @@ def own_folder(around: Path, *names: str) -> Path:
     folder ``around`` itself may be a link: the user named it.
 
     Raises:
-        RunError: It, or a folder between the two, is a symbolic link or no folder.
+        RunError: It, or a folder between the two, is a symbolic link, or neither folder nor file.
     """
     path = around
     for name in names:
@@ -24,7 +24,7 @@ def own_folder(around: Path, *names: str) -> Path:
             mode = path.lstat().st_mode
         except OSError:  # missing, or not readable, which using it will report
             continue
-        if not stat.S_ISDIR(mode):
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # a file is told where it is used as a folder
             what = "a symbolic link" if stat.S_ISLNK(mode) else "something that is no folder"
             raise RunError(
                 f"{path}: a folder of ebclab belongs here, got {what}, which is not followed; "

@@ -306,7 +306,10 @@ def test_rows_are_read_in_the_order_asked_for(pets: Path) -> None:
         ("folder:{}", "data.name: no images in {}, got no file that ends in .png, .jpg"),
         ("folder:", "data.name: folder needs a path, got 'folder:'; write folder:PATH"),
         ("folder", "data.name: folder needs a path, got 'folder'; write folder:PATH"),
-        ("folder:ftp://x/y", "data.name: not a place that can be opened, got 'ftp://x/y'"),
+        (
+            "folder:ftp://x/y",
+            "data.name: a file alone does not choose which host gets your credentials, or how, got ftp",
+        ),
     ],
 )
 def test_a_folder_that_is_none_is_explained(tmp_path: Path, name: str, message: str) -> None:
