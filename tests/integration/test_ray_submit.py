@@ -256,7 +256,7 @@ def test_a_token_that_is_wrong_or_missing_and_an_unknown_job_are_told_in_a_sente
     cases = [
         (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(wrong)), "refuses the token from RAY_AUTH_TOKEN_PATH"),
         (head.submit("--list", RAY_AUTH_TOKEN_PATH="", HOME=str(tmp_path)), "asks for a token, got none"),
-        (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no")), "cannot be read or is empty"),
+        (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no")), "no file with a token, got"),
         (head.submit("--list", RAY_AUTH_MODE="disabled"), "got RAY_AUTH_MODE=disabled"),
         (head.submit("--follow", "frist"), "no such job on"),
         (head.submit("--stop", "frist"), "no such job on"),
