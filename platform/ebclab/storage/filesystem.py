@@ -11,7 +11,6 @@ import importlib.util
 import math
 import os
 import re
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _COPIED_BYTES = 8 << 20  # buffer size of a copy
+_UNSENT_COPIES = 16  # that a stream may hold before it waits for the store
 _LINKS_FOLLOWED = 32  # nested symbolic links that the system follows: 32 on macOS, 40 on Linux
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
 """Matches the message of an OSError that pyarrow raises for an object store."""
@@ -221,7 +221,7 @@ class Location:
         """
         try:
             with file.open("rb") as source, whole_or_not(self.filesystem, self.inner_path(name)) as target:
-                shutil.copyfileobj(source, target, _COPIED_BYTES)
+                copied(source, target)
         except (OSError, pa.ArrowException) as error:
             raise self._unwritable(error) from error
 
@@ -243,6 +243,16 @@ class Location:
     @property
     def _what_to_check(self) -> str:
         return "permissions" if self.is_local else "the address, the network and your credentials"
+
+
+def copied(source: BinaryIO, target: BinaryIO | pa.NativeFile) -> None:
+    """Copy a file into a stream, which holds some parts at most: pyarrow queues all that a store has not taken."""
+    copies = 0
+    while block := source.read(_COPIED_BYTES):
+        target.write(block)
+        copies += 1
+        if copies % _UNSENT_COPIES == 0:
+            target.flush()  # waits for the parts that are on their way
 
 
 @contextmanager

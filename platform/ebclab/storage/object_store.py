@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pyarrow import NativeFile, fs
 
 from ebclab.errors import DataError, RunError, UserError
-from ebclab.storage.filesystem import Location, in_our_errors, through_obstore, whole_or_not
+from ebclab.storage.filesystem import Location, copied, in_our_errors, through_obstore, whole_or_not
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
 
@@ -142,7 +142,7 @@ class Store:
         def upload() -> None:
             self._require_mine()
             with source.open("rb") as file, self._opened(name) as target:
-                shutil.copyfileobj(file, target, _COPIED_BYTES)
+                copied(file, target)
 
         with_retries(upload, self._where(name), seconds=self._seconds)
 

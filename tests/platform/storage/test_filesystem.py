@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,8 +25,10 @@ from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
-from ebclab.storage import filesystem
+from ebclab.storage import filesystem, object_store
 from ebclab.storage.filesystem import Location, whole_or_not
+from ebclab.storage.object_store import Store
+from ebclab.storage.remote import RemoteFolder
 
 SERVER = Path(__file__).parents[2] / "gcs_server.py"
 
@@ -59,6 +62,40 @@ def test_what_a_google_bucket_does_not_hold_is_one_sentence(gcs: str, tmp_path: 
             load_split(f"parquet:gs://anonymous@{bucket}/none?{gcs}", None, "train")
         assert str(caught.value).startswith(f"data.name: no such bucket or folder, got gs://anonymous@{bucket}/none; ")
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["of a run", "of a data set"])
+def test_an_upload_holds_a_few_parts_of_a_file_that_a_store_has_not_taken(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, sent, held, most = bytes(range(256)) * 40, list[bytes](), list[bytes](), list[int]()
+
+    class Slow:
+        """A stream that sends nothing before it has to."""
+
+        def write(self, block: bytes) -> None:
+            held.append(block)
+            most.append(len(held))
+
+        def flush(self) -> None:
+            sent.extend(held)
+            held.clear()
+
+    @contextmanager
+    def opened(where: fs.FileSystem, path: str) -> Iterator[Slow]:
+        yield (stream := Slow())
+        stream.flush()
+
+    for module in (filesystem, object_store):
+        monkeypatch.setattr(module, "whole_or_not", opened)
+    monkeypatch.setattr(filesystem, "_COPIED_BYTES", 64)
+    (tmp_path / "file").write_bytes(content)
+    if way == "of a run":
+        Store(RemoteFolder(f"file://{tmp_path}", "run")).upload(tmp_path / "file", "file")
+    else:
+        Location(str(tmp_path)).upload(tmp_path / "file", "file")
+    assert b"".join(sent) == content
+    assert max(most) == 16 < len(most)
 
 
 def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
