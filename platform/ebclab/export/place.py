@@ -12,7 +12,7 @@ from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
 from ebclab.export.timm_config import TIMM_CONFIG
 from ebclab.regular_file import read_regular
-from ebclab.storage.atomic import new_folder, remove_folder
+from ebclab.storage.atomic import new_folder, remove_folder, rename
 from ebclab.storage.object_store import Store
 from ebclab.storage.reading import LARGEST, json_value
 from ebclab.storage.remote import cache_folder, remote_at
@@ -156,7 +156,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         with new_folder(target) as aside:
             yield aside
             if target.exists():
-                target.rename(_retired(target))
+                rename(target, _retired(target))
     finally:
         _put_back(target)
 
@@ -173,7 +173,7 @@ def _put_back(target: Path) -> None:
     if retired.exists() and target.exists():
         remove_folder(retired)
     elif retired.exists():
-        retired.rename(target)
+        rename(retired, target)
 
 
 def _retired(target: Path) -> Path:

@@ -16,6 +16,7 @@ from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import TRIALS, RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions
+from ebclab.storage import atomic
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, locked
@@ -151,7 +152,7 @@ def delete(target: Deletable) -> None:
         try:
             if aside.exists():  # left by a killed deletion
                 shutil.rmtree(aside)
-            folder.path.rename(aside)
+            atomic.rename(folder.path, aside)
             shutil.rmtree(aside)
         except OSError as error:
             raise RunError(

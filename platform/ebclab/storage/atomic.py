@@ -82,9 +82,14 @@ def make_folder(path: Path) -> None:
 def set_aside(path: Path) -> Path:
     """Rename a file or folder to a hidden name next to it, which readers ignore; return the new path."""
     aside = _hidden(path)
-    path.rename(aside)
-    sync_path(path.parent)
+    rename(path, aside)
     return aside
+
+
+def rename(path: Path, target: Path) -> None:
+    """Rename a file or folder within its folder, such that the new name survives a power failure."""
+    path.rename(target)
+    sync_path(target.parent)
 
 
 def remove_folder(path: Path) -> None:

@@ -63,7 +63,9 @@ class LocalSignal:
 
     def clear(self) -> None:
         """Remove the signal, if it exists."""
-        self._path.unlink(missing_ok=True)
+        if self._path.exists():
+            self._path.unlink()
+            atomic.sync_path(self._path.parent)  # or a request of before a power failure would stop the next launch
 
 
 class StoredSignal:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_requests import before_requests
@@ -127,6 +128,19 @@ def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs: Path, mo
     shutil.copytree(runs / "one", runs / "two")
     delete(*find_named(["two"], None, None))
     assert sorted(path.name for path in runs.iterdir()) == ["one"]
+
+
+def test_the_new_name_of_a_folder_is_on_the_disk_before_its_files_go(
+    runs: Path, disk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (two,) = find_named(["two"], str(runs), None)
+    monkeypatch.setattr(deletion.shutil, "rmtree", lambda path: disk.events.append(("remove", disk.named(path), None)))
+    delete(two)
+    assert disk.events == [
+        ("rename", "runs/two", "runs/.two.deleted"),
+        ("sync", "runs", b""),
+        ("remove", "runs/.two.deleted", None),
+    ]
 
 
 def test_a_name_that_a_run_and_a_sweep_have_needs_the_folder(runs: Path, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from ebclab.export.place import replaced_folder
 from ebclab.storage import atomic
+from ebclab.storage.signal_file import LocalSignal
 
 
 def test_a_folder_appears_only_when_its_block_succeeds(tmp_path: Path) -> None:
@@ -82,3 +84,44 @@ def test_leftovers_of_kills_are_removed_be_they_files_or_folders(tmp_path: Path)
     (tmp_path / ".last-3").write_text("another's")
     atomic.remove_leftovers(tmp_path, "last-*")
     assert [path.name for path in tmp_path.iterdir()] == [".last-3"]
+
+
+def test_a_signal_is_on_the_disk_and_so_is_its_end(tmp_path: Path, disk: Any) -> None:
+    signal = LocalSignal(tmp_path / "run" / ".stop")
+    signal.write(b"please")
+    (_, aside, _) = disk.events[1]
+    assert disk.events == [
+        ("sync", ".", b""),
+        ("sync", aside, b"please"),
+        ("rename", aside, "run/.stop"),
+        ("sync", "run", b""),
+    ]
+    disk.events.clear()
+    for _ in range(2):
+        signal.clear()
+        assert disk.events == [("sync", "run", b"")]
+    assert signal.read() is None
+
+
+def test_both_names_of_a_replaced_export_are_on_the_disk(tmp_path: Path, disk: Any) -> None:
+    target = tmp_path / "export"
+    target.mkdir()
+    with replaced_folder(target) as folder:
+        pass
+    moves = [event for event in disk.events if event != ("sync", folder.name, b"")]
+    assert moves[:4] == [
+        ("rename", "export", ".export.replaced"),
+        ("sync", ".", b""),
+        ("rename", folder.name, "export"),
+        ("sync", ".", b""),
+    ]
+    disk.events.clear()
+    target.rename(tmp_path / ".export.replaced")  # killed between the two
+
+    def fail() -> None:
+        with replaced_folder(target):
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
+    assert disk.events[-2:] == [("rename", ".export.replaced", "export"), ("sync", ".", b"")]

@@ -48,7 +48,7 @@ def clone_run(
     if run.path.exists():  # left by a sweep that was killed before the clone was in its log
         shutil.rmtree(run.path)
     run.clear_store()
-    run.checkpoints.mkdir(parents=True)
+    atomic.make_folder(run.checkpoints)
     config = trial_config(plan.config, settings, seed=trial.seed, epochs=trial.epochs)
     donated = _epochs_done(source)
     copied = f"{folder.path.name}/{donor.run_name} after epoch {epoch if donated is None else donated}"

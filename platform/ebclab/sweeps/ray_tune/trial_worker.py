@@ -264,7 +264,7 @@ def _reason(error: Exception) -> str:
 
 
 def _keep_traceback(run: RunFolder) -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(run.path)
     atomic.write_text(run.path / ERROR, traceback.format_exc())
     with suppress(RunError):  # perhaps the store is what failed; the reason is in the sweep's log too
         run.send(ERROR)

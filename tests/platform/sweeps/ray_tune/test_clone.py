@@ -52,6 +52,18 @@ def plan(sweep_plan: Callable[..., SweepPlan]) -> SweepPlan:
     return sweep_plan("seed=5", scheduler="pbt", trials=4)
 
 
+def test_the_folders_of_a_clone_are_on_the_disk_before_its_checkpoint_is(
+    plan: SweepPlan, tmp_path: Path, disk: Any
+) -> None:
+    bad, good = trial("bad", OTHER), trial("good", POINT)
+    save(tmp_path / "trials", plan, good, 1)
+    disk.events.clear()
+    clone_run(SweepFolder(tmp_path), plan, bad, good)
+    made = [disk.events.index(("sync", folder, b"")) for folder in ("trials", "trials/bad-g1")]
+    renamed = [index for index, event in enumerate(disk.events) if event[0] == "rename"]
+    assert max(made) < min(renamed)
+
+
 def test_the_clone_has_the_donors_newest_checkpoint_and_settings_near_the_donors(
     plan: SweepPlan, tmp_path: Path
 ) -> None:
