@@ -15,7 +15,7 @@ Answer = Literal["holds", "does not hold", "cannot be told"]
 
 
 @dataclass(frozen=True)
-class AnsweredPart:
+class AnsweredComparison:
     """One comparison of a claim.
 
     Attributes:
@@ -57,7 +57,7 @@ class AnsweredClaim:
     answer: Answer
     why: str
     in_print: Answer
-    parts: tuple[AnsweredPart, ...]
+    parts: tuple[AnsweredComparison, ...]
 
 
 def answer_claims(
@@ -103,7 +103,7 @@ def _answered(
     return AnsweredClaim(claim.says, answer, _why(answer, parts), in_print, tuple(parts))
 
 
-def _printed(part: AnsweredPart) -> Answer:
+def _printed(part: AnsweredComparison) -> Answer:
     return "cannot be told" if part.in_print is None else "holds" if part.in_print else "does not hold"
 
 
@@ -119,7 +119,7 @@ def _any(answers: Iterable[Answer]) -> Answer:
     return "holds" if "holds" in given else "cannot be told" if "cannot be told" in given else "does not hold"
 
 
-def _why(answer: Answer, parts: Sequence[AnsweredPart]) -> str:
+def _why(answer: Answer, parts: Sequence[AnsweredComparison]) -> str:
     """Return the comparison that decides, or that leaves the claim open; of several, the one nearest to its bounds."""
     deciding = [part for part in parts if part.answer == answer] or list(parts)
     asked = [part for part in deciding if part.number is not None]
@@ -133,7 +133,7 @@ def _why(answer: Answer, parts: Sequence[AnsweredPart]) -> str:
     return f"{in_words(part)}{more}"
 
 
-def in_words(part: AnsweredPart) -> str:
+def in_words(part: AnsweredComparison) -> str:
     """Return a comparison as text: cells, number, interval, and what the claim needs."""
     if part.number is None:
         return f"{part.compares}: {part.why}"
@@ -149,7 +149,7 @@ def _part(
     study: Study,
     measured: Mapping[Cell, Measurements],
     missing: Mapping[Cell, str],
-) -> AnsweredPart:
+) -> AnsweredComparison:
     """Answer one comparison."""
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
@@ -157,13 +157,13 @@ def _part(
     lacking = [cell for cell in cells if cell not in measured]
     if lacking:
         why = missing.get(lacking[0], "no number")
-        return AnsweredPart(compares, needs, unit, None, None, None, "cannot be told", why, in_print)
+        return AnsweredComparison(compares, needs, unit, None, None, None, "cannot be told", why, in_print)
     factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
     answer: Answer = "cannot be told"
     found = contrast_with_chance(terms, chances.holds)
     number, low, high = (None if value is None else factor * value for value in (found.mean, found.low, found.high))
     if low is None or high is None:
-        return AnsweredPart(compares, needs, unit, number, None, None, answer, found.open, in_print)
+        return AnsweredComparison(compares, needs, unit, number, None, None, answer, found.open, in_print)
     if part.low < low and high < part.high:
         answer = "holds"
     else:
@@ -171,7 +171,7 @@ def _part(
         low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
         answer = "does not hold" if high < part.low or low > part.high else answer
     why = "the interval has both sides" if answer == "cannot be told" else ""
-    return AnsweredPart(compares, needs, unit, number, low, high, answer, why, in_print)
+    return AnsweredComparison(compares, needs, unit, number, low, high, answer, why, in_print)
 
 
 def _in_print(part: Inequality, study: Study) -> bool | None:

@@ -204,7 +204,7 @@ def table_of_plan(
 
 
 @dataclass(frozen=True)
-class _Values:
+class _CellValues:
     """What was measured for a cell, by seed."""
 
     values: dict[int, float]
@@ -216,7 +216,7 @@ class _Values:
         return Measurements.of(list(self.values), list(self.values.values()), list(self.answers.values()))
 
 
-def _measured(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _Values:
+def _measured(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _CellValues:
     """Return what was measured for a cell; of an efficiency, the share of its epochs that the other row needs."""
     found = {
         seed: outcomes[run].numbers[cell.wanted]
@@ -226,7 +226,7 @@ def _measured(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutc
     detail = next((each.detail for each in found.values()), "")
     if cell.curve is None:
         values = {seed: each.value for seed, each in found.items()}
-        return _Values(values, {seed: each.answers for seed, each in found.items()}, detail)
+        return _CellValues(values, {seed: each.answers for seed, each in found.items()}, detail)
     shares, points = {}, cell.curve.points
     for seed, run in cell.curve.runs.items():
         scores = {
@@ -236,10 +236,10 @@ def _measured(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutc
             reached = [epoch for epoch, score in scores.items() if score >= found[seed].value]
             if reached:
                 shares[seed] = min(reached) / max(points)
-    return _Values(shares, dict.fromkeys(shares), f"least share of {max(points)} epochs, of {len(points)} measured")
+    return _CellValues(shares, dict.fromkeys(shares), f"least share of {max(points)} epochs, of {len(points)} measured")
 
 
-def _cell(plan: StudyPlan, cell: PlannedCell, found: _Values, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
+def _cell(plan: StudyPlan, cell: PlannedCell, found: _CellValues, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
     lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]

@@ -120,6 +120,8 @@ def test_a_contrast_of_accuracies_is_paired_by_seed_and_image():
     means = [np.mean(list(each.by_seed.values())) for each in settings]
     assert four.mean == pytest.approx(means[0] - means[1] - means[2] + means[3])
     assert four.low < four.mean < four.high
+    weighed = contrast_with_chance([(3.0, one), (-1.0, other)], 0.05)
+    assert weighed.low < weighed.mean < weighed.high
     assert four.high - four.low > pair.high - pair.low
 
 

@@ -88,11 +88,11 @@ def test_an_efficiency_is_the_share_of_epochs_after_which_the_other_row_is_there
 
 def test_a_run_is_measured_after_its_first_epoch_and_after_its_last(tmp_path: Path):
     columns = {
+        "last": {"title": "last", "measure": "knn", "epoch": 2},
         "first": {"title": "first", "measure": "knn", "epoch": 1},
         "top5": {"title": "top 5", "measure": "top5", "epoch": 1},
         "linear": {"title": "top 1", "measure": "linear", "epoch": 1},
         "loss": {"title": "loss", "measure": "log/ess", "epoch": 1, "unit": "plain"},
-        "last": {"title": "last", "measure": "knn", "epoch": 2},
     }
     rows = {"x": {"title": "x", "method": "simclr", "set": ["optimizer.learning_rate=0.5"]}}
     scales = {"smoke": {"set": [*TINY, "training.epochs=2"]}}

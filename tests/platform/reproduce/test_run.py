@@ -24,7 +24,7 @@ from ebclab.reproduce.output import write_table
 from ebclab.reproduce.plan import StudyPlan, plan_study
 from ebclab.reproduce.run import run_plan
 from ebclab.reproduce.study import Study, parse_study
-from ebclab.reproduce.table import table_of_plan
+from ebclab.reproduce.table import NOT_REACHED, table_of_plan
 from ebclab.runs.summary import RunSummary
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult, pretrain
@@ -234,6 +234,8 @@ def test_every_study_runs_from_images_to_page_at_scale_smoke(tmp_path: Path, mon
         table = table_of_plan(plan, run_plan(plan, folder))
         write_table(table, folder.path)
         assert table.failures == (), name
-        assert all(cell.ours is not None for cell in table.cells if not cell.not_run), name
+        assert all(cell.ours is not None or cell.problem == NOT_REACHED for cell in table.cells if not cell.not_run), (
+            name
+        )
         assert folder.page.stat().st_size > 5_000, name
-    assert time.process_time() - began < 120
+    assert time.process_time() - began < 240
