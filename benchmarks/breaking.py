@@ -1,6 +1,6 @@
 """Breaks runs, sweeps and files in every way we know, and counts what survives.
 
-    python benchmarks/breaking.py [--only KIND] [--kills N] [--damages N] [--quick]
+    python benchmarks/breaking.py [--only KIND] [--kills N] [--damages N] [--hostile N] [--quick]
 
 Rows named by a test are that test, driven by pytest with this file as its plugin, which counts what the test tries: a
 kill point or a damaged file, not a test. The other rows start real processes. As root, on Linux, all of them run.
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from page import write_page
 
 ROOT = Path(__file__).parents[1]
 COUNTS, DAMAGES = "EBCLAB_BREAKING_COUNTS", "EBCLAB_BREAKING_DAMAGES"  # variables for the plugin
+HOSTILE = "EBCLAB_HOSTILE_CASES"  # how many cases tests/platform/test_hostile_runs.py has
 
 
 class Row(NamedTuple):
@@ -52,6 +54,100 @@ KILLS = (
 FUZZ = (Tests("files of every kind, damaged at random", ("tests/platform/test_damaged_files.py",)),)
 STORE = (Tests("two writers, a stalled writer, wrong clocks", ("tests/platform/storage/test_lease*.py",)),)
 OTHERS = (Tests("files, sessions, ports, a job with the token and without", ("tests/integration/test_ray_local.py",)),)
+
+TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
+    "hostile": (
+        "somebody's run, sweep or comparison, hostile in one field",
+        (
+            Tests("no connection, import or write; a sentence", ("tests/platform/test_hostile_runs.py",), "no_harm"),
+            Tests("each harm would be noticed", ("tests/platform/test_hostile_runs.py",), "would_be_noticed"),
+        ),
+    ),
+    "text": (
+        "names with escapes, markup and formulas",
+        (Tests("terminal, Markdown, CSV, JSON, HTML", ("tests/platform/test_text_that_leaves.py",)),),
+    ),
+    "links": (
+        "links, pipes and devices in place of files and folders",
+        (
+            Tests("the command line", ("tests/platform/cli/test_links*.py",)),
+            Tests(
+                "locks and run folders", ("tests/platform/storage/test_lock.py", "tests/platform/test_own_folders.py")
+            ),
+        ),
+    ),
+    "archives": (
+        "archives and images that are bombs",
+        (
+            Tests(
+                "tars and archives",
+                ("tests/platform/data/sources/test_archives.py", "tests/platform/data/**/test_tar*.py"),
+            ),
+            Tests(
+                "Parquet and Arrow",
+                ("tests/platform/data/sources/test_parquet.py", "tests/platform/data/**/test_arrow.py"),
+            ),
+            Tests("images", ("tests/platform/data/**/test_*bombs.py", "tests/platform/data/test_photograph.py")),
+        ),
+    ),
+    "addresses": (
+        "addresses in somebody's files that name a host",
+        (
+            Tests("stores", ("tests/platform/cli/test_named_hosts.py", "tests/platform/config/test_hosts*.py")),
+            Tests(
+                "clusters", ("tests/platform/cli/test_named_cluster.py", "tests/platform/training/test_addresses.py")
+            ),
+            Tests("credentials", ("tests/platform/cli/test_credentials.py",)),
+        ),
+    ),
+    "patterns": (
+        "text that makes patterns slow",
+        (
+            Tests(
+                "every pattern of the package",
+                ("tests/platform/test_patterns.py", "tests/platform/**/test_patterns*.py"),
+            ),
+        ),
+    ),
+    "tokens": (
+        "whoever listens where a cluster should",
+        (
+            Tests(
+                "the token stays here",
+                ("tests/platform/cluster/test_token.py", "tests/platform/cluster/test_socket*.py"),
+            ),
+        ),
+    ),
+    "checkpoints": (
+        "checkpoints with valid checksums that somebody made",
+        (
+            Tests("weights", ("tests/platform/training/test_crafted_checkpoints.py",)),
+            Tests("state.pt", ("tests/platform/runs/test_state_file.py",)),
+        ),
+    ),
+    "cards": (
+        "a card that is interrupted or damaged",
+        (Tests("results kept", ("tests/platform/card/test_results.py",)),),
+    ),
+    "comparisons": (
+        "a comparison that grew, was killed or was changed",
+        (Tests("its plan and page", ("tests/platform/compare/test_plan.py", "tests/platform/compare/test_output.py")),),
+    ),
+    "preparations": (
+        "a preparation killed at each shard",
+        (Tests("goes on", ("tests/platform/data/preparing/test_killed_prepare.py",)),),
+    ),
+    "exports": (
+        "an export that is refused or interrupted",
+        (
+            Tests(
+                "nothing or all",
+                ("tests/platform/export/test_encoder_folder.py", "tests/platform/export/test_refusals.py"),
+            ),
+        ),
+    ),
+}
+"""Rows whose cases are tests, which are counted: what happens, and to what. A row without tests says so."""
 
 
 # What pytest calls, when this file is its plugin
@@ -92,15 +188,21 @@ def _note(mark: bytes = b".") -> None:
         file.write(mark)
 
 
-def driven(kind: str, rows: tuple[Tests, ...], damages: int, *, by_test: bool) -> Iterator[Row]:
+def driven(
+    kind: str, rows: tuple[Tests, ...], damages: int, *, by_test: bool, hostile: int | None = None
+) -> Iterator[Row]:
     """Yield a row for each group of tests; where they count nothing themselves, tests are counted."""
     for row in rows:
+        places = sorted({path for place in row.places for path in ROOT.glob(place)})
+        if not places:  # without a place, pytest would run all tests that there are
+            yield Row(kind, row.what, 0, 0, f"no tests at {' '.join(row.places)}")
+            continue
         with tempfile.TemporaryDirectory() as folder:
             counts = Path(folder) / "counts"
             counts.touch()
-            places = [path for place in row.places for path in sorted(ROOT.glob(place))]
             paths = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
             environment = {**os.environ, COUNTS: str(counts), DAMAGES: f"{damages}", "PYTHONPATH": paths}
+            environment |= {HOSTILE: f"{hostile}"} if hostile else {}
             command = [
                 sys.executable,
                 "-m",
@@ -220,10 +322,16 @@ def settings(asked: argparse.Namespace) -> Iterator[Row]:
     yield Row("crafted settings", "exit code 2, a sentence, 20 s and 1 GB at most", tried, len(wrong), note)
 
 
+def tested(name: str) -> Callable[[argparse.Namespace], Iterator[Row]]:
+    """Return what yields the rows of ``TESTED`` under a name."""
+    kind, rows = TESTED[name]
+    return lambda asked: driven(kind, rows, asked.damages, by_test=True, hostile=asked.hostile)
+
+
 KINDS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "points": kill_points,
     "kills": random_kills,
-    "comparisons": comparisons,
+    "comparisons": lambda asked: chain(comparisons(asked), tested("comparisons")(asked)),
     "signals": signals,
     "damage": damaged,
     "user": other_user,
@@ -231,6 +339,7 @@ KINDS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "disks": disks,
     "names": names,
     "settings": settings,
+    **{name: tested(name) for name in TESTED if name != "comparisons"},
 }
 
 
@@ -239,6 +348,7 @@ def main() -> None:
     parser.add_argument("--only", choices=[*KINDS], help="break this and print it; no page is written")
     parser.add_argument("--kills", type=int, default=8, help="SIGKILLs of each method")
     parser.add_argument("--damages", type=int, default=300, help="damages of each file")
+    parser.add_argument("--hostile", type=int, default=500, help="cases of a run made hostile in one field")
     parser.add_argument("--quick", action="store_true", help="one method, one disk")
     asked = parser.parse_args()
     table = ["| what happens | to what | tried | survived | failed | seconds | |", "|---|---|---|---|---|---|---|"]
@@ -253,7 +363,7 @@ def main() -> None:
             print(table[-1], flush=True)
             failures += row.failed
     if not asked.only:
-        words = f"--kills {asked.kills} --damages {asked.damages}" + " --quick" * asked.quick
+        words = f"--kills {asked.kills} --damages {asked.damages} --hostile {asked.hostile}" + " --quick" * asked.quick
         command = f"`python benchmarks/breaking.py {words}`"
         write_page(
             "breaking", "What was broken, and what survived", command, ("ebclab", "torch", "ray"), "\n".join(table)
