@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
@@ -27,6 +25,7 @@ from ebclab.export.formats import Comparison, Format, convert, stand_in
 from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
 from ebclab.export.timm_config import TIMM_CONFIG, opens_in_timm, timm_config
 from ebclab.hardware import available_devices
+from ebclab.storage.tensors import read_tensors
 
 
 class LoadedEncoder(NamedTuple):
@@ -117,8 +116,8 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
     description, info = read_description(folder / DESCRIPTION)
     encoder = _build(folder, description)
     try:
-        weights = load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as error:
+        weights = read_tensors(folder / WEIGHTS)
+    except (OSError, ValueError) as error:
         raise UserError(f"{folder / WEIGHTS}: is damaged ({error}); export the encoder again") from error
     if wrong := differences(encoder.state_dict(), weights):
         raise UserError(f"{folder / WEIGHTS}: weights do not match {DESCRIPTION}, got {wrong[0]}")

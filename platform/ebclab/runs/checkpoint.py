@@ -11,7 +11,7 @@ them.
 
     manifest.json        format, step, facts about the model's input, the SHA-256 of every file below and its own
     model.safetensors    the method's state_dict (encoder, heads, queues)
-    state.pt             optimizer, generator and counters            (``last`` only; read with weights_only=True)
+    state.pt             optimizer, generator and counters            (``last`` only; read by ``state_file``)
     memory-<name>.safetensors                                         (``last`` only; one per Method.memories entry)
 """
 
@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
@@ -42,6 +40,7 @@ from ebclab.storage import atomic
 from ebclab.storage.checksum import file_digest, with_checksum
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.reading import LARGEST, foreign_json_value, json_value
+from ebclab.storage.tensors import read_tensors
 from ebclab.storage.typed_json import typed
 
 FORMAT = 1
@@ -194,7 +193,7 @@ def _newest_sound(
             try:
                 return read(path, where)
             except (OSError, ValueError, KeyError) as error:
-                replaced = not path.exists()  # by a newer one, of a run in training
+                replaced = not os.path.lexists(path)  # by a newer one, of a run in training
                 if replaced:
                     break
                 _warn_of_damage(path, error, where)
@@ -356,10 +355,9 @@ def _read(path: Path, where: str) -> Checkpoint:
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
+        return read_tensors(path)
+    except ValueError as error:
         raise ValueError(f"{path.name} holds no tensors ({error})") from error
-    return tensors
 
 
 def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:

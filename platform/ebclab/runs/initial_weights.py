@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
@@ -28,6 +26,7 @@ from ebclab.runs.trained_encoder import encoder_weights
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
 from ebclab.storage.remote import remote_at
+from ebclab.storage.tensors import read_tensors
 
 _LISTED = 3  # number of differences that a message shows
 
@@ -129,10 +128,9 @@ def _of_timm(name: str) -> dict[str, Tensor]:
 
 def _load(path: Path, advice: str, where: str = "") -> dict[str, Tensor]:
     try:
-        weights: dict[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
         raise UserError(f"init.weights: {where or path} is damaged ({error}); {advice}") from error
-    return weights
 
 
 def keep_weights(path: Path, weights: InitialWeights) -> None:

@@ -31,10 +31,11 @@ VERBS = {
     "clean": ("runs", "clean", "--yes"),
     "delete": ("runs", "delete", "done", "--yes"),
 }
+LAST = "checkpoints/last-0000000004"
 OF_A_RUN = (
     *("config.yaml", "environment.json", "metrics.jsonl", "answers.json", "result.json", "evaluation.json"),
-    *(".lock", ".stop", ".save", ".ray", "tensorboard", "checkpoints", "checkpoints/last-0000000004", "card"),
-    *("checkpoints/last-0000000004/manifest.json", "checkpoints/last-0000000004/state.pt", "loggers.json"),
+    *(".lock", ".stop", ".save", ".ray", "tensorboard", "checkpoints", LAST, "card"),
+    *(f"{LAST}/manifest.json", f"{LAST}/state.pt", "loggers.json"),
 )
 OF_A_SWEEP = ("trials.jsonl", "sweep.yaml", "result.json", "best.yaml", ".lock", "trials", "trials/0001", ".ray")
 FOLDERS = {"tensorboard", "checkpoints", "last-0000000004", "card", ".ray", "trials", "0001"}
@@ -98,9 +99,7 @@ def holds(ebclab: Ebclab, folder: Path, name: str, kind: str, verbs: list[tuple[
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "name", [".lock", "checkpoints", "tensorboard", "metrics.jsonl", "checkpoints/last-0000000004"]
-)
+@pytest.mark.parametrize("name", [".lock", "checkpoints", "tensorboard", "metrics.jsonl", LAST])
 def test_training_and_deleting_leave_alone_what_is_behind_a_link(
     ebclab: Ebclab, finished: Path, name: str, kind: str
 ) -> None:

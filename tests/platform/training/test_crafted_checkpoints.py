@@ -7,6 +7,7 @@ import io
 import json
 import random
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,21 @@ def _saved(value: Any) -> bytes:
     return file.getvalue()
 
 
+class _Bytes:
+    """Becomes 20 GB when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return bytearray, (20 << 30,)
+
+
+def _compressed(path: Path) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    return file.getvalue()
+
+
 MODEL, MEMORY = "model.safetensors", "memory-buffer.safetensors"
 OF_THE_MODEL = {
     "another shape": of_tensors(MODEL, _reshaped),
@@ -156,6 +172,8 @@ OF_THE_REST = {
     "state: nothing": written("state.pt", b""),
     "state: half": lambda folder: written("state.pt", (folder / "state.pt").read_bytes()[:999])(folder),
     "state: none": without("state.pt"),
+    "state: 20 GB": of_state(lambda state: state.update(best=_Bytes())),
+    "state: compressed": lambda folder: written("state.pt", _compressed(folder / "state.pt"))(folder),
     "optimizer: a list": of_state(lambda state: state.update(optimizer=[])),
     "optimizer: no groups": of_state(lambda state: state["optimizer"].update(param_groups=[])),
     "optimizer: groups of text": of_state(lambda state: state["optimizer"].update(param_groups=["a", "b"])),
