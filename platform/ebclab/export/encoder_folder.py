@@ -68,13 +68,14 @@ def save_encoder(
         overwrite: Replace an earlier export. Any other folder that is not empty is never replaced.
 
     Raises:
-        UserError: The folder contains something else or cannot be written.
+        UserError: The folder contains something else or cannot be written, or a weight is NaN or infinite.
         ExportError: The output of a file in another format differs from that of ``encoder``.
         ValueError: ``encoder`` is not of ``architecture``.
     """
     target = expanded(str(folder)).resolve()
     description = describe(encoder, architecture, in_channels, preprocessing)
     weights = _weights(encoder, description)
+    _require_finite(weights, facts.title)
     refuse_occupied(target, overwrite)
     shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     seen = comparison or stand_in(in_channels, preprocessing.read_size or preprocessing.image_size)
@@ -135,6 +136,15 @@ def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, T
     if wrong := differences(description.build().state_dict(), weights):
         raise ValueError(f"encoder: is not what its architecture describes, got {wrong[0]}")
     return weights
+
+
+def _require_finite(weights: dict[str, Tensor], title: str) -> None:
+    if wrong := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise UserError(
+            f"{title}: an encoder is exported with finite weights only, got NaN or infinity in {wrong[0]}{more}; "
+            "export another checkpoint, such as --checkpoint best"
+        )
 
 
 def _build(folder: Path, description: EncoderDescription) -> nn.Module:

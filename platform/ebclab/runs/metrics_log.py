@@ -49,7 +49,7 @@ class MetricsLog:
         Numbers that are not finite become strings, because JSON has no such numbers.
 
         Raises:
-            RunError: The file is a symbolic link.
+            RunError: The file is a symbolic link, a pipe or a device.
         """
         record = {"kind": kind, "step": step} | {key: _plain(value) for key, value in values.items()}
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
@@ -60,7 +60,7 @@ class MetricsLog:
                     line = line if file.read() == b"\n" else b"\n" + line
                 file.write(line)
         except OSError as error:
-            if error.errno != errno.ELOOP:
+            if error.errno not in (errno.ELOOP, errno.EINVAL):
                 raise
             raise RunError(f"{self.path}: cannot be written, got {error.strerror}; put a file in its place") from error
 

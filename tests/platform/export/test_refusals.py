@@ -29,6 +29,26 @@ def folder(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.parametrize(("value", "more"), [(torch.nan, ""), (-torch.inf, " and 1 more")])
+def test_weights_that_are_not_finite_are_named_and_not_written(tmp_path: Path, value: float, more: str):
+    architecture = EncoderConfig(name="small", width=4)
+    encoder = build_encoder(in_channels=1, **vars(architecture))
+    names = list(encoder.state_dict())
+    with torch.no_grad():
+        for name in names[: 2 if more else 1]:
+            encoder.state_dict()[name].view(-1)[-1] = value
+    with pytest.raises(UserError, match=f"digits: .*, got NaN or infinity in {names[0]}{more}; export another"):
+        save_encoder(
+            tmp_path / "out",
+            encoder,
+            architecture=architecture,
+            in_channels=1,
+            preprocessing=Preprocessing(12, (0.3,), (0.2,)),
+            facts=CardFacts("digits", "simclr", ""),
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def edit(path: Path, change: Callable[[dict], object]) -> None:
     content = json.loads(path.read_text())
     content.pop("digest", None)  # as older versions wrote it
