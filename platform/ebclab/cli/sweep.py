@@ -221,8 +221,10 @@ def seconds_of(text: str, option: str = "--time") -> float:
     Raises:
         UserError: The text is not a positive duration.
     """
-    parts = re.fullmatch(r"((?:\d+(?:\.\d+)?[dhms])+)", text.strip())
-    seconds = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)) if parts else 0
+    seconds = 0.0
+    if re.fullmatch(r"(?:\d+(?:\.\d+)?[dhms])+", text.strip()):
+        numbers, units = (re.split("([dhms])", text.strip())[start:-1:2] for start in (0, 1))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in zip(numbers, units, strict=True))
     if seconds <= 0:
         raise UserError(f"{option}: not a duration, got {text!r}; write 8h, 45m or 1h30m")
     return seconds
