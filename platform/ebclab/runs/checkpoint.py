@@ -22,6 +22,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -64,7 +64,7 @@ def test_the_newest_step_is_told_without_loading_a_tensor(tmp_path: Path, monkey
     for step in (10, 20):
         checkpoint.save(tmp_path, "last", _checkpoint(step))
     checkpoint.save(tmp_path, "best", _checkpoint(30))
-    for loader in ("load_file", "read_state"):
+    for loader in ("read_tensors", "read_state"):
         monkeypatch.setattr(checkpoint, loader, lambda path: pytest.fail(f"{path} was loaded"))
     assert checkpoint.newest_step(tmp_path) == 20
 
