@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import struct
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import BinaryIO, Literal
@@ -28,7 +29,13 @@ DAMAGE = (
 )
 """Exceptions that Pillow's formats raise on damaged files, and those of ``read_photograph``."""
 
+warnings.filterwarnings("ignore", module=r"PIL\.")  # of metadata, and of a limit of pixels that is not this one
 _JPEG = b"\xff\xd8\xff"
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")  # those with a length after them, and the end
+_END, _SCAN = 0xD9, 0xDA
+_MOST_SCANS = 32  # usual are 1 to 18
+_MOST_MARKERS = 10_000
+_STRIP_PIXELS = 1 << 22
 _ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
 
@@ -55,6 +62,7 @@ def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding
     Raises:
         OSError: The content is not an image or is truncated; other damage raises other errors.
         TooManyPixelsError: It is larger than ``MOST_PIXELS``; it was not decoded.
+        ValueError: It is a JPEG file of too many scans or markers.
         NoBytesError: Its pixels are floats or integers of 32 bits.
     """
     with _opened(content) as picture:
@@ -63,6 +71,8 @@ def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding
         _require_few_pixels(picture, decoding)
         ImageOps.exif_transpose(picture, in_place=True)
         upright = in_bytes(picture, "RGB" if channels == 3 else "L")
+        if upright is not picture:
+            picture.close()  # frees its pixels
         return _pixels(central_square(upright, side) if side else upright)
 
 
@@ -122,14 +132,25 @@ def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
     elif picture.mode[0] in "IF":
         raise NoBytesError(f"pixels of mode {picture.mode}, more than 16 bits")
     if picture.has_transparency_data:
-        layer = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+        return _on_white(picture, mode)
     return picture if picture.mode == mode else picture.convert(mode)
+
+
+def _on_white(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
+    """Return a picture with transparent pixels on white, made in strips, since each step takes four bytes a pixel."""
+    width, height = picture.size
+    whole = Image.new(mode, picture.size)
+    rows = max(1, _STRIP_PIXELS // width)
+    for top in range(0, height, rows):
+        layer = picture.crop((0, top, width, min(top + rows, height))).convert("RGBA")
+        whole.paste(Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert(mode), (0, top))
+    return whole
 
 
 def _opened(content: bytes) -> Image.Image:
     """Open an image by its header, without Pillow's own size limit, which ignores that JPEG files can be reduced."""
     if content.startswith(_JPEG):
+        _require_few_scans(content)
         return JpegImageFile(io.BytesIO(content))
     try:
         picture = Image.open(io.BytesIO(content))
@@ -142,6 +163,28 @@ def _opened(content: bytes) -> Image.Image:
 
 
 _LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
+
+
+def _require_few_scans(content: bytes) -> None:
+    """Refuse a JPEG file that stores its pixels in more scans, each of which is decoded over all of them, than any use.
+
+    Raises:
+        ValueError: It has too many scans, or too many other parts.
+    """
+    scans, at = 0, 2
+    for markers in range(_MOST_MARKERS + 1):
+        marker = _MARKER.search(content, at)
+        code = marker[0][1] if marker else _END
+        if marker is None or code == _END:
+            return
+        scans += code == _SCAN
+        if scans > _MOST_SCANS or markers == _MOST_MARKERS:
+            break
+        at = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
+    raise ValueError(
+        f"a JPEG file of {scans} scans or {markers:,} markers and more, at most {_MOST_SCANS} and {_MOST_MARKERS:,} "
+        "are decoded"
+    )
 
 
 def _require_few_pixels(picture: Image.Image, decoding: Decoding) -> None:

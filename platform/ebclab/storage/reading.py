@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ LARGEST_LOG = 8 << 30
 
 _DEEPEST = 50  # maximum nesting depth of lists and mappings
 _LONGEST_NUMBER = 24  # digits; 64-bit integers have at most 20
+_NOT_FINITE = re.compile("NaN|Infinity|[0-9]{25}|[eE][+]?[0-9]{3}")  # where numbers may be that are not finite
 _LONG_NUMBER = re.compile(f"[0-9]{{{_LONGEST_NUMBER + 1}}}")
 
 
@@ -27,23 +29,31 @@ def json_value(content: bytes) -> Any:
     """Return the value of a JSON file of this package, verified against its checksum if it has one.
 
     Raises:
-        ValueError: ``foreign_json_value`` refuses it, or it does not match its checksum.
+        ValueError: ``foreign_json_value`` refuses it, a number is not finite, or it does not match its checksum.
     """
-    value = foreign_json_value(content)
+    value = foreign_json_value(content, finite=True)
     require_checksum(value)
     return value
 
 
-def foreign_json_value(content: bytes) -> Any:
+def foreign_json_value(content: bytes, *, finite: bool = False) -> Any:
     """Return the value of UTF-8 encoded JSON from any source.
+
+    Args:
+        content: The JSON.
+        finite: Whether to refuse NaN and infinite numbers, which JSON does not have and Python's reader takes.
 
     Raises:
         ValueError: It is not valid JSON, is nested too deeply, or contains an overlong number or a lone surrogate.
     """
     text = content.decode("utf-8")
-    strict = _LONG_NUMBER.search(text) is not None
+    parsers: dict[str, Any] = {}
+    if _LONG_NUMBER.search(text) is not None:
+        parsers["parse_int"] = _whole_number
+    if finite and _NOT_FINITE.search(text) is not None:
+        parsers |= {"parse_float": _finite_number, "parse_constant": _finite_number}
     try:
-        value = json.loads(text, parse_int=_whole_number) if strict else json.loads(text)
+        value = json.loads(text, **parsers)
     except RecursionError:
         raise ValueError(f"lists within lists, deeper than {_DEEPEST}") from None
     if text.count("[") + text.count("{") > _DEEPEST:
@@ -113,6 +123,12 @@ def lines_left_out(where: str, numbers: list[int]) -> str:
     """
     shown = ", ".join(map(str, numbers[:5])) + (" ..." if len(numbers) > 5 else "")
     return f"{where}: {len(numbers)} of its lines cannot be read and are left out: {shown}"
+
+
+def _finite_number(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"a number that is not finite, {text:.20}")
+    return value
 
 
 def _whole_number(digits: str) -> int:

@@ -241,3 +241,28 @@ def test_postscript_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         read(content)
     assert kind_of_damage(caught.value) == "of no known format"
     assert not (tmp_path / "was-run").exists()
+
+
+def test_a_photograph_of_more_scans_than_any_use_is_refused_soon() -> None:
+    picture = Image.fromarray(colours(40, 60, 3))
+    progressive = encoded(picture, "JPEG", progressive=True)
+    assert np.array_equal(read(progressive), np.asarray(Image.open(io.BytesIO(progressive))))
+    last = progressive.rindex(b"\xff\xda")
+    repeated = progressive[:last] + progressive[last:-2] * 40 + progressive[-2:]
+    with pytest.raises(ValueError, match=r"a JPEG file of 33 scans or \d+ markers"):
+        read(repeated)
+    comments = progressive[:2] + b"\xff\xfe\x00\x02" * 20_000 + progressive[2:]
+    with pytest.raises(ValueError, match="10,000 markers and more"):
+        read(comments)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transparent_pixels_are_white_whatever_the_strips(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = colours(37, 23, 4)
+    content = encoded(Image.fromarray(pixels, "RGBA"), "PNG")
+    whole = read(content, channels)
+    monkeypatch.setattr(photograph, "_STRIP_PIXELS", 50)
+    assert np.array_equal(read(content, channels), whole)
+    if channels == 3:
+        alpha = pixels[..., 3:].astype(float) / 255
+        assert np.abs(whole - (alpha * pixels[..., :3] + (1 - alpha) * 255)).max() <= 1

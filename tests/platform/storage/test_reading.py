@@ -57,6 +57,10 @@ BAD = {
     "deep mappings": (b'{"a":' * 60 + b"1" + b"}" * 60, "lists within lists, deeper than 50"),
     "long number": (b"1" * 30, "a number of 30 digits"),
     "endless number": (b"1" * 5000, "a number of 5000 digits"),
+    "no number": (b'{"a": NaN}', "a number that is not finite, NaN"),
+    "infinity": (b"[-Infinity]", "a number that is not finite, -Infinity"),
+    "too large": (b"-1e999", "a number that is not finite, -1e999"),
+    "too long": (b"1" * 400 + b".5", "a number that is not finite, 11111111111111111111"),
     "half a character": (rb'"\ud800"', "half a character"),
     "half a character in a key": (rb'{"\udc00": 1}', "half a character"),
 }
