@@ -212,6 +212,24 @@ def test_a_look_at_the_lease_is_good_for_some_seconds_within_a_push_and_no_longe
             assert looks == [f"read {NAME}"] * asked
 
 
+def test_a_look_is_as_old_as_its_request_however_late_the_answer_is(
+    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, looks = [0.0], list[str]()
+    monkeypatch.setattr(lease, "_seconds", lambda: now[0])
+    mine = Lease(remote, "is training")
+    mine.take()
+
+    def late(request: str) -> None:
+        looks.append(request)
+        now[0] += 6.0
+
+    with before_requests(late):
+        mine.fence.check_again()
+        mine.fence.check_again()
+    assert looks == [f"read {NAME}"] * 2
+
+
 def test_a_request_that_is_repeated_asks_again_whether_it_may_be(
     remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

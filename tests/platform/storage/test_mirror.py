@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import random
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -208,9 +210,20 @@ def test_a_checkpoint_replaced_while_it_is_downloaded_is_downloaded_anew(
     assert caplog.messages == []
 
 
-def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(remote: RemoteFolder) -> None:
-    import threading
+def test_two_processes_of_a_machine_pull_into_a_copy_one_after_the_other(remote: RemoteFolder, there: Path) -> None:
+    fill(there, "config.yaml")
+    remote.cache.mkdir(parents=True)
+    thread = threading.Thread(target=Mirror(remote).pull, daemon=True)
+    with (remote.cache / ".pull").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread.start()
+        thread.join(0.2)  # one that does not wait is over by then
+        assert visible(remote.cache) == {}
+    thread.join(30)
+    assert visible(remote.cache) == files(there)
 
+
+def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(remote: RemoteFolder) -> None:
     mirror, over = Mirror(remote, without=("trials",)), threading.Event()
 
     def churn() -> None:
