@@ -17,7 +17,7 @@ from store_requests import before_requests
 
 from ebclab.errors import LostLeaseError, RunError
 from ebclab.storage import lease
-from ebclab.storage.lease import LIFETIME, NAME, Lease, held_by, leased, require_all_free
+from ebclab.storage.lease import LIFETIME, NAME, Fence, Lease, held_by, leased, require_all_free
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
@@ -84,6 +84,41 @@ def test_a_lease_that_is_over_is_not_renewed(remote: RemoteFolder, there: Path, 
     assert (there / NAME).read_bytes() == left
 
 
+def test_a_lease_that_was_given_back_is_no_longer_held_for_a_worker(remote: RemoteFolder) -> None:
+    mine = Lease(remote, "is training")
+    mine.take()
+    worker = Fence(remote, mine.fence.token)  # in another process
+    worker.check()
+    mine.give_back()
+    with pytest.raises(LostLeaseError, match="its lease was given back; nothing more of this process is written there"):
+        worker.check()
+    worker.end("another reason")
+    with pytest.raises(LostLeaseError, match="its lease was given back; nothing more"):
+        worker.check()
+
+
+def test_a_lease_of_a_folder_made_anew_is_another_though_its_epoch_is_the_same(
+    remote: RemoteFolder, there: Path
+) -> None:
+    mine, other = Lease(remote, "is training"), Lease(remote, "is training")
+    mine.take()
+    (there / NAME).unlink()
+    other.take()
+    assert mine.fence.token.epoch == other.fence.token.epoch == 1
+    with pytest.raises(LostLeaseError, match="another process has taken over"):
+        mine.fence.check()
+    other.fence.check()
+
+
+def test_who_lost_its_folder_does_not_remove_the_lease_of_another(remote: RemoteFolder, there: Path) -> None:
+    mine = Lease(remote, "is training")
+    mine.take()
+    sign(there, "elsewhere", 1, 0)
+    with pytest.raises(LostLeaseError, match="another process has taken over"):
+        mine.remove()
+    assert held_by(remote) == "elsewhere"
+
+
 def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(remote: RemoteFolder, there: Path) -> None:
     mine = Lease(remote, "is training")
     mine.take()
@@ -107,18 +142,21 @@ def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(remote:
     assert list(there.iterdir()) == []
 
 
-def test_a_wrong_clock_of_this_machine_makes_nobody_dead(
-    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_wrong_clock_of_this_machine_makes_nobody_dead_or_immortal(
+    hours: int, remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Ahead(datetime):
+    class Wrong(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> datetime:
-            return datetime.now(tz) + timedelta(hours=1)
+            return datetime.now(tz) + timedelta(hours=hours)
 
-    monkeypatch.setattr(lease, "datetime", Ahead)
+    monkeypatch.setattr(lease, "datetime", Wrong)
     sign(there, "elsewhere", 1, 10)
     with pytest.raises(RunError, match=r"got elsewhere, process 1, last heard of 1[0-9] s ago"):
         Lease(remote, "is training").take()
+    sign(there, "elsewhere", 1, LIFETIME + 1)
+    Lease(remote, "is training").take()
 
 
 @pytest.mark.parametrize("content", ["{half", "[]", '{"host": "elsewhere"}', '{"id": "theirs", "epoch": "many"}'])

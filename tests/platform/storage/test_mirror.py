@@ -257,11 +257,13 @@ def test_what_is_deleted_in_the_copy_is_deleted_in_the_store(remote: RemoteFolde
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
 @pytest.mark.parametrize("begins", ["pull", "push"])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
 def test_a_copy_that_somebody_removes_deletes_nothing_in_the_store(
-    begins: str, is_made_anew: bool, remote: RemoteFolder, there: Path
+    has_checkpoint: bool, begins: str, is_made_anew: bool, remote: RemoteFolder, there: Path
 ) -> None:
     fill(remote.cache, "config.yaml", "metrics.jsonl")
-    make_checkpoint(remote.cache, "last-0000000004")
+    if has_checkpoint:
+        make_checkpoint(remote.cache, "last-0000000004")
     Mirror(remote).push()
     before, mirror = files(there), Mirror(remote)
     mirror.pull(("last",)) if begins == "pull" else mirror.push()

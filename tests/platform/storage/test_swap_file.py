@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ebclab.storage.swap.conditional import ConditionalFile
 from ebclab.storage.swap.file import LocalFile, ReplacedError, Seen
 
 
@@ -82,3 +84,12 @@ def test_what_was_written_is_on_the_disk_whole_and_without_the_rest_of_before(tm
     file.write(b"short", over=seen)
     assert disk.events == [("sync", "file", b"a long content"), ("sync", "file", b"short")]
     assert file.read() == Seen(b"short")
+
+
+def test_a_store_that_says_404_of_a_file_to_replace_has_not_replaced_it() -> None:
+    def put(*given: Any, **options: Any) -> None:
+        raise FileNotFoundError("404")
+
+    store: Any = SimpleNamespace(put=put)
+    with pytest.raises(ReplacedError):
+        ConditionalFile(store, "run/file", "file").write(b"mine", over=Seen(b"old", "an etag"))
