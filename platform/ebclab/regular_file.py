@@ -25,7 +25,10 @@ def read_regular(path: Path, limit: int) -> bytes:
         OSError: The file cannot be read, is not a regular file, or is larger; ``strerror`` has the reason.
     """
     with open_regular(path, limit) as file:
-        content = file.read(limit + 1)
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)  # not limit + 1, which asks for so much memory
+        if len(content) > size:  # the file has grown
+            content += file.read(limit + 1 - len(content))
     _require_at_most(limit, len(content))
     return content
 

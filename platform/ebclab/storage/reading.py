@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ LARGEST_LOG = 8 << 30
 
 _DEEPEST = 50  # maximum nesting depth of lists and mappings
 _LONGEST_NUMBER = 24  # digits; 64-bit integers have at most 20
-_NOT_FINITE = re.compile("NaN|Infinity|[0-9]{25}|[eE][+]?[0-9]{3}")  # where numbers may be that are not finite
-_LONG_NUMBER = re.compile(f"[0-9]{{{_LONGEST_NUMBER + 1}}}")
 
 
 def json_value(content: bytes) -> Any:
@@ -47,13 +44,8 @@ def foreign_json_value(content: bytes, *, finite: bool = False) -> Any:
         ValueError: It is not valid JSON, is nested too deeply, or contains an overlong number or a lone surrogate.
     """
     text = content.decode("utf-8")
-    parsers: dict[str, Any] = {}
-    if _LONG_NUMBER.search(text) is not None:
-        parsers["parse_int"] = _whole_number
-    if finite and _NOT_FINITE.search(text) is not None:
-        parsers |= {"parse_float": _finite_number, "parse_constant": _finite_number}
     try:
-        value = json.loads(text, **parsers)
+        value = (_FINITE if finite else _ANY).decode(text)
     except RecursionError:
         raise ValueError(f"lists within lists, deeper than {_DEEPEST}") from None
     if text.count("[") + text.count("{") > _DEEPEST:
@@ -135,6 +127,10 @@ def _whole_number(digits: str) -> int:
     if len(digits) > _LONGEST_NUMBER + 1:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)
+
+
+_ANY = json.JSONDecoder(parse_int=_whole_number)
+_FINITE = json.JSONDecoder(parse_int=_whole_number, parse_float=_finite_number, parse_constant=_finite_number)
 
 
 def _require_shallow(value: Any) -> None:
