@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
+MOST_LAYERS = 100
+"""Layers of a head at most: each takes time to build even if it is small."""
+
 
 def setting(
     default: Any,

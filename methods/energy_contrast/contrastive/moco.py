@@ -19,7 +19,7 @@ from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import ProjectionHead, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather, own_share, world_size
-from energy_contrast.settings import setting
+from energy_contrast.settings import MOST_LAYERS, setting
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class MocoConfig(EssConfig):
     projection_hidden_size: int = setting(
         0, "Size of the projection head's hidden layers; 0 means the embedding size.", unit="dimensions", minimum=0
     )
-    projection_num_layers: int = setting(2, "Linear layers of the projection head.", unit="layers", minimum=1)
+    projection_num_layers: int = setting(
+        2, "Linear layers of the projection head.", unit="layers", minimum=1, maximum=MOST_LAYERS
+    )
 
 
 class Moco(ControlledMethod):

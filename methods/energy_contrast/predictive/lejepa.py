@@ -16,7 +16,7 @@ from energy_contrast.method import Batch, Method, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs
-from energy_contrast.settings import setting
+from energy_contrast.settings import MOST_LAYERS, setting
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class LejepaConfig:
     projection_hidden_size: int = setting(
         0, "Size of the projection head's hidden layers; 0 means the embedding size.", unit="dimensions", minimum=0
     )
-    projection_num_layers: int = setting(3, "Linear layers of the projection head.", unit="layers", minimum=1)
+    projection_num_layers: int = setting(
+        3, "Linear layers of the projection head.", unit="layers", minimum=1, maximum=MOST_LAYERS
+    )
 
 
 class Lejepa(Method):

@@ -15,7 +15,7 @@ from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
-from energy_contrast.settings import setting
+from energy_contrast.settings import MOST_LAYERS, setting
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,11 @@ class SimsiamConfig:
         0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0
     )
     projection_num_layers: int = setting(
-        3, "Linear layers of the projection head; 2 in the paper's CIFAR-10 runs.", unit="layers", minimum=1
+        3,
+        "Linear layers of the projection head; 2 in the paper's CIFAR-10 runs.",
+        unit="layers",
+        minimum=1,
+        maximum=MOST_LAYERS,
     )
     projection_scale: bool = setting(
         False,

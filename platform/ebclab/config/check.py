@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LARGEST = 1e30
 """No setting is larger: float32 ends at 3.4e38, and steps multiply settings (learning rate, batch size, gradient)."""
 
+LARGEST_WHOLE = 2**63 - 1
+"""No whole number is larger: torch's sizes have 64 bits."""
+
 
 class Problems:
     """Problems found so far.
@@ -120,11 +123,12 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
     numbers = [
         number for number in (typed if isinstance(typed, tuple) else (typed,)) if isinstance(number, int | float)
     ]
+    wrong = None if all(_within(number, field.metadata) for number in numbers) else "out of range"
+    if any(abs(number) > LARGEST_WHOLE for number in numbers if isinstance(number, int)):
+        wrong = f"more than {LARGEST_WHOLE:,}"
     if any(abs(number) > LARGEST for number in numbers if math.isfinite(number)):
-        return f"too large to compute with in float32, got {shown(value)}; must be {expectation(field, hint)}"
-    if all(_within(number, field.metadata) for number in numbers):
-        return None
-    return f"out of range, got {shown(value)}; must be {expectation(field, hint)}"
+        wrong = "too large to compute with in float32"
+    return f"{wrong}, got {shown(value)}; must be {expectation(field, hint)}" if wrong else None
 
 
 def shown(value: Any) -> str:

@@ -2,18 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from ebclab.config.encoder import EncoderConfig
+from ebclab.config.encoder import OWN_ENCODERS, EncoderConfig
 from ebclab.encoders.timm_encoder import build_timm, timm_has_batch_norm
 from ebclab.errors import ConfigError
+from ebclab.formatting import size as readable
+from ebclab.hardware import free_bytes
 from energy_contrast.networks import build_encoder
 
+_NO_ROOM = re.compile("can't allocate memory|out of memory|overflow")
+_TRIED = re.compile(r"tried to allocate (\d+) bytes")
+_MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.eye, Tensor.clone}
+"""Functions of torch that make the weights and the buffers of networks, and copies of them."""
 
+
+class _Counted(TorchFunctionMode):
+    """Adds up the sizes of tensors that are made, and raises a MemoryError once they exceed the free memory.
+
+    It does so before a tensor is filled: the operating system gives memory only then, and may end the process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_bytes, self.free = 0, free_bytes(torch.device("cpu"))
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if function in _MAKERS:
+            self.num_bytes += made.numel() * made.element_size()
+            if self.num_bytes > self.free:
+                raise MemoryError(f"you tried to allocate {self.num_bytes} bytes")
+        return made
+
+
+@contextmanager
+def room_problems() -> Iterator[None]:
+    """Turn running out of memory for a network into a ConfigError; on a CPU, torch raises a plain RuntimeError.
+
+    Raises:
+        ConfigError: A part, or all parts made so far, are larger than the free memory.
+    """
+    try:
+        with _Counted():
+            yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _NO_ROOM.search(str(error)):
+            raise
+        asked = _TRIED.search(str(error))
+        got = f"a part of {readable(int(asked[1]))}" if asked else "too large a part"
+        raise ConfigError(
+            [f"encoder, method: the memory has no room for the network, got {got}; make sizes and layers smaller"]
+        ) from error
+
+
+@room_problems()
 def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) -> nn.Module:
     """Return the untrained encoder that ``config`` describes, initialised from torch's global generator.
 
@@ -23,26 +75,33 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
         image_size: Side of the images in pixels; 0 if not known yet. Weights of some timm networks depend on it.
 
     Raises:
-        ConfigError: There is no such network, or it does not accept such images.
+        ConfigError: There is no such network, it does not accept such images, or the memory has no room for it.
     """
     try:
         if config.timm_name:
             return build_timm(config.timm_name, in_channels, image_size, batch_norm=config.batch_norm)
-        encoder = build_encoder(
-            config.name,
-            in_channels=in_channels,
-            stem=config.stem,
-            width=config.width,
-            batch_norm=config.batch_norm,
-            activation=config.activation,
-            initialisation=config.initialisation,
-            pooling=config.pooling,
-        )
+        if config.width or config.name not in OWN_ENCODERS:
+            with room_problems(), torch.device("meta"):  # its size is not known: a trial without memory comes first
+                _own_encoder(config, in_channels)
+        encoder = _own_encoder(config, in_channels)
         if image_size and config.pooling == "quarters":
             _require_quarters(encoder, in_channels, image_size)
         return encoder
     except ValueError as error:
         raise ConfigError([f"encoder: {error}"]) from error
+
+
+def _own_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
+    return build_encoder(
+        config.name,
+        in_channels=in_channels,
+        stem=config.stem,
+        width=config.width,
+        batch_norm=config.batch_norm,
+        activation=config.activation,
+        initialisation=config.initialisation,
+        pooling=config.pooling,
+    )
 
 
 def _require_quarters(encoder: nn.Module, in_channels: int, image_size: int) -> None:

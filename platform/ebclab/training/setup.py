@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ebclab.data.own_images import Images, own_images
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
-from ebclab.encoders import differences, seeded_encoder
+from ebclab.encoders import differences, room_problems, seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
@@ -34,8 +33,6 @@ from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import has_batch_norm, require_groups
 
-_NO_ROOM = re.compile("can't allocate memory|out of memory|overflow")
-_TRIED = re.compile(r"tried to allocate (\d+) bytes")
 _BYTES_OF_A_PIXEL = 4  # views are float32
 
 
@@ -161,21 +158,6 @@ def method_problems() -> Iterator[None]:
         yield
     except ValueError as error:
         raise ConfigError([f"method.{error}"]) from error
-
-
-@contextmanager
-def room_problems() -> Iterator[None]:
-    """Turn running out of memory for a network into a ConfigError; on a CPU, torch raises a plain RuntimeError."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _NO_ROOM.search(str(error)):
-            raise
-        asked = _TRIED.search(str(error))
-        got = f"a part of {readable(int(asked[1]))}" if asked else "too large a part"
-        raise ConfigError(
-            [f"encoder, method: the memory has no room for the network, got {got}; make sizes and layers smaller"]
-        ) from error
 
 
 def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Requirements:

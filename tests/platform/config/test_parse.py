@@ -215,3 +215,8 @@ def test_no_message_has_a_long_value_whole(overrides, methods):
         compose("plain", overrides=overrides, methods=methods)
     assert max(len(line) for line in caught.value.problems) < 800
     assert LONGEST[:200] not in str(caught.value)
+
+
+def test_whole_numbers_that_no_size_can_be_are_refused(problems_of):
+    (line,) = problems_of(encoder={"width": 10**20})
+    assert line.startswith("encoder.width: more than 9,223,372,036,854,775,807, got 100000000000000000000; must be ")

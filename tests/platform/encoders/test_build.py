@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ebclab.config.encoder import EncoderConfig
-from ebclab.encoders import new_encoder
+from ebclab.encoders import build, new_encoder, seeded_encoder
 from ebclab.errors import ConfigError
 from energy_contrast.networks import ResNet
 
@@ -53,3 +53,28 @@ def test_an_unknown_size_means_what_timm_built_the_network_for() -> None:
 def test_refusals_are_mistakes_of_settings(config: EncoderConfig, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         new_encoder(config, 1, 8)
+
+
+@pytest.mark.parametrize("name", ["small", "resnet50", "wrn28", "pyramidnet-110-84"])
+@pytest.mark.parametrize("width", [100_000, 10**6, 10**14])
+def test_a_network_that_is_too_wide_for_the_memory_is_refused(name: str, width: int) -> None:
+    with pytest.raises(ConfigError, match=r"^encoder, method: the memory has no room for the network, got "):
+        new_encoder(EncoderConfig(name, width=width), 3)
+
+
+def test_layers_that_fit_one_by_one_are_refused_if_all_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EncoderConfig("pyramidnet-110-84", width=8)
+    num_bytes = sum(4 * weight.numel() for weight in new_encoder(config, 3).parameters())
+    monkeypatch.setattr(build, "free_bytes", lambda _: num_bytes // 2)
+    with pytest.raises(ConfigError, match="no room for the network"):
+        new_encoder(config, 3)
+
+
+def test_a_trial_for_the_size_of_a_network_changes_no_weight() -> None:
+    networks = []
+    for width in (0, 16):  # 16 is what 0 means, and is tried first
+        with seeded_encoder(EncoderConfig("small", width=width), 3, 1) as encoder:
+            networks.append((encoder.state_dict(), torch.rand(1)))
+    (own, after), (tried, after_trial) = networks
+    assert torch.equal(after, after_trial)
+    assert all(torch.equal(own[key], tried[key]) for key in own)
