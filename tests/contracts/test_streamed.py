@@ -1,4 +1,4 @@
-"""A method that stops between two epochs of a stream and goes on ends in the same bits, for the whole catalogue."""
+"""A method that stops between two epochs of a stream and resumes ends in the same bits, for the whole catalogue."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def _require_own_server(address: str, connection: socket.socket) -> None:
         raise UserError(
             f"{address}: not shown to be a server of yours, so neither the token nor anything else was sent, "
             f"got {other}; open the tunnel (`ray dashboard cluster.yaml`), write an https address, or set {MODE}=token "
-            f"to send the token to whoever answers, {MODE}=disabled to send none"
+            f"to send the token to any server that answers, {MODE}=disabled to send none"
         )
 
 

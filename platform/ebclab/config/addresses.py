@@ -33,7 +33,7 @@ LOCATIONS = (FOLDER, PARQUET, WEBDATASET, ARROW, *PUBLISHED)
 """Prefixes of ``data.name`` for datasets named by their location."""
 
 LONGEST = 4096
-"""Most characters of a path or address; Linux opens no longer path."""
+"""Most characters of a setting, a path or an address: Linux opens no longer path, and no other setting is longer."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -22,9 +22,6 @@ _FIRST_CHARACTERS = list("-+.0123456789")
 LARGEST_YAML = 1 << 20
 """Largest size of a file, bytes."""
 
-LONGEST_TEXT = LONGEST
-"""Most characters of a setting. Linux allows no longer paths, and no other setting is longer than a path."""
-
 _LONGEST_PROBLEM = 250  # characters of what PyYAML says
 _MOST_VALUES = 100_000
 _DEEPEST = 50  # lists and mappings within each other
@@ -189,9 +186,9 @@ def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
 
 def length_problem(text: str) -> str | None:
     """Return what is wrong with a text that is too long for a setting, else None."""
-    if len(text) <= LONGEST_TEXT:
+    if len(text) <= LONGEST:
         return None
-    return f"longer than {LONGEST_TEXT:,} characters, got {len(text):,}, {shortened(repr(text))}; write a shorter one"
+    return f"longer than {LONGEST:,} characters, got {len(text):,}, {shortened(repr(text))}; write a shorter one"
 
 
 def text_problem(text: str) -> str | None:

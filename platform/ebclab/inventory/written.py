@@ -13,7 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ebclab.config.yaml_text import LARGEST_YAML, LONGEST_TEXT, from_yaml, is_text, load_yaml_file
+from ebclab.config.addresses import LONGEST
+from ebclab.config.yaml_text import LARGEST_YAML, from_yaml, is_text, load_yaml_file
 from ebclab.errors import ConfigError
 from ebclab.regular_file import read_regular
 
@@ -72,7 +73,7 @@ def _lines(text: str) -> list[tuple[str, str]] | None:
 @lru_cache(maxsize=10_000)
 def _line(line: str) -> tuple[str, str] | None:
     """Return key and value of a line, as ``_lines`` does; None if YAML may read another value or refuse it."""
-    found = _LINE.fullmatch(line) if len(line) <= LONGEST_TEXT else None
+    found = _LINE.fullmatch(line) if len(line) <= LONGEST else None
     if found is None:
         return None
     key, value = found[1] or found[2], found[3] or ""

@@ -18,6 +18,9 @@ import torch
 _MAKERS = re.compile(r"torch\._utils _rebuild_tensor(?:_v2)?|collections OrderedDict|torch [A-Za-z0-9]{1,20}Storage")
 """What a state of ours has its reader call."""
 
+_CALLS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8", "NEXT_BUFFER"}
+"""Operations of a pickle that make objects otherwise than a state of ours does."""
+
 
 def read_state(path: Path) -> dict[str, Any]:
     """Return the state that ``torch.save`` wrote.
@@ -60,7 +63,3 @@ def _require_plain(path: Path) -> None:
                 raise _NotPlainError(f"{path.name} holds more than tensors and plain values, got {str(argument)[:100]}")
             if operation.name in _CALLS:
                 raise _NotPlainError(f"{path.name} holds more than tensors and plain values, got {operation.name}")
-
-
-_CALLS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "BYTEARRAY8", "NEXT_BUFFER"}
-"""Operations of a pickle that make objects otherwise than a state of ours does."""

@@ -33,7 +33,7 @@ from ebclab.storage.retry import is_refusal
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_COPIED_BYTES = 8 << 20  # buffer size of a copy
+COPIED_BYTES = 8 << 20  # buffer size of a copy
 _UNSENT_COPIES = 16  # that a stream may hold before it waits for the store
 _LINKS_FOLLOWED = 32  # nested symbolic links that the system follows: 32 on macOS, 40 on Linux
 _OF_THE_STORE = re.compile(r"\bAWS Error\b|google::cloud::Status")
@@ -248,7 +248,7 @@ class Location:
 def copied(source: BinaryIO, target: BinaryIO | pa.NativeFile) -> None:
     """Copy a file into a stream, which holds some parts at most: pyarrow queues all that a store has not taken."""
     copies = 0
-    while block := source.read(_COPIED_BYTES):
+    while block := source.read(COPIED_BYTES):
         target.write(block)
         copies += 1
         if copies % _UNSENT_COPIES == 0:

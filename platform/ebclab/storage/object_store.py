@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from pyarrow import NativeFile, fs
 
 from ebclab.errors import DataError, RunError, UserError
-from ebclab.storage.filesystem import Location, copied, in_our_errors, through_obstore, whole_or_not
+from ebclab.storage.filesystem import COPIED_BYTES, Location, copied, in_our_errors, through_obstore, whole_or_not
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_COPIED_BYTES = 8 << 20  # buffer size of a copy
 
 _log = logging.getLogger("ebclab.storage")
 
@@ -119,7 +118,7 @@ class Store:
                 self._place.filesystem.open_input_stream(self._inner(name), compression=None) as source,
                 aside.open("wb") as file,
             ):
-                shutil.copyfileobj(source, file, _COPIED_BYTES)
+                shutil.copyfileobj(source, file, COPIED_BYTES)
 
         self._make(target, download, name)
 

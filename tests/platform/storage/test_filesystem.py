@@ -88,7 +88,7 @@ def test_an_upload_holds_a_few_parts_of_a_file_that_a_store_has_not_taken(
 
     for module in (filesystem, object_store):
         monkeypatch.setattr(module, "whole_or_not", opened)
-    monkeypatch.setattr(filesystem, "_COPIED_BYTES", 64)
+    monkeypatch.setattr(filesystem, "COPIED_BYTES", 64)
     (tmp_path / "file").write_bytes(content)
     if way == "of a run":
         Store(RemoteFolder(f"file://{tmp_path}", "run")).upload(tmp_path / "file", "file")

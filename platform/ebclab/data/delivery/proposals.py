@@ -14,6 +14,9 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 
+CHOICE_SALT = 0x63686F696365
+"""First word of the hashes that choose the images of proposals."""
+
 _FRESH_SALT = 0x6672657368
 
 

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.choose import require_batch
-from ebclab.data.delivery.proposals import fresh_views, own_slots
+from ebclab.data.delivery.proposals import CHOICE_SALT, fresh_views, own_slots
 from ebclab.data.hashing import hash_words, integers_below
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
@@ -24,7 +24,6 @@ from ebclab.hardware import free_bytes
 from energy_contrast.method import Batch
 
 _ORDER_SALT = 0x6F72646572  # salts make order, choice and views independent
-_CHOICE_SALT = 0x63686F696365
 
 
 class ResidentData:
@@ -125,7 +124,7 @@ class ResidentData:
             return torch.empty(0, self._images.shape[1], side, side, device=order.device)
         step = epoch * self.num_batches + position
         others = len(order) - self._batch_size
-        places = integers_below(hash_words(_CHOICE_SALT, self._seed, step, slots), others)  # (P,) among the others
+        places = integers_below(hash_words(CHOICE_SALT, self._seed, step, slots), others)  # (P,) among the others
         first = position * self._batch_size
         rows = order[torch.where(places < first, places, places + self._batch_size)]  # skips the rows of the batch
         return fresh_views(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -168,7 +168,7 @@ class ParquetSource:
 
     def _read_columns(self, file: str, group: int, columns: list[str]) -> pa.Table:
         with self._opened(file) as (opened, chunks):
-            return _read_group(self._where(file), opened, chunks, group, columns)
+            return _read_groups(self._where(file), opened, chunks, [group], columns)
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[tuple[pq.ParquetFile, Chunks]]:
@@ -187,9 +187,9 @@ class ParquetSource:
             known = sorted(set(opened.schema_arrow.names) & {INDEX_COLUMN, self.reading.label_column})
             groups = range(opened.num_row_groups)
             rows_of_group = [opened.metadata.row_group(number).num_rows for number in groups]
-            tables = [_read_group(self._where(file), opened, chunks, number, known) for number in groups if known]
             empty = {name: pa.array([], opened.schema_arrow.field(name).type) for name in known}
-            table = pa.concat_tables(tables) if tables else pa.table(empty)
+            some = bool(known) and len(groups) > 0
+            table = _read_groups(self._where(file), opened, chunks, groups, known) if some else pa.table(empty)
         count = sum(rows_of_group)
         labels = self._integers(file, table, self.reading.label_column, "data.label_column")
         keys = self._integers(file, table, INDEX_COLUMN, "data.name")
@@ -307,45 +307,72 @@ class ParquetSource:
         yield from self._encoded(file, number, list(range(len(column))), column)
 
 
-def _read_group(where: str, opened: pq.ParquetFile, chunks: Chunks, number: int, columns: list[str]) -> pa.Table:
-    """Return columns of a row group, which is refused if it becomes too large; what its pages state is checked first.
-
-    Where values are stored once and may occur often, only reading tells how large the columns become: they are read in
-    batches that have room even if each row has the largest value.
+def _read_groups(
+    where: str, opened: pq.ParquetFile, chunks: Chunks, numbers: Sequence[int], columns: list[str]
+) -> pa.Table:
+    """Return columns of row groups; what their pages state is checked first, and one that becomes too large is refused.
 
     Args:
         where: Name of the file in messages.
         opened: The file.
         chunks: What it reads from.
-        number: The row group.
+        numbers: The row groups, at least one.
         columns: Names of the columns.
 
     Raises:
-        DataError: It is too large.
-        ValueError: Its pages are damaged, or hold other numbers of values than the file states.
+        DataError: One is too large.
+        ValueError: Pages are damaged, or hold other numbers of values than the file states.
     """
-    group = opened.metadata.row_group(number)
+    room, rows = _room(chunks.num_bytes), sum(opened.metadata.row_group(number).num_rows for number in numbers)
+    stated = [_stated(where, opened.metadata.row_group(number), chunks, room, columns) for number in numbers]
+    if sum(whole for whole, _ in stated) <= room and all(each == 0 for _, each in stated):
+        table = opened.read_row_groups(list(numbers), columns=columns, use_threads=False)
+    else:
+        table = pa.concat_tables(
+            _read_in_parts(where, opened, chunks, number, columns, room, *each)
+            for number, each in zip(numbers, stated, strict=True)
+        )
+    if table.num_rows != rows:
+        raise ValueError(f"{table.num_rows:,} rows, {rows:,} were expected")
+    return table
+
+
+def _stated(where: str, group: pq.RowGroupMetaData, chunks: Chunks, room: int, columns: list[str]) -> tuple[int, int]:
+    """Return what the pages of a row group state: its bytes in memory, and those of values that may occur often.
+
+    Raises:
+        DataError: It is too large.
+        ValueError: Pages are damaged.
+    """
     own = [group.column(i) for i in range(group.num_columns)]
     own = [chunk for chunk in own if chunk.path_in_schema.split(".")[0] in columns]
-    room = _room(chunks.num_bytes)
     _require_room(where, group, sum(chunk.total_uncompressed_size for chunk in own), room, chunks.num_bytes)
     pages = [pages_of(chunks.hold(chunk), chunk) for chunk in own]
     whole = sum(each.num_bytes + _BYTES_OF_A_VALUE * each.num_values for each in pages)
     _require_room(where, group, whole, room, chunks.num_bytes)
-    repeated = sum(each.repeated_bytes for each in pages)
+    return whole, sum(each.repeated_bytes for each in pages)
+
+
+def _read_in_parts(
+    where: str, opened: pq.ParquetFile, chunks: Chunks, number: int, columns: list[str], room: int, *stated: int
+) -> pa.Table:
+    """Return columns of a row group, in batches that have room even if each row has the largest value of its column.
+
+    Where values are stored once and may occur often, only reading tells how large the columns become.
+
+    Raises:
+        DataError: It is too large.
+    """
+    group, (whole, repeated) = opened.metadata.row_group(number), stated
     if whole + group.num_rows * repeated <= room:
-        table = opened.read_row_group(number, columns=columns, use_threads=False)
-    else:
-        batches, taken = [], 0
-        rows = max(1, room // (_BATCHES * repeated))
-        for batch in opened.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
-            taken += batch.nbytes
-            _require_room(where, group, taken, room, chunks.num_bytes)
-            batches.append(batch)
-        table = pa.Table.from_batches(batches)
-    if table.num_rows != group.num_rows:
-        raise ValueError(f"{table.num_rows:,} rows, {group.num_rows:,} were expected")
-    return table
+        return opened.read_row_group(number, columns=columns, use_threads=False)
+    batches, taken = [], 0
+    rows = max(1, room // (_BATCHES * repeated))
+    for batch in opened.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
+        taken += batch.nbytes
+        _require_room(where, group, taken, room, chunks.num_bytes)
+        batches.append(batch)
+    return pa.Table.from_batches(batches)
 
 
 def _room(num_bytes: int) -> int:

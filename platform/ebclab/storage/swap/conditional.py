@@ -5,9 +5,9 @@ tested once per process, since some S3-compatible stores ignore them. Only what 
 that failed says nothing about the next one.
 
 A store without conditional writes is refused. There, a write that was delayed for longer than a lease lives replaces
-the lease of whoever took over meanwhile, whatever was compared before it was sent: the delayed process regains a folder
-that another one writes to, and the other one is stopped. ``UNGUARDED`` permits such a store to users who start nothing
-twice.
+the lease of the process that took over meanwhile, whatever was compared before it was sent: the delayed process regains
+a folder that another one writes to, and the other one is stopped. ``UNGUARDED`` permits such a store to users who start
+nothing twice.
 """
 
 from __future__ import annotations

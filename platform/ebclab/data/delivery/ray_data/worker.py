@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ebclab import errors
 from ebclab.data.delivery.choose import require_batch
-from ebclab.data.delivery.proposals import fresh_views, own_slots
+from ebclab.data.delivery.proposals import CHOICE_SALT, fresh_views, own_slots
 from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
 from ebclab.data.delivery.ray_data.plan import ViewSettings
 from ebclab.data.hashing import hash_words
@@ -31,7 +31,6 @@ from ebclab.hardware import to_device
 from energy_contrast.method import Batch
 
 _PREFETCHED_BATCHES = 4
-_CHOICE_SALT = 0x63686F696365
 
 
 class StreamedData:
@@ -186,7 +185,7 @@ class StreamedData:
             return like.new_empty(0, *like.shape[2:])
         settings, step = self._settings, epoch * self.num_batches + position
         keys = to_device(_vector(table, KEY), self._device)
-        order = torch.argsort(hash_words(_CHOICE_SALT, settings.seed, step, keys), stable=True)
+        order = torch.argsort(hash_words(CHOICE_SALT, settings.seed, step, keys), stable=True)
         chosen = order[torch.arange(len(self._slots), device=self._device) % len(order)]
         images = to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device)
         return fresh_views(

@@ -11,9 +11,11 @@ without reading those before it.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -156,10 +158,11 @@ class ArrowSource:
         """Yield the record batches of a file, which are views of the mapped file."""
         where = f"{self._place.path}/{file}"
         try:
-            with pa.memory_map(self._place.inner_path(file)) as mapped:
-                _require_uncompressed(mapped)
-                with pa.ipc.open_stream(mapped) as stream:
-                    yield from stream
+            inside = self._place.inner_path(file)
+            told = os.stat(inside)
+            _require_uncompressed(inside, told.st_size, told.st_mtime_ns)
+            with pa.memory_map(inside) as mapped, pa.ipc.open_stream(mapped) as stream:
+                yield from stream
         except FileNotFoundError as error:
             raise DataError(f"{where}: there is no such file, and {_STATE} names it; copy the set again") from error
         except _DAMAGE as error:
@@ -287,17 +290,27 @@ def _holds_images(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _require_uncompressed(mapped: pa.MemoryMappedFile) -> None:
+@lru_cache(maxsize=10_000)
+def _require_uncompressed(path: str, size: int, changed: int) -> None:
     """Refuse compressed record batches, which could become any size in memory; the library writes none.
+
+    Each record batch is found by reading its file from the beginning, so a file is looked through once.
+
+    Args:
+        path: The file.
+        size: Its bytes.
+        changed: When it was written, ns.
 
     Raises:
         ValueError: One is compressed.
         ArrowException: It is no stream.
     """
-    for number, message in enumerate(pa.ipc.MessageReader.open_stream(mapped)):
-        if message.type != "schema" and _is_compressed(message.metadata.to_pybytes()):
-            raise ValueError(f"message {number} is compressed; save the set with `save_to_disk`, which compresses none")
-    mapped.seek(0)
+    with pa.memory_map(path) as mapped:
+        for number, message in enumerate(pa.ipc.MessageReader.open_stream(mapped)):
+            if message.type != "schema" and _is_compressed(message.metadata.to_pybytes()):
+                raise ValueError(
+                    f"message {number} is compressed; save the set with `save_to_disk`, which compresses none"
+                )
 
 
 _HEADER_TYPE, _HEADER, _DICTIONARY, _DATA, _COMPRESSION = 1, 2, 2, 1, 3
