@@ -84,3 +84,13 @@ def test_a_measurement_beyond_its_goal_fails_and_is_named(
     assert row.text().endswith(" | 90 | 2 s, 100 MB |")
     for name in ("load", "sweep_start", "page"):
         sys.modules.pop(name, None)
+
+
+def test_every_test_that_a_benchmark_names_exists() -> None:
+    named = {
+        path
+        for script in BENCHMARKS.glob("*.py")
+        for path in re.findall(r"tests/[\w/]+\.py", script.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert sorted(path for path in named if not (ROOT / path).is_file()) == []

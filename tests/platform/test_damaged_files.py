@@ -10,6 +10,7 @@ import random
 import resource
 import shutil
 import signal
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -222,12 +223,80 @@ def test_cifar_batches(tmp_path: Path) -> None:
     withstands(path, in_the_frame, lambda: read_cifar_batch(path), tuple)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF"])
+def encoded(kind: str = "PNG", **options: Any) -> bytes:
+    pixels, file = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8), io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+DAMAGED_IMAGES = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
+
+
+@DAMAGED_IMAGES
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive JPEG", "GIF", "TIFF", "WEBP"])
 def test_images(tmp_path: Path, kind: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind)
-    path = tmp_path / f"a.{kind.lower()}"
-    path.write_bytes(file.getvalue())
+    name = kind.split()[-1]
+    path = tmp_path / f"a.{name.lower()}"
+    path.write_bytes(encoded(name, **({"progressive": True} if kind.startswith("progressive") else {})))
     withstands(path, of_bytes, lambda: load_split(f"folder:{tmp_path}", None, "train"), ImageSet)
+
+
+def of_dataset_file(content: bytes, chance: random.Random) -> bytes:
+    """Damage a file as bytes; half of the time put the largest and smallest numbers where a length may be."""
+    if chance.random() < 0.5:
+        return of_bytes(content, chance)
+    changed, width = bytearray(content), chance.choice([1, 2, 4, 8])
+    place = chance.randrange(len(changed) - width)
+    largest = (2 ** (8 * width - 1) - 1).to_bytes(width, "little")
+    changed[place : place + width] = chance.choice([b"\xff" * width, bytes(width), largest, largest[::-1]])
+    return bytes(changed)
+
+
+def tar_of(form: int) -> bytes:
+    """Return three images with labels, under short, long and accented names."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for label, prefix in enumerate(("", "é", "a" * 120)):
+            for suffix, content in (("png", encoded()), ("cls", b"%d" % label)):
+                member = tarfile.TarInfo(f"{prefix}{label}.{suffix}")
+                member.size, member.mtime = len(content), 1.5
+                tar.addfile(member, io.BytesIO(content))
+    return file.getvalue().rstrip(b"\0") + bytes(1024)
+
+
+def table_of_images(kind: str) -> pa.Table:
+    fields = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    files = [encoded()] * 6
+    columns = {"bytes": pa.array(files), "structs": pa.array([{"bytes": file, "path": "x"} for file in files], fields)}
+    return pa.table({"image": columns[kind], "label": [0, 1, 2] * 2, "text": pa.array(["x"] * 6).dictionary_encode()})
+
+
+def arrow_stream() -> bytes:
+    file, table = io.BytesIO(), table_of_images("structs")
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return file.getvalue()
+
+
+def parquet_of(kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table_of_images(kind), file, row_group_size=4, **options)
+    return file.getvalue()
+
+
+DATASET_FILES: dict[str, tuple[str, str, Callable[[], bytes]]] = {
+    "GNU tar": ("webdataset", "a.tar", lambda: tar_of(tarfile.GNU_FORMAT)),
+    "PAX tar": ("webdataset", "a.tar", lambda: tar_of(tarfile.PAX_FORMAT)),
+    "Parquet of bytes": ("parquet", "a.parquet", lambda: parquet_of("bytes", compression="zstd")),
+    "Parquet of structs": ("parquet", "a.parquet", lambda: parquet_of("structs", data_page_version="2.0")),
+    "Arrow": ("arrow", "a.arrow", arrow_stream),
+}
+
+
+@DAMAGED_IMAGES
+@pytest.mark.parametrize("kind", [*DATASET_FILES])
+def test_files_of_datasets(tmp_path: Path, kind: str) -> None:
+    scheme, name, content = DATASET_FILES[kind]
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    (tmp_path / name).write_bytes(content())
+    withstands(tmp_path / name, of_dataset_file, lambda: load_split(f"{scheme}:{tmp_path}", None, "train"), ImageSet)

@@ -25,7 +25,7 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import files_of_split, first_word, hash_of_path
-from ebclab.data.sources.parquet_pages import Chunks, pages_of
+from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import LARGEST, foreign_json_value
@@ -324,7 +324,12 @@ def _read_groups(
         ValueError: Pages are damaged, or hold other numbers of values than the file states.
     """
     room, rows = _room(chunks.num_bytes), sum(opened.metadata.row_group(number).num_rows for number in numbers)
-    stated = [_stated(where, opened.metadata.row_group(number), chunks, room, columns) for number in numbers]
+    held = chunks.groups()
+    if len(held) != opened.num_row_groups:
+        raise ValueError("a damaged footer")
+    own = [[chunk for chunk in held[number] if chunk.column in columns] for number in numbers]
+    groups = [opened.metadata.row_group(number) for number in numbers]
+    stated = [_stated(where, *each, chunks, room) for each in zip(groups, own, strict=True)]
     if sum(whole for whole, _ in stated) <= room and all(each == 0 for _, each in stated):
         table = opened.read_row_groups(list(numbers), columns=columns, use_threads=False)
     else:
@@ -337,16 +342,14 @@ def _read_groups(
     return table
 
 
-def _stated(where: str, group: pq.RowGroupMetaData, chunks: Chunks, room: int, columns: list[str]) -> tuple[int, int]:
-    """Return what the pages of a row group state: its bytes in memory, and those of values that may occur often.
+def _stated(where: str, group: pq.RowGroupMetaData, own: Sequence[Chunk], chunks: Chunks, room: int) -> tuple[int, int]:
+    """Return what the pages of a row group's chunks state: bytes in memory, and those of values that may occur often.
 
     Raises:
         DataError: It is too large.
         ValueError: Pages are damaged.
     """
-    own = [group.column(i) for i in range(group.num_columns)]
-    own = [chunk for chunk in own if chunk.path_in_schema.split(".")[0] in columns]
-    _require_room(where, group, sum(chunk.total_uncompressed_size for chunk in own), room, chunks.num_bytes)
+    _require_room(where, group, sum(chunk.num_bytes for chunk in own), room, chunks.num_bytes)
     pages = [pages_of(chunks.hold(chunk), chunk) for chunk in own]
     whole = sum(each.num_bytes + _BYTES_OF_A_VALUE * each.num_values for each in pages)
     _require_room(where, group, whole, room, chunks.num_bytes)

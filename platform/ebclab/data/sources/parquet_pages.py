@@ -1,23 +1,47 @@
-"""The page headers of a Parquet file, which state what its pages become in memory; the footer's totals are not binding.
+"""The footer and page headers of a Parquet file: where its pages are, and what they become in memory.
 
-https://github.com/apache/parquet-format: a page header is a struct in Thrift's compact protocol, before each page.
+https://github.com/apache/parquet-format: both are structs in Thrift's compact protocol. The footer's totals are not
+binding, and pyarrow ends the process where it contradicts itself (`terminate called`), so both are read here.
 """
 
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-_BYTE_ARRAYS = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_MAGIC, _LONGEST_FOOTER = b"PAR1", 1 << 25
+_BYTE_ARRAYS = (6, 7)  # physical types: of any length, and of one length
 _OF_DICTIONARY, _OF_EARLIER_VALUE = (2, 8), 7  # encodings that repeat a value of the dictionary, or the value before
-_DEEPEST = 8  # structs within structs
+_DEEPEST = 12  # structs and lists within each other
 _UNCOMPRESSED, _COMPRESSED, _HEADERS, _DICTIONARY_HEADER, _SECOND = 2, 3, (5, 7, 8), 7, 8  # fields by number
 _ENDS_AFTER = 10  # bytes of the longest integer
 
-_Fields = dict[int, "int | _Fields"]
+_Value = int | bytes | list["_Value"] | dict[int, "_Value"]
+_Fields = dict[int, _Value]
+T = TypeVar("T", int, bytes, list[_Value], _Fields)
+
+
+class Chunk(NamedTuple):
+    """What the footer says of a column chunk.
+
+    Attributes:
+        column: Name of the column in the table; a struct's fields have chunks of their own.
+        physical_type: Number of its type in the format.
+        num_values: Number of its values.
+        num_bytes: Their size, decompressed.
+        start: Where its first page begins.
+        stored_bytes: Its size in the file.
+    """
+
+    column: str
+    physical_type: int
+    num_values: int
+    num_bytes: int
+    start: int
+    stored_bytes: int
 
 
 class Chunks(io.RawIOBase):
@@ -32,15 +56,25 @@ class Chunks(io.RawIOBase):
         self._handle, self._at, self.num_bytes = handle, 0, handle.size()
         self._held: dict[int, bytes] = {}
 
-    def hold(self, chunk: pq.ColumnChunkMetaData) -> bytes:
+    def groups(self) -> tuple[tuple[Chunk, ...], ...]:
+        """Return the column chunks of each row group, by the footer.
+
+        Raises:
+            ValueError: The footer is damaged or too long.
+        """
+        end = self._handle.read_at(8, max(self.num_bytes - 8, 0))
+        size = int.from_bytes(end[:4], "little")
+        if end[4:] != _MAGIC or not size <= min(self.num_bytes - 8, _LONGEST_FOOTER):
+            raise ValueError(f"a footer of {size:,} bytes in a file of {self.num_bytes:,}")
+        return _groups_of(self._handle.read_at(size, self.num_bytes - 8 - size))
+
+    def hold(self, chunk: Chunk) -> bytes:
         """Return the bytes of a column chunk, and keep them until they are read.
 
         Raises:
             ValueError: They are not within the file.
         """
-        starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
-        start = min(each for each in starts if each is not None and (each > 0 or each == starts[1]))
-        size = chunk.total_compressed_size
+        start, size = chunk.start, chunk.stored_bytes
         if not 0 <= start <= start + size <= self.num_bytes:
             raise ValueError(f"a column of {size:,} bytes at {start:,} in a file of {self.num_bytes:,}")
         self._held[start] = self._handle.read_at(size, start)
@@ -82,7 +116,7 @@ class Pages(NamedTuple):
     repeated_bytes: int
 
 
-def pages_of(content: bytes, chunk: pq.ColumnChunkMetaData) -> Pages:
+def pages_of(content: bytes, chunk: Chunk) -> Pages:
     """Return what the headers of a column chunk's pages state.
 
     Args:
@@ -121,8 +155,42 @@ def pages_of(content: bytes, chunk: pq.ColumnChunkMetaData) -> Pages:
     return Pages(num_bytes, num_values, repeated if chunk.physical_type in _BYTE_ARRAYS else 0)
 
 
+@lru_cache(maxsize=16)  # a file is opened for each of its row groups
+def _groups_of(footer: bytes) -> tuple[tuple[Chunk, ...], ...]:
+    try:
+        groups = _field(_struct(footer, 0)[0], 4, list)
+        columns = [[_field(chunk, 3, dict) for chunk in _field(group, 1, list)] for group in groups]
+        return tuple(tuple(map(_chunk, group)) for group in columns)
+    except (IndexError, KeyError, TypeError, UnicodeDecodeError):
+        raise ValueError("a damaged footer") from None
+
+
+def _chunk(fields: _Fields) -> Chunk:
+    """Return a chunk from its fields: 1 type, 3 path, 5 values, 6 and 7 sizes, 9 first data page, 11 dictionary."""
+    path = _field(fields, 3, list)[0]
+    if not isinstance(path, bytes):
+        raise TypeError(path)
+    kind, count, size, stored, first = (_field(fields, number, int) for number in (1, 5, 6, 7, 9))
+    dictionary = fields.get(11)
+    start = min(first, dictionary) if isinstance(dictionary, int) and dictionary > 0 else first
+    return Chunk(path.decode(), kind, count, size, start, stored)
+
+
+def _field(fields: _Value, number: int, kind: type[T]) -> T:
+    """Return a field of a struct.
+
+    Raises:
+        TypeError: It is of another kind.
+        KeyError: It is missing.
+    """
+    value = fields[number] if isinstance(fields, dict) else fields
+    if not isinstance(fields, dict) or not isinstance(value, kind):
+        raise TypeError(value)
+    return value
+
+
 def _struct(content: bytes, at: int, depth: int = 0) -> tuple[_Fields, int]:
-    """Return the fields of a struct by number, without texts, and where it ends.
+    """Return the fields of a struct by number, and where it ends.
 
     Raises:
         IndexError: It is cut off or no such struct.
@@ -134,23 +202,41 @@ def _struct(content: bytes, at: int, depth: int = 0) -> tuple[_Fields, int]:
             number += head >> 4
         else:
             number, at = _integer(content, at)
-        match head & 15:
-            case 1 | 2:
-                fields[number] = 2 - (head & 15)
-            case 3:
-                at += 1
-            case 4 | 5 | 6:
-                fields[number], at = _integer(content, at)
-            case 7:
-                at += 8
-            case 8:
-                length, at = _unsigned(content, at)
-                at += length
-            case 12 if depth < _DEEPEST:
-                fields[number], at = _struct(content, at, depth + 1)
-            case _:
-                raise IndexError
+        if head & 15 in (1, 2):  # a field's bool is in its head, an element's is a byte
+            fields[number] = 2 - (head & 15)
+        else:
+            fields[number], at = _value(content, at, head & 15, depth)
     return fields, at + 1
+
+
+def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[_Value, int]:
+    """Return a value of a kind by its number in the protocol, and where it ends."""
+    match kind:
+        case 1 | 2 | 3:
+            return content[at], at + 1
+        case 4 | 5 | 6:
+            return _integer(content, at)
+        case 7 | 8:
+            length, at = (8, at) if kind == 7 else _unsigned(content, at)
+            if at + length > len(content):
+                raise IndexError
+            return content[at : at + length], at + length
+        case 9 | 10 if depth < _DEEPEST:
+            return _list(content, at, depth + 1)
+        case 12 if depth < _DEEPEST:
+            return _struct(content, at, depth + 1)
+    raise IndexError
+
+
+def _list(content: bytes, at: int, depth: int) -> tuple[list[_Value], int]:
+    length, kind, at = content[at] >> 4, content[at] & 15, at + 1
+    if length == 15:
+        length, at = _unsigned(content, at)
+    values = []
+    for _ in range(length):
+        value, at = _value(content, at, kind, depth)
+        values.append(value)
+    return values, at
 
 
 def _integer(content: bytes, at: int) -> tuple[int, int]:

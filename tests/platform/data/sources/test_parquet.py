@@ -22,6 +22,7 @@ from ebclab.data.sources.image_source import read_rows
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import hash_of_path
 from ebclab.data.sources.parquet import ParquetSource
+from ebclab.data.sources.parquet_pages import Chunks
 from ebclab.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (10, 3, 6, 6), dtype=np.uint8)
@@ -310,6 +311,24 @@ def test_values_that_may_be_too_large_and_are_not_are_read_in_parts(tmp_path: Pa
     repeated(tmp_path / "train" / "x.parquet", files, places)  # 541 values, each of which might be the largest
     found = load_split(f"parquet:{tmp_path}", None, "train").images
     assert torch.equal(found, torch.from_numpy(IMAGES)[places])
+
+
+def test_the_footer_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
+    columns = {"text": ["a", "b"] * 50, "one": pa.array([{"bytes": b"x", "path": None}] * 100), "label": range(100)}
+    pq.write_table(pa.table(columns | {"scale": [0.5] * 100}), tmp_path / "a.parquet", row_group_size=30)
+    with pa.OSFile(str(tmp_path / "a.parquet")) as handle:
+        groups = Chunks(handle).groups()
+    metadata = pq.read_metadata(tmp_path / "a.parquet")
+    assert [len(group) for group in groups] == [5] * metadata.num_row_groups == [5] * 4
+    for number, group in enumerate(groups):
+        for place, chunk in enumerate(group):
+            expected = metadata.row_group(number).column(place)
+            assert chunk.column == expected.path_in_schema.split(".")[0]
+            assert (chunk.num_values, chunk.num_bytes) == (expected.num_values, expected.total_uncompressed_size)
+            assert chunk.start == (expected.dictionary_page_offset or expected.data_page_offset)
+            assert chunk.stored_bytes == expected.total_compressed_size
+            types = ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY"]
+            assert types[chunk.physical_type] == expected.physical_type
 
 
 def test_pages_that_hold_other_numbers_of_values_than_stated_are_damage(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ class ArrowSource:
             told = os.stat(inside)
             _require_uncompressed(inside, told.st_size, told.st_mtime_ns)
             with pa.memory_map(inside) as mapped, pa.ipc.open_stream(mapped) as stream:
+                _require_readable_names(stream.schema)
                 yield from stream
         except FileNotFoundError as error:
             raise DataError(f"{where}: there is no such file, and {_STATE} names it; copy the set again") from error
@@ -208,6 +209,16 @@ def arrow_splits(path: str) -> tuple[Split, ...]:
     if not place.has(_SPLITS):
         return ("train",)
     return ("train", "test") if set(_typed(place, _SPLITS, _SavedSplits).splits) & set(_TEST_SPLITS) else ("train",)
+
+
+def _require_readable_names(schema: pa.Schema) -> None:
+    """Decode every name of a schema, which Arrow does at first use: a ``ValueError`` where one is no UTF-8."""
+    names = list(schema.names)
+    types = [schema.field(place).type for place in range(len(names))]
+    while types:
+        fields = [kind.field(place) for kind in types for place in range(kind.num_fields)]
+        names += [each.name for each in fields]
+        types = [each.type for each in fields]
 
 
 def _place(path: str) -> Location:
