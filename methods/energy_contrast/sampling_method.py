@@ -53,6 +53,21 @@ class ImageEnergy(ABC):
         """
 
 
+class PairEnergy(ImageEnergy):
+    """What a method with an energy of two views offers too: ``p(v, v')`` is proportional to ``exp(-E(v, v'))``.
+
+    The vectors of first views v are those that ``encode_references`` returns.
+    """
+
+    @abstractmethod
+    def encode_second(self, images: Tensor) -> Tensor:
+        """Return the vectors (M, P) of second views v' from images (M, C, H, W)."""
+
+    @abstractmethod
+    def pair_energy(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the energies (N, M) in nats, up to a constant, of every first view (N, P) with every second (M, P)."""
+
+
 class SamplingMethod(Method):
     """A method whose negatives are samples; the step size of its sampler may be changed during training.
 

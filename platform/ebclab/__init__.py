@@ -6,6 +6,7 @@
     table = ebclab.open_run(run.path).metrics
     page = ebclab.report(run.path)
     encoder, preprocessing, info = ebclab.load_encoder("exported")
+    energy = ebclab.load_energies(run.path).energy(images)
 
 The names are imported lazily on first use, so that ``import ebclab`` is fast.
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __geta
     from ebclab.config import compose_for_user
     from ebclab.data.image_set import ImageSet as ImageSet
     from ebclab.export import load_encoder as load_encoder
+    from ebclab.export.load_energies import load_energies as load_energies
     from ebclab.reports.report import report as report
     from ebclab.runs.evaluate import evaluate_run
     from ebclab.runs.record import open_run as open_run
@@ -41,6 +43,7 @@ _HOMES = {
     "compose": "ebclab.config:compose_for_user",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",
+    "load_energies": "ebclab.export.load_energies:load_energies",
     "make_plan": "ebclab.sweeps.make_plan:make_plan",
     "open_run": "ebclab.runs.record:open_run",
     "pretrain": "ebclab.training.pretrain:pretrain",

@@ -16,13 +16,13 @@ from energy_contrast.chains.chains import gather_chains, measure_chains, move_ch
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import trace_chains
-from energy_contrast.energies import marginal_energy
+from energy_contrast.energies import marginal_energy, pair_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
-from energy_contrast.sampling_method import ChainTrace, ImageEnergy
+from energy_contrast.sampling_method import ChainTrace, PairEnergy
 from energy_contrast.settings import setting
 
 
@@ -94,7 +94,7 @@ class EbclrConfig:
         return found
 
 
-class Ebclr(BufferedMethod, ImageEnergy):
+class Ebclr(BufferedMethod, PairEnergy):
     """EBCLR.
 
     ``L = L_dis + lambda (mean E(v) - mean E(x) + w sum |f|^2)`` with views v, chains x, and the energy
@@ -217,6 +217,18 @@ class Ebclr(BufferedMethod, ImageEnergy):
         batch; here, the caller chooses them, the same for all energies that are compared.
         """
         return self._of_embedding(self.encoder(images), at_least_float32(references))
+
+    def encode_second(self, images: Tensor) -> Tensor:
+        """Return the projections (M, P) of images (M, C, H, W): both views have the same network."""
+        return self._project(images)
+
+    def pair_energy(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return ``E(v, v') = |z - z'|^2 / tau`` (N, M) with unit projections z.
+
+        Source: EBCLR (arXiv:2202.04933), eq. 8.
+        """
+        with torch.autocast(first.device.type, enabled=False):
+            return pair_energy(at_least_float32(first), at_least_float32(second), temperature=self.config.temperature)
 
     def _of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
         """Return the energies (N,) of embeddings (N, D): of this method's own head, in copies of it too."""

@@ -19,7 +19,7 @@ from energy_contrast.method import Batch, Passes, Progress, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
-from energy_contrast.sampling_method import ImageEnergy, SamplingMethod
+from energy_contrast.sampling_method import PairEnergy, SamplingMethod
 from energy_contrast.settings import setting
 
 
@@ -58,7 +58,7 @@ class Negatives(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-class Vem(SamplingMethod, ImageEnergy):
+class Vem(SamplingMethod, PairEnergy):
     """VEM; a subclass defines the bank and how it moves.
 
     ``L = 1/B sum_i -log( exp(q_i k_i / tau) / (exp(q_i k_i / tau) + sum_j exp(q_i b_j / tau)) )`` with unit vectors
@@ -154,11 +154,24 @@ class Vem(SamplingMethod, ImageEnergy):
         paper: it defines no energy of images; its queries are those of one batch, here of images that the caller
         chooses.
         """
-        encoder, head = self.key_networks()
-        key = at_least_float32(head(encoder(images)))
+        key = self.encode_second(images)
         with torch.autocast(key.device.type, enabled=False):
-            cosine = unit(key) @ at_least_float32(references).T  # (N, M)
+            cosine = key @ at_least_float32(references).T  # (N, M)
             return -torch.logsumexp(cosine / self.config.bank_temperature, dim=1)
+
+    def encode_second(self, images: Tensor) -> Tensor:
+        """Return the keys (M, P) of images (M, C, H, W), unit vectors."""
+        encoder, head = self.key_networks()
+        return unit(head(encoder(images)))
+
+    def pair_energy(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return ``E(x, v) = -<q, k> / tau`` (N, M) of queries (N, P) and keys (M, P), unit vectors.
+
+        Source: VEM, eq. 2. Departs from the paper: its terms ``-log p_d(x) - log p_d(v)`` are left out, since the
+        density of the data is unknown; in ``p(v | x)`` the first of them cancels.
+        """
+        with torch.autocast(first.device.type, enabled=False):
+            return -(at_least_float32(first) @ at_least_float32(second).T) / self.config.temperature
 
     def _project(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys (B, P) of all ranks' images."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ebclab.card.groups import (
     calibration,
     classification,
+    energies,
     few_labels,
     fine_tuning,
     geometry,
@@ -23,6 +24,7 @@ _IN_ORDER = (
     calibration,
     robustness,
     out_of_distribution,
+    energies,
     geometry,
     pictures,
 )

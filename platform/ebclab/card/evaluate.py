@@ -102,6 +102,8 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     """
     groups, kind = request.groups(), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
+    if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
+        raise UserError("\n".join(f"--only: {problem}" for problem in wrong))
     base = _base(request, subjects)
     refusal = _refusal(base)
 
@@ -110,6 +112,8 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     def tasks() -> Iterator[list[CardTask]]:
         for subject in subjects:
             images = _Images.of(subject, request, known if request.workers else {})  # else one set at a time
+            if "energies" in request.only and (count := len(images.measured.test)) < request.pairs:
+                raise UserError(f"--pairs: {request.pairs} pairs need as many test images, got {count}; show fewer")
             folder = None if refusal else _own_folder(subject, subjects, base, request)
             yield _tasks(subject, images, request, groups, folder, on_progress)
 
@@ -176,7 +180,12 @@ def _tasks(
             each,
             images.measured,
             CardOptions(
-                settings, request.seeds, request.attacked_images, request.autoattack, request.fine_tuning_epochs
+                settings,
+                request.seeds,
+                request.attacked_images,
+                request.autoattack,
+                request.fine_tuning_epochs,
+                request.pairs,
             ),
             FeatureStore(folder and folder / "features", device, settings.batch_size),
             device=device,

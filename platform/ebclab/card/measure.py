@@ -92,6 +92,7 @@ class CardTask:
             "group": group,
             "version": version,
             "encoder": measuring.subject.digest,
+            "energies": measuring.subject.energies and measuring.subject.energies.digest,
             "run": measuring.subject.settings,
             "data": [measuring.measured.name, measuring.measured.digest],
             "others": [[other.name, other.digest] for other in measuring.others],
@@ -175,7 +176,7 @@ def _missing(need: Need, measuring: Measuring) -> str:
         return "no images from outside were named; add --ood NAME, such as --ood rotated"
     if need == "other dataset" and not measuring.others:
         return "no other dataset was named; add a second --dataset"
-    return ""
+    return measuring.subject.energy_problem if need == "energy" else ""
 
 
 def _not_finite(findings: Findings) -> str:

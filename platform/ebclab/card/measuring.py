@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -16,18 +16,25 @@ from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
 from ebclab.config.experiment import RecordedSettings
 from ebclab.config.sections import EvaluationConfig
+from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import LinearClassifier, best_classifier
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
+from ebclab.export.energies import REFERENCES, Energies
 from ebclab.training.trained_method import load_trained_method, method_from
 from energy_contrast.method import Method
+from energy_contrast.sampling_method import ImageEnergy
 
-Need = Literal["labels", "outside", "other dataset"]
+Need = Literal["labels", "outside", "other dataset", "energy"]
 
 Part = Literal["train", "test", "other", "outside"]
 """Images of a card: training and test images, images of further datasets, and out-of-distribution images."""
+
+MOST_PAIRS = 50
+"""Largest number of pairs of views in one row of a picture."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class CardOptions:
         autoattack: Also run AutoAttack, which takes many times as long as all other attacks together.
         fine_tuning_epochs: Epochs over the labelled images when all weights are trained, at least 1; more with few
             labels.
+        pairs: Number of pairs of views that are shown at each end of a ranking.
     """
 
     settings: EvaluationConfig
@@ -48,6 +56,7 @@ class CardOptions:
     attacked_images: int = 1_000
     autoattack: bool = False
     fine_tuning_epochs: int = 10
+    pairs: int = 6
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,12 @@ class GroupInfo:
 
     def in_words(self) -> str:
         """Return one line with its description, its requirements, and whether it must be requested explicitly."""
-        words: dict[Need, str] = {"labels": "labels", "outside": "--ood", "other dataset": "a second --dataset"}
+        words: dict[Need, str] = {
+            "labels": "labels",
+            "outside": "--ood",
+            "other dataset": "a second --dataset",
+            "energy": "a method with an energy",
+        }
         needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
         return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
 
@@ -188,6 +202,29 @@ class Measuring:
         if subject.saved is not None:
             return method_from(subject.saved, subject.trained, self.device, subject.address)
         return load_trained_method(subject.run, subject.trained, self.device) if subject.run else None
+
+    @cached_property
+    def energies(self) -> Energies | None:
+        """Energies of images by the whole method, or those that an export holds; None if there are none.
+
+        A run's references are training images of this dataset.
+        """
+        if self.subject.energies is not None:
+            found = self.subject.energies.to(self.device)
+            return replace(found, batch_size=self.options.settings.batch_size)
+        if not isinstance(self.method, ImageEnergy):
+            return None
+        found = Energies(
+            self.method,
+            self.subject.preprocessing,
+            torch.empty(0, 0),
+            device=self.device,
+            batch_size=self.options.settings.batch_size,
+            where=self.subject.label,
+        )
+        train = limit(self.measured.train, REFERENCES)
+        words = f"{len(train):,} training images of {short_name(self.measured.name)}, chosen by hash"
+        return found.with_references(train.images, words, self.on_progress)
 
 
 class Group(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from ebclab.card.measure import chosen_groups
-from ebclab.card.measuring import CardOptions
+from ebclab.card.measuring import MOST_PAIRS, CardOptions
 from ebclab.errors import UserError
 from ebclab.evaluation.protocols import PROTOCOLS, look_up
 
@@ -30,6 +30,7 @@ class CardRequest:
         attacked_images: Number of test images that are attacked; 0 means all.
         autoattack: Also run AutoAttack, which costs more than all other attacks together.
         fine_tuning_epochs: Epochs over the labelled images when all weights are trained.
+        pairs: Number of pairs of views that are shown at each end of a ranking.
         train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
         test_limit: Test images of each dataset that are used, chosen by hash; 0 means all.
         workers: 0 measures in this process, without Ray; 1 or more distributes the groups over that many Ray workers.
@@ -48,6 +49,7 @@ class CardRequest:
     attacked_images: int = CardOptions.attacked_images
     autoattack: bool = False
     fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
+    pairs: int = CardOptions.pairs
     train_limit: int = 0
     test_limit: int = 0
     workers: int = 0
@@ -65,6 +67,7 @@ class CardRequest:
             for option, fewest, count in (
                 ("--seeds", 1, self.seeds),
                 ("--fine-tuning-epochs", 1, self.fine_tuning_epochs),
+                ("--pairs", 1, self.pairs),
                 ("--attacked", 0, self.attacked_images),
                 ("--train-limit", 0, self.train_limit),
                 ("--test-limit", 0, self.test_limit),
@@ -72,6 +75,8 @@ class CardRequest:
             )
             if count < fewest
         ]
+        if self.pairs > MOST_PAIRS:
+            problems.append(f"--pairs: must be at most {MOST_PAIRS}, got {self.pairs}")
         if self.autoattack and find_spec("pyautoattack") is None:
             problems.append("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
         if self.workers and find_spec("ray") is None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config import to_yaml
-from ebclab.config.addresses import expanded, is_address
+from ebclab.config.addresses import expanded
 from ebclab.config.timm_names import TIMM, weights_problem
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import digest_of, new_encoder
@@ -21,6 +21,8 @@ from ebclab.encoders.weights import DESCRIPTION
 from ebclab.errors import UserError
 from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import load_encoder
+from ebclab.export.energies import Energies, no_energy
+from ebclab.export.load_energies import energies_in, is_export, no_heads
 from ebclab.formatting import count
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -47,6 +49,7 @@ class Subject:
         run: The run's folder; None for references and for encoders that are not of a run.
         random_weights: Builds the same network with random weights from a seed; None if it has no weights.
         saved: The checkpoint of ``trained``, if the run's folder cannot be accessed, e.g. in a remote worker.
+        energies: Energies of images that an exported folder holds; None if it has none, and for runs.
     """
 
     label: str
@@ -62,6 +65,16 @@ class Subject:
     run: RunFolder | None = None
     random_weights: Callable[[int], nn.Module] | None = field(default=None, compare=False, repr=False)
     saved: checkpoint.Checkpoint | None = field(default=None, compare=False, repr=False)
+    energies: Energies | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def energy_problem(self) -> str:
+        """Why images have no energy by this encoder's method, as part of a sentence; empty if they have."""
+        if self.energies is not None:
+            return ""
+        if self.trained is not None and (self.run is not None or self.saved is not None):
+            return no_energy(self.trained.config)
+        return no_heads(f"{self.address}, {self.origin}" if self.trained is None else self.label)
 
     def without_folder(self) -> Subject:
         """Return the same encoder with all that groups read from its run's folder loaded into memory.
@@ -89,11 +102,6 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
     if is_export(where):
         return _of_export(where)
     return _of_run(RunFolder.at(where), checkpoint_kind)
-
-
-def is_export(where: str) -> bool:
-    """Return whether ``where`` names the folder of an exported encoder."""
-    return not is_address(where) and (expanded(where) / DESCRIPTION).is_file()
 
 
 def references(subject: Subject) -> list[Subject]:
@@ -152,6 +160,7 @@ def _of_export(where: str) -> Subject:
     loaded = load_encoder(where)
     folder = expanded(where).resolve()
     description, _ = read_description(folder / DESCRIPTION)
+    energies = energies_in(folder, loaded)
     return Subject(
         label=folder.name,
         address=str(folder),
@@ -163,6 +172,7 @@ def _of_export(where: str) -> Subject:
         random_weights=lambda seed: _seeded(
             seed, lambda: new_encoder(description.architecture, description.in_channels, description.input_size)
         ),
+        energies=energies,
     )
 
 
@@ -217,6 +227,7 @@ def _pixels(subject: Subject) -> Subject:
         seed=None,
         run=None,
         random_weights=None,
+        energies=None,
     )
 
 

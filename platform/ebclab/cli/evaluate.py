@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
 
 _OF_CARDS = frozenset(
-    ["ood", "seeds", "attacked", "autoattack", "train_limit", "test_limit", "workers", "fine_tuning_epochs", "to"]
+    [
+        "ood",
+        "seeds",
+        "attacked",
+        "autoattack",
+        "train_limit",
+        "test_limit",
+        "workers",
+        "fine_tuning_epochs",
+        "pairs",
+        "to",
+    ]
 )
 """Options that single probes do not use."""
 
@@ -82,6 +93,7 @@ class EvaluateOptions:
         int, typer.Option(metavar="W", help="0: this process; W: distribute the groups over W Ray workers.")
     ] = 0
     fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning on the labelled images.")] = 10
+    pairs: Annotated[int, typer.Option(help="Number of nearest and of farthest pairs of views to show.")] = 6
     data_root: DataRoot = None
     to: Annotated[
         str | None,
@@ -128,6 +140,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         test_limit=options.test_limit,
         workers=options.workers,
         fine_tuning_epochs=options.fine_tuning_epochs,
+        pairs=options.pairs,
     )
     unsaved = None
     with _progress() as on_progress:
@@ -185,8 +198,8 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
     """Print the scores of single probes and save them with the run."""
     import json
 
-    from ebclab.card.subject import is_export
     from ebclab.config.timm_names import TIMM
+    from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import evaluate_run
 
     if len(options.encoders) > 1 or len(options.dataset or ()) > 1:

@@ -11,6 +11,9 @@ from torch import Tensor
 WEIGHTS, DESCRIPTION = "model.safetensors", "encoder.json"
 """Files of an exported encoder that are required to use it."""
 
+ENERGIES, HEADS = "energies.json", "energies.safetensors"
+"""Files of an export that has energies of images: the method, and what it has beside its encoder."""
+
 
 def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, types: bool = False) -> list[str]:
     """Return a line for each tensor whose name or shape is not the expected one; empty if ``weights`` match.

@@ -26,7 +26,7 @@ def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
     cell_width, cell_height = max(width * zoom, _SIDE) + _GAP, height * zoom + _TEXT + _GAP
     canvas = Image.new("RGB", (moments * cell_width + _GAP, count * cell_height + _TEXT + _GAP), "white")
     pen = ImageDraw.Draw(canvas)
-    levels = _levels(trace.positions, pixel_range)
+    levels = grey_levels(trace.positions, pixel_range)
     for moment in range(moments):
         left = _GAP + moment * cell_width
         pen.text((left, _GAP // 2), f"step {trace.steps[moment]}", fill="black")
@@ -37,8 +37,8 @@ def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
     return canvas
 
 
-def _levels(positions: Tensor, pixel_range: PixelRange) -> Tensor:
-    """Return pixels as uint8, black 0 and white 255."""
+def grey_levels(positions: Tensor, pixel_range: PixelRange) -> Tensor:
+    """Return preprocessed pixels (..., C, H, W) as uint8, black 0 and white 255."""
     low, high = (positions.new_tensor(level).view(-1, 1, 1) for level in pixel_range)
     return ((positions - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8).cpu()
 

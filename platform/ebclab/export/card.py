@@ -10,8 +10,16 @@ from typing import Any
 from ebclab.config.yaml_text import dump_yaml
 from ebclab.evaluation.intervals import Score
 from ebclab.export.description import EncoderDescription
+from ebclab.export.energies import Energies
 from ebclab.export.formats import Converted
-from ebclab.export.snippets import code_with_ebclab, code_with_file, code_without_ebclab
+from ebclab.export.snippets import (
+    EQUATIONS,
+    code_of_energies,
+    code_of_energies_with_ebclab,
+    code_with_ebclab,
+    code_with_file,
+    code_without_ebclab,
+)
 from ebclab.export.timm_config import opens_in_timm
 from ebclab.formatting import escape_markdown, markdown_table, visible
 
@@ -48,6 +56,7 @@ def render_card(
     description: EncoderDescription,
     weight_shapes: Mapping[str, Sequence[int]],
     converted: Sequence[Converted] = (),
+    energies: Energies | None = None,
 ) -> str:
     """Return the card as Markdown.
 
@@ -56,6 +65,7 @@ def render_card(
         description: The encoder.
         weight_shapes: Shape of each stored tensor by name; listed if no other library has the architecture.
         converted: Files in other formats.
+        energies: Energies by the method, if they are exported too.
     """
     sections = [
         _front_matter(facts, description),
@@ -72,6 +82,7 @@ def render_card(
         "## Use it without ebclab",
         _without_ebclab(description, weight_shapes),
         *(_as_file(description, file) for file in converted),
+        *(["## Energies of images", _energies(description, energies)] if energies else []),
         "## Use it with timm",
         _with_timm(description),
         "## Method and settings",
@@ -186,6 +197,20 @@ def _as_file(description: EncoderDescription, converted: Converted) -> str:
         f"{_FILE_HEADINGS[converted.format]}\n\n`{converted.file}` takes batches of any size. Its features differ from "
         f"the encoder's by at most {converted.difference:.1e}, measured on {source}.\n\n{code}"
     )
+
+
+def _energies(description: EncoderDescription, energies: Energies) -> str:
+    """Return what the energies are, and code that computes them with ebclab and without."""
+    name = str(energies.settings["name"])
+    words = (
+        f"Low for what {name} takes to be likely, in nats, up to a constant: energies of two encoders do not "
+        f"compare.\n\n{EQUATIONS[name]}"
+    )
+    if energies.source:
+        words += f"\n\nThe references are {escape_markdown(energies.source)}."
+    with_ebclab = _fenced(code_of_energies_with_ebclab(description, name), "python")
+    without = _fenced(code_of_energies(description, energies.settings), "python")
+    return f"{words}\n\nWith ebclab:\n\n{with_ebclab}\n\nWithout ebclab:\n\n{without}"
 
 
 def _fenced(text: str, language: str) -> str:

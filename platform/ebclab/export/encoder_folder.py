@@ -1,6 +1,7 @@
 """An exported encoder: a folder with its weights, their description and a card.
 
 model.safetensors  encoder.json  README.md, for timm config.json, and if requested model.onnx  model.pt2
+energies.json  energies.safetensors, if its method has an energy of images
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import ConfigError, UserError
 from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
+from ebclab.export.energies import Energies
 from ebclab.export.formats import Comparison, Format, convert, stand_in
 from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
 from ebclab.export.timm_config import TIMM_CONFIG, opens_in_timm, timm_config
@@ -52,6 +54,7 @@ def save_encoder(
     facts: CardFacts,
     formats: Sequence[Format] = (),
     comparison: Comparison | None = None,
+    energies: Energies | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write ``encoder`` with its description and card into ``folder``, atomically; return the folder's path.
@@ -65,6 +68,7 @@ def save_encoder(
         facts: Further facts for the card.
         formats: Formats to write in addition to the weights.
         comparison: Images on which these are compared with ``encoder``; None means noise.
+        energies: Energies by the method of ``encoder``, if they are exported too.
         overwrite: Replace an earlier export. Any other folder that is not empty is never replaced.
 
     Raises:
@@ -83,11 +87,13 @@ def save_encoder(
         with replaced_folder(target) as aside:
             pixels = preprocessing(seen.images)
             converted = [convert(encoder, each, aside, pixels, seen.source) for each in formats]
-            card = render_card(facts, description, shapes, converted)
+            card = render_card(facts, description, shapes, converted, energies)
             content = serialise(weights, {"format": "pt"})  # metadata required by Hugging Face's libraries
             (aside / WEIGHTS).write_bytes(content)  # safetensors' save_file makes it unreadable for others
             if opens_in_timm(description):
                 (aside / TIMM_CONFIG).write_text(timm_config(description), encoding="utf-8")
+            for name, file in (energies.files() if energies else {}).items():
+                (aside / name).write_bytes(file)
             (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
             (aside / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
@@ -113,7 +119,7 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
             f"{folder}: not an exported encoder, {' and '.join(missing)} not found; "
             "`ebclab export RUN --to DIR` makes one"
         )
-    place = _device(device)
+    place = device_named(device)
     description, info = read_description(folder / DESCRIPTION)
     encoder = _build(folder, description)
     try:
@@ -160,7 +166,12 @@ def _build(folder: Path, description: EncoderDescription) -> nn.Module:
     return encoder
 
 
-def _device(name: str | torch.device) -> torch.device:
+def device_named(name: str | torch.device) -> torch.device:
+    """Return a device by its name.
+
+    Raises:
+        UserError: This machine has none of that name.
+    """
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
+from ebclab.encoders.weights import DESCRIPTION, ENERGIES, HEADS, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES
 from ebclab.export.timm_config import TIMM_CONFIG
@@ -19,7 +19,7 @@ from ebclab.storage.remote import cache_folder, remote_at
 
 CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")
-_OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, TIMM_CONFIG, *MODEL_FILES.values()}
+_OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, TIMM_CONFIG, ENERGIES, HEADS, *MODEL_FILES.values()}
 
 
 def refuse_occupied(target: Path, overwrite: bool) -> None:

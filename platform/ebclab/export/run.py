@@ -8,11 +8,13 @@ from pathlib import Path
 
 from ebclab.config import to_yaml
 from ebclab.data.sources.location import short_name
-from ebclab.errors import RunError
+from ebclab.errors import DataError, RunError
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
+from ebclab.export.energies import Energies, no_energy
 from ebclab.export.formats import Format
+from ebclab.export.load_energies import energies_of_run
 from ebclab.export.real_images import comparison_for
 from ebclab.formatting import count
 from ebclab.runs.evaluate import checkpoint_name
@@ -56,7 +58,8 @@ def export_run(
     run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind)
     scores = _scores(run, trained)
-    notes = [*remarks, *_notes(trained, scores)]
+    energies, why_not = _energies(run, trained)
+    notes = [*remarks, *_notes(trained, scores), *why_not]
     facts = CardFacts(
         title=title or run.path.name,
         method_name=trained.config.method_name,
@@ -76,9 +79,20 @@ def export_run(
         facts=facts,
         formats=formats,
         comparison=comparison_for(trained.config, trained.in_channels) if formats else None,
+        energies=energies,
         overwrite=overwrite,
     )
     return folder, notes
+
+
+def _energies(run: RunFolder, trained: TrainedEncoder) -> tuple[Energies | None, list[str]]:
+    """Return the energies by the run's method, or why a method that has them is exported without."""
+    if no_energy(trained.config):
+        return None, []
+    try:
+        return energies_of_run(run, trained), []
+    except DataError as error:
+        return None, [f"exported without energies of images, which need the run's training images: {error}"]
 
 
 def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:

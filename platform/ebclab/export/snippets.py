@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from ebclab.encoders.timm_encoder import arguments_for
 from ebclab.export.description import EncoderDescription
 from ebclab.export.formats import Converted
+
+_VEM = (
+    "- of an image x: `E(x) = -log sum_m exp(<k(x), r_m> / tau_bank)`, with its key k(x) and the queries of reference "
+    "images, r_m\n- of a pair (x, v): `E(x, v) = -<q(x), k(v)> / tau`, with the query of x and the key of v (VEM, eq. "
+    "2, without the densities of the data)"
+)
+
+EQUATIONS = {
+    "ebclr": "- of an image v: `E(v) = -log sum_m exp(-|z - r_m|^2 / tau)`, with its unit projection z and those of "
+    "reference images, r_m (EBCLR, eq. 20)\n- of a pair of views (v, v'): `E(v, v') = |z - z'|^2 / tau` (EBCLR, eq. 8)",
+    "vem-langevin": _VEM,
+    "vem-svgd": _VEM,
+    "vem-image": _VEM,
+    "jem": "- of an image x: `E(x) = -log sum_k exp(f_k(x))`, with the logits f of the classifier (JEM, eq. 7)",
+}
+"""What the energies of each method are, as Markdown."""
 
 
 def code_with_ebclab(description: EncoderDescription) -> str:
@@ -37,6 +55,117 @@ def code_without_ebclab(description: EncoderDescription) -> str:
             *_embed(description, "preprocessing(images)"),
         ]
     )
+
+
+def code_of_energies_with_ebclab(description: EncoderDescription, method: str) -> str:
+    """Return code that loads the energies of the folder with ebclab and computes those of images."""
+    pairs = [] if method == "jem" else ["pairs = energies.pair_energy(images, images)  # (8, 8)"]
+    return "\n".join(
+        [
+            "import torch",
+            "from ebclab import load_energies",
+            "",
+            'energies = load_energies(".")  # the path of this folder',
+            *_images(description, "energies.preprocessing.read"),
+            "likely = energies.energy(images)  # (8,)",
+            *pairs,
+        ]
+    )
+
+
+def code_of_energies(description: EncoderDescription, settings: Mapping[str, Any]) -> str:
+    """Return code that computes energies from the files, without ebclab; ``settings`` are those of the method."""
+    form = "vem" if str(settings["name"]).startswith("vem") else str(settings["name"])
+    return "\n".join([code_without_ebclab(description), "", *_HEADS[form](settings), ""]).rstrip("\n")
+
+
+def _of_jem(settings: Mapping[str, Any]) -> list[str]:
+    return [
+        'stored = load_file("energies.safetensors")',
+        "",
+        "",
+        "def energy(images):  # (B, C, H, W), 0 to 255 -> (B,)",
+        '    logits = encoder(preprocessing(images)) @ stored["classifier.weight"].T + stored["classifier.bias"]',
+        "    return -torch.logsumexp(logits, dim=1)",
+        "",
+        "",
+        "with torch.no_grad():",
+        "    likely = energy(images)",
+    ]
+
+
+def _of_ebclr(settings: Mapping[str, Any]) -> list[str]:
+    tau = settings["temperature"]
+    return [
+        *_head("leaky_relu", ", 0.2"),
+        "def energy(images):  # (B, C, H, W), 0 to 255 -> (B,)",
+        '    references = normalize(stored["references"], dim=1)',
+        f'    distances = (2 - 2 * vectors(images, encoder, "head") @ references.T) / {tau}',
+        "    return -torch.logsumexp(-distances, dim=1)",
+        "",
+        "",
+        "def pair_energy(first, second):  # (N, C, H, W), (M, C, H, W) -> (N, M)",
+        '    z, other = (vectors(views, encoder, "head") for views in (first, second))',
+        f"    return (2 - 2 * z @ other.T) / {tau}",
+        *_both(),
+    ]
+
+
+def _of_vem(settings: Mapping[str, Any]) -> list[str]:
+    keys, key_head, networks = "encoder", "head", []
+    if settings["key_encoder"] == "momentum":
+        keys, key_head = "key_encoder", "key_head"
+        networks = [
+            "key_encoder = copy.deepcopy(encoder)",
+            'weights = {name: each for name, each in stored.items() if name.startswith("key_encoder.")}',
+            'key_encoder.load_state_dict({name.removeprefix("key_encoder."): each for name, each in weights.items()})',
+            "",
+            "",
+        ]
+    return [
+        *(["import copy", ""] if networks else []),
+        *_head("relu", ""),
+        *networks,
+        "def energy(images):  # (B, C, H, W), 0 to 255 -> (B,)",
+        f'    cosines = vectors(images, {keys}, "{key_head}") @ stored["references"].T',
+        f"    return -torch.logsumexp(cosines / {settings['bank_temperature']}, dim=1)",
+        "",
+        "",
+        "def pair_energy(first, second):  # (N, C, H, W), (M, C, H, W) -> (N, M)",
+        f'    query, key = vectors(first, encoder, "head"), vectors(second, {keys}, "{key_head}")',
+        f"    return -query @ key.T / {settings['temperature']}",
+        *_both(),
+    ]
+
+
+def _head(activation: str, more: str) -> list[str]:
+    """Return code of the unit vectors behind a head of two layers."""
+    return [
+        f"from torch.nn.functional import {activation}, normalize",
+        "",
+        'stored = load_file("energies.safetensors")',
+        "",
+        "",
+        "def vectors(images, network, head):  # (B, C, H, W), 0 to 255 -> (B, P), of length 1",
+        "    embedding = network(preprocessing(images))",
+        f'    hidden = {activation}(embedding @ stored[f"{{head}}.0.weight"].T + stored[f"{{head}}.0.bias"]{more})',
+        '    return normalize(hidden @ stored[f"{head}.2.weight"].T + stored[f"{head}.2.bias"], dim=1)',
+        "",
+        "",
+    ]
+
+
+def _both() -> list[str]:
+    return [
+        "",
+        "",
+        "with torch.no_grad():",
+        "    likely = energy(images)  # (8,)",
+        "    pairs = pair_energy(images, images)  # (8, 8)",
+    ]
+
+
+_HEADS = {"ebclr": _of_ebclr, "vem": _of_vem, "jem": _of_jem}
 
 
 def code_with_file(description: EncoderDescription, converted: Converted) -> str:

@@ -119,6 +119,33 @@ def test_energy_of_vem(name: str, keys: str) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ebclr", {"temperature": 0.3}),
+        ("vem-langevin", {"temperature": 0.3, "key_encoder": "momentum"}),
+        ("vem-svgd", {"temperature": 0.3, "key_encoder": "shared"}),
+        ("vem-image", {"temperature": 0.3}),
+    ],
+)
+def test_energy_of_every_pair_of_a_first_and_a_second_view(name: str, settings: dict[str, object]) -> None:
+    method, first, second = build(name, **settings), images(3), images(4, seed=2)
+    network = queries = nn.Sequential(method.encoder, method.head)
+    if hasattr(method, "key_head"):
+        with torch.no_grad():
+            for weight in method.key_head.parameters():  # a slow copy that is somewhere else
+                weight.add_(0.1)
+        network = nn.Sequential(method.key_encoder, method.key_head)
+    expected = torch.empty(3, 4, dtype=torch.float64)
+    for n, view in enumerate(first):
+        for m, other in enumerate(second):
+            pairs = [*zip(unit(queries, view), unit(network, other), strict=True)]
+            distance, cosine = sum((a - b) ** 2 for a, b in pairs), sum(a * b for a, b in pairs)
+            expected[n, m] = distance / 0.3 if name == "ebclr" else -cosine / 0.3
+    found = method.pair_energy(method.encode_references(first), method.encode_second(second))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_energy_is_of_one_image_and_can_be_differentiated(name: str) -> None:
     method, few = build(name), images(4)

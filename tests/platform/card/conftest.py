@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet
@@ -18,6 +19,7 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.progress import silent
+from energy_contrast.sampling_method import PairEnergy
 
 
 def striped(name: str, count: int, first_key: int, seed: int) -> ImageSet:
@@ -45,6 +47,25 @@ class Doubling(nn.Module):
         self.passes += 1
         embedding: Tensor = self.norm(self.weight * images.flatten(1))
         return embedding
+
+
+class Cosines(PairEnergy):
+    """Energies by the cosines of embeddings."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        self.encoder = encoder
+
+    def encode_references(self, images: Tensor) -> Tensor:
+        return functional.normalize(self.encoder(images), dim=1)
+
+    def encode_second(self, images: Tensor) -> Tensor:
+        return self.encode_references(images)
+
+    def image_energy(self, images: Tensor, references: Tensor) -> Tensor:
+        return -torch.logsumexp(self.encode_references(images) @ references.T, dim=1)
+
+    def pair_energy(self, first: Tensor, second: Tensor) -> Tensor:
+        return -(first @ second.T)
 
 
 @pytest.fixture

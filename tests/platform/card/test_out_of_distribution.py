@@ -153,7 +153,7 @@ def test_an_interval_is_delongs_on_the_logit_and_contributions_have_its_variance
     assert measured.num_images == 112
     assert "DeLong" in measured.protocol
     assert "positive class" in measured.protocol
-    assert "240 training images chosen by hash as references" in measured.protocol
+    assert "references: 240 training images of dots, chosen by hash" in measured.protocol
 
 
 def test_tables_keep_near_and_far_apart(found: Findings) -> None:

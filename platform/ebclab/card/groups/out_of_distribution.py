@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
@@ -13,7 +13,6 @@ from torch import Tensor
 from ebclab.card.images import OutsideSet
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table, mean_over_images, two_samples
-from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.evaluation.features import compute_features
@@ -29,9 +28,9 @@ from ebclab.evaluation.measures.rankings import (
     precision_recall_area,
     variances,
 )
+from ebclab.export.energies import Energies
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
-from energy_contrast.sampling_method import ImageEnergy
 
 INFO = GroupInfo(
     name="out-of-distribution",
@@ -41,9 +40,6 @@ INFO = GroupInfo(
     needs=("labels", "outside"),
     looks_at=("train", "test", "outside"),
 )
-
-REFERENCES = 4_096
-"""Number of training images, chosen by hash, that a method's own energy uses as references; all if there are fewer."""
 
 _PROTOCOL = (
     f"interval of about 95 % by DeLong's variance on the logit; Wilson's where fewer than {OVERLAPPING} images of a "
@@ -96,7 +92,7 @@ def measure(measuring: Measuring) -> Findings:
     """Return the metrics of all detectors on each out-of-distribution set, and histograms of energies."""
     fitted = _fitted(measuring)
     detectors = (*_plain(measuring, fitted), *_own(measuring))
-    names = _names(measuring.outside)
+    names = set_names(measuring.outside)
     rankings = {
         name: [_ranking(detector, name, outside) for detector in detectors]
         for name, outside in zip(names, measuring.outside, strict=True)
@@ -144,15 +140,14 @@ def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
 
 
 def _own(measuring: Measuring) -> list[_Detector]:
-    """Return detectors by the energy of the run's own method and by its gradient norm; empty if it has no energy."""
-    method = measuring.method
-    if not isinstance(method, ImageEnergy):
+    """Return detectors by the energy of the encoder's own method and by its gradient norm; empty if it has none."""
+    own = measuring.energies
+    if own is None:
         return []
-    references = limit(measuring.measured.train, REFERENCES)
-    energies = _energies(measuring, method, references)
+    energies = _energies(measuring, own)
     words = (
-        f"the whole method at the same checkpoint, batch norm in eval mode, {len(references):,} training images chosen "
-        "by hash as references, images without augmentation or noise"
+        "the whole method at the same checkpoint, batch norm in eval mode, images without augmentation or noise, "
+        f"references: {own.source or 'none'}"
     )
     return [
         _Detector(
@@ -170,30 +165,29 @@ def _own(measuring: Measuring) -> list[_Detector]:
     ]
 
 
-def _energies(measuring: Measuring, method: ImageEnergy, references: ImageSet) -> Callable[[ImageSet], Tensor]:
-    """Return a function from images to energies and their gradient norms (n, 2), given reference images."""
-    compared = _encoded(measuring, method.encode_references, references, "references").to(measuring.device)
+def _energies(measuring: Measuring, own: Energies) -> Callable[[ImageSet], Tensor]:
+    """Return a function from images to energies and their gradient norms (n, 2)."""
+    compared = own.references.to(measuring.device)
 
     def energy_and_slope(batch: Tensor) -> Tensor:
         with torch.enable_grad():
             pixels = batch.detach().requires_grad_()
-            energy = method.image_energy(pixels, compared)
+            energy = own.method.image_energy(pixels, compared)
             (gradient,) = torch.autograd.grad(energy.sum(), pixels)
         return torch.stack([energy.detach(), gradient.flatten(1).norm(dim=1)], dim=1)
 
-    return _once(lambda images: _encoded(measuring, energy_and_slope, images, "energies"))
+    def of_images(images: ImageSet) -> Tensor:
+        return compute_features(
+            energy_and_slope,
+            images.images,
+            measuring.subject.preprocessing,
+            batch_size=measuring.options.settings.batch_size,
+            device=measuring.device,
+            on_progress=measuring.on_progress,
+            what=f"energies of {len(images):,} images of {images.name}",
+        )
 
-
-def _encoded(measuring: Measuring, function: Callable[[Tensor], Tensor], images: ImageSet, what: str) -> Tensor:
-    return compute_features(
-        function,
-        images.images,
-        measuring.subject.preprocessing,
-        batch_size=measuring.options.settings.batch_size,
-        device=measuring.device,
-        on_progress=measuring.on_progress,
-        what=f"{what} of {len(images):,} images of {images.name}",
-    )
+    return _once(of_images)
 
 
 def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor]:
@@ -210,7 +204,7 @@ def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor
     return remembered
 
 
-def _names(sets: Sequence[OutsideSet]) -> list[str]:
+def set_names(sets: Sequence[OutsideSet]) -> list[str]:
     """Return a unique key for each set, of lowercase letters, digits and hyphens."""
     names: list[str] = []
     for each in sets:
@@ -338,18 +332,25 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
 
 def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
     """Return histograms of the scores of the test images and of each out-of-distribution set, as lines."""
-    samples = {f"inside: {measuring.measured.name}": detector.scores(measuring.measured.test).double()}
-    for each in measuring.outside:
-        samples[f"{each.kind}: {each.name}"] = detector.scores(each.outside).double()
+    samples = {f"inside: {measuring.measured.name}": detector.scores(measuring.measured.test)}
+    samples |= {f"{each.kind}: {each.name}": detector.scores(each.outside) for each in measuring.outside}
+    title = f"{detector.title[:1].upper()}{detector.title[1:]}, inside and outside"
+    note = "The further to the right, the more an image looks like outside. The less the lines overlap, the better"
+    return histogram(title, note, f"{detector.title}, nats", samples)
+
+
+def histogram(title: str, note: str, axis: str, samples: Mapping[str, Tensor]) -> Plot:
+    """Return histograms of numbers by name (n,) as lines, the first in blue."""
+    samples = {name: numbers.double() for name, numbers in samples.items()}
     pooled = torch.cat(list(samples.values()))
     low, high = (float(torch.quantile(pooled[:: max(1, len(pooled) // 100_000)], at)) for at in (0.002, 0.998))
     count = max(_FEWEST_BINS, min(_MOST_BINS, int(min(map(len, samples.values())) ** 0.5)))
     edges = torch.linspace(low, high if high > low else low + 1, count + 1, dtype=torch.float64)
     centres = [round(float(each), 4) for each in (edges[1:] + edges[:-1]) / 2]
     figure = go.Figure()
-    for (name, scores), colour in zip(samples.items(), (BLUE, *_COLOURS * len(samples)), strict=False):
-        bins = torch.bucketize(scores, edges[1:-1], right=True)
-        shares = torch.bincount(bins, minlength=count).double() / len(scores)
+    for (name, numbers), colour in zip(samples.items(), (BLUE, *_COLOURS * len(samples)), strict=False):
+        bins = torch.bucketize(numbers, edges[1:-1], right=True)
+        shares = torch.bincount(bins, minlength=count).double() / len(numbers)
         figure.add_scatter(
             x=centres,
             y=[round(float(share), 5) for share in shares],
@@ -358,10 +359,6 @@ def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
             line={"shape": "hvh", "color": colour, "width": 2},
             hovertemplate="%{y:.1%}",
         )
-    figure.update_xaxes(title=f"{detector.title}, nats")
+    figure.update_xaxes(title=axis)
     figure.update_yaxes(title="share of images", tickformat=".0%", rangemode="tozero")
-    note = (
-        "The further to the right, the more an image looks like outside. The less the lines overlap, the better; what "
-        "lies beyond the ends is in the first and last bin."
-    )
-    return plot(f"{detector.title[:1].upper()}{detector.title[1:]}, inside and outside", note, figure)
+    return plot(title, f"{note}; what lies beyond the ends is in the first and last bin.", figure)

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.attack_picture import draw_attacked
 from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.picture_grid import draw_grid
 from ebclab.card.results import Findings, Number, Picture, Table, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
@@ -311,7 +311,10 @@ def _picture(target: _Target, outcomes: _Outcomes) -> tuple[Picture, ...]:
         tuple((names[k] if k < len(names) else str(k))[:14] for k in pair)
         for pair in zip(labels.tolist(), guesses.tolist(), strict=True)
     ]
-    png = draw_attacked(clean, moved, _USUAL / 255, [(before, after) for before, after in words])
+    captions = [*zip(*words, strict=True), [""] * len(rows)]
+    shown = (clean, moved, 0.5 + (moved - clean) * 255 / (2 * _USUAL))
+    levels = [(pixels * 255).round().clamp(0, 255).to(torch.uint8) for pixels in shown]
+    png = draw_grid([[*zip(*each, strict=True)] for each in zip(levels, captions, strict=True)])
     told = ", ".join(f"{before} as {after}" for before, after in words)
     note = (
         f"Above, test images; in the middle, what PGD-{_STEPS} at {_USUAL}/255 made of them; below, the difference, "

@@ -9,14 +9,14 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
-from ebclab.evaluation.features import frozen
+from ebclab.evaluation.features import Encoder, frozen
 from ebclab.evaluation.progress import OnProgress, silent
 from energy_contrast.diagnostics import effective_rank, effective_sample_size, log_k_saturation, uniformity
 from energy_contrast.losses import info_nce, pair_similarities
@@ -81,7 +81,7 @@ def geometry(first: Tensor, second: Tensor, features: Tensor) -> Geometry:
 
 
 def two_views(
-    encoder: nn.Module,
+    encoder: Encoder,
     images: ImageSet,
     preprocessing: Preprocessing,
     *,
@@ -92,7 +92,7 @@ def two_views(
     """Return embeddings (n, D) float64 of two views of images, on the CPU, computed with the encoder frozen.
 
     Args:
-        encoder: Module on ``device``.
+        encoder: Module on ``device``, or a function.
         images: The images; the random parameters of the views depend only on their keys.
         preprocessing: Preprocessing that the encoder expects.
         batch_size: Images, of two views each, per forward pass.
