@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ebclab.config.experiment import to_mapping
 from ebclab.config.yaml_text import dump_yaml
 from ebclab.evaluation.intervals import Score
 from ebclab.export.description import EncoderDescription
@@ -201,7 +202,8 @@ def _as_file(description: EncoderDescription, converted: Converted) -> str:
 
 def _energies(description: EncoderDescription, energies: Energies) -> str:
     """Return what the energies are, and code that computes them with ebclab and without."""
-    name = str(energies.settings["name"])
+    assert energies.config is not None
+    name, settings = energies.config.method_name, to_mapping(energies.config)["method"]
     words = (
         f"Low for what {name} takes to be likely, in nats, up to a constant: energies of two encoders do not "
         f"compare.\n\n{EQUATIONS[name]}"
@@ -209,7 +211,7 @@ def _energies(description: EncoderDescription, energies: Energies) -> str:
     if energies.source:
         words += f"\n\nThe references are {escape_markdown(energies.source)}."
     with_ebclab = _fenced(code_of_energies_with_ebclab(description, name), "python")
-    without = _fenced(code_of_energies(description, energies.settings), "python")
+    without = _fenced(code_of_energies(description, settings), "python")
     return f"{words}\n\nWith ebclab:\n\n{with_ebclab}\n\nWithout ebclab:\n\n{without}"
 
 

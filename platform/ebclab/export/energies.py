@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Energies:
         source: Description of the reference images.
         device: Device to compute on.
         batch_size: Images per forward pass.
-        settings: The settings of the method, with its name.
+        config: The settings of the run, or of what an export keeps of it; None for a method of no run.
         num_classes: Number of classes of a method that read labels; else 0.
         where: The run or folder, for messages.
     """
@@ -68,7 +68,7 @@ class Energies:
     source: str = ""
     device: torch.device = _CPU
     batch_size: int = 256
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    config: ExperimentConfig | None = None
     num_classes: int = 0
     where: str = ""
 
@@ -102,7 +102,7 @@ class Energies:
             UserError: The method defines no energy of pairs.
         """
         if not isinstance(self.method, PairEnergy):
-            raise UserError(f"{self.where}: {no_pair_energy(str(self.settings.get('name')))}")
+            raise UserError(f"{self.where}: {no_pair_energy(self.config.method_name if self.config else 'a method')}")
         v = self._of_each(self.method.encode_references, first, "first views")
         return self.method.pair_energy(v, self._of_each(self.method.encode_second, second, "second views"))
 
@@ -124,8 +124,11 @@ class Energies:
 
     def files(self) -> dict[str, bytes]:
         """Return the content of energies.json and energies.safetensors by name."""
-        facts = _EnergyFacts(FORMAT_VERSION, dict(self.settings), self.num_classes, self.source)
-        state = self.method.state_dict() if isinstance(self.method, Method) else {}
+        assert self.config is not None
+        assert isinstance(self.method, Method)
+        settings, batch_size = to_mapping(self.config)["method"], self.config.training.batch_size
+        facts = _EnergyFacts(FORMAT_VERSION, settings, batch_size, self.num_classes, self.source)
+        state = self.method.state_dict()
         own = {name: tensor for name, tensor in state.items() if not name.startswith(_ENCODER)}
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
         return {
@@ -173,9 +176,8 @@ def vector_size(config: ExperimentConfig) -> int:
 def energies_of(method: Method, config: ExperimentConfig, preprocessing: Preprocessing, **more: Any) -> Energies:
     """Return the energies of a method, without reference images; ``more`` are further attributes."""
     assert isinstance(method, ImageEnergy)
-    settings = to_mapping(config)["method"]
     device = next(method.parameters()).device
-    return Energies(method, preprocessing, torch.empty(0, 0), settings=settings, device=device, **more)
+    return Energies(method, preprocessing, torch.empty(0, 0), config=config, device=device, **more)
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ class _EnergyFacts:
 
     format_version: int
     method: dict[str, Any]
+    batch_size: int
     num_classes: NonNegativeInt
     references: str
 
@@ -213,7 +216,8 @@ def read_energies(
         facts = typed(read_json(where, way_out=again, error=UserError), _EnergyFacts)
         if facts.format_version > FORMAT_VERSION:
             raise ValueError(f"written by a newer ebclab, got format_version {facts.format_version}; update ebclab")
-        config = parse_experiment({"method": facts.method, "encoder": dict(architecture)})
+        training = {"batch_size": facts.batch_size}  # some settings of a method must fit it
+        config = parse_experiment({"method": facts.method, "encoder": dict(architecture), "training": training})
         if problem := no_energy(config):
             raise ValueError(problem)
         method_class = catalogue()[config.method_name]

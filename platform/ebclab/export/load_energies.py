@@ -46,7 +46,7 @@ def load_energies(
     if is_export(str(path)):
         found = energies_in(expanded(str(path)))
         if found is None:
-            raise UserError(f"{path}: {no_heads('the export has neither')}")
+            raise UserError(f"{path}: {no_heads('neither')}")
         return found.to(place)
     kind = checkpoint_name(checkpoint)
     run = RunFolder.at(path).of("reader").pull((kind,))

@@ -1,0 +1,251 @@
+"""Energies of runs and of their exports: equal to each other, to the card's code, and to loops of the equations."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import ebclab
+from ebclab.config import compose, to_yaml
+from ebclab.errors import UserError
+from ebclab.export.energies import REFERENCES
+from ebclab.export.load_energies import load_energies
+from ebclab.export.run import export_run
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.training.setup import build_method
+from energy_contrast.catalog import METHODS
+
+from .conftest import _load_few
+
+TINY = ["encoder.width=4", "resources.threads=1"]
+FORMS = {
+    "ebclr": ["method.projection_size=6", "encoder.batch_norm=none", "encoder.activation=leaky_relu"],
+    "jem": ["views.normalisation=half"],
+    "vem-langevin": ["method.projection_size=6", "method.bank_size=8"],
+    "vem-svgd": ["method.projection_size=6", "method.bank_size=8", "method.key_encoder=shared"],
+    "vem-image": ["method.projection_size=6", "method.temperature=0.3"],
+    "simclr": [],
+}
+IMAGES = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Make a run of random weights on digits, of which 60 stand for the training set."""
+    _load_few(monkeypatch)
+
+    def make(name: str) -> Path:
+        config = compose(name, overrides=[*TINY, *FORMS[name]])
+        classes = 10 if METHODS[name].needs_labels else 0
+        method = build_method(config, METHODS[name], 1, torch.device("cpu"), 8, num_classes=classes)
+        with torch.no_grad():  # statistics and slow copies that are not those of the start
+            generator = torch.Generator().manual_seed(2)
+            for tensor in method.state_dict().values():
+                if tensor.is_floating_point():
+                    tensor.add_(0.1 * torch.rand(tensor.shape, generator=generator))
+        run = RunFolder(tmp_path / name)
+        run.checkpoints.mkdir(parents=True)
+        run.config_path.write_text(to_yaml(config), encoding="utf-8")
+        facts = {"in_channels": 1, "image_size": 8, "mean": [0.3], "std": [0.2], "epochs_done": 1, "scores": {}}
+        saved = checkpoint.Checkpoint(2, facts | {"num_classes": classes}, dict(method.state_dict()), {}, {})
+        checkpoint.save(run.checkpoints, "last", saved)
+        return run.path
+
+    return make
+
+
+def code_on_the_card(folder: Path) -> list[str]:
+    """Return the code of the section on energies, with ebclab and without."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", card.partition("## Energies of images")[2], re.DOTALL)[:2]
+
+
+def without_ebclab(folders: list[Path]) -> list[dict[str, Tensor]]:
+    """Run the code of cards on ``IMAGES`` in a process that cannot import ebclab; return what each has computed."""
+    pixels = f"images = torch.tensor({IMAGES.tolist()}, dtype=torch.uint8)"
+    lines = ["import os, sys", "sys.modules['ebclab'] = None  # importing it raises ImportError"]
+    for folder in folders:
+        code = re.sub(r"^images = .*$", pixels, code_on_the_card(folder)[1], flags=re.MULTILINE)
+        lines += [f"os.chdir({str(folder)!r})", f"names = {{}}; exec({code!r}, names)"]
+        lines += ["found = {key: names[key] for key in ('likely', 'pairs') if key in names}"]
+        lines += ["from safetensors.torch import save_file; save_file(found, '../found.safetensors')"]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+    return [load_file(folder.parent / "found.safetensors") for folder in folders]
+
+
+def test_a_run_its_export_and_the_cards_code_give_the_same_energies(
+    tmp_path: Path, run_of: Callable[[str], Path]
+) -> None:
+    names = [name for name in FORMS if name != "simclr"]
+    folders = [export_run(run_of(name), tmp_path / f"{name}-out" / "export")[0] for name in names]
+    for name, folder, found in zip(names, folders, without_ebclab(folders), strict=True):
+        of_run, of_export = ebclab.load_energies(tmp_path / name), ebclab.load_energies(folder)
+        expected = of_run.energy(IMAGES)
+        assert expected.shape == (5,), name
+        assert expected.dtype == torch.float32, name
+        assert torch.equal(of_export.energy(IMAGES), expected), name
+        torch.testing.assert_close(found["likely"], expected, rtol=1e-5, atol=1e-5)
+        if name != "jem":
+            pairs = of_run.pair_energy(IMAGES, IMAGES)
+            assert pairs.shape == (5, 5), name
+            assert torch.equal(of_export.pair_energy(IMAGES, IMAGES), pairs), name
+            torch.testing.assert_close(found["pairs"], pairs, rtol=1e-5, atol=1e-5)
+            assert of_export.source == "60 training images of digits, chosen by hash"
+
+
+def test_an_energy_without_pairs_says_so(tmp_path: Path, run_of: Callable[[str], Path]) -> None:
+    folder, _ = export_run(run_of("jem"), tmp_path / "out")
+    assert not any("pair_energy" in code for code in code_on_the_card(folder))
+    with pytest.raises(UserError, match=r"energies of pairs are defined for ebclr, vem-langevin, .*, got jem"):
+        load_energies(folder).pair_energy(IMAGES, IMAGES)
+
+
+def test_the_code_with_ebclab_runs_as_printed(
+    tmp_path: Path, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = export_run(run_of("ebclr"), tmp_path / "out")
+    monkeypatch.chdir(folder)
+    names: dict = {}
+    exec(code_on_the_card(folder)[0], names)
+    assert names["likely"].shape == (8,)
+    assert names["pairs"].shape == (8, 8)
+    assert torch.equal(names["likely"], names["energies"].energy(names["images"]))
+
+
+def test_energies_of_ebclr_are_equations_8_and_20_in_float64(run_of: Callable[[str], Path]) -> None:
+    found = load_energies(run_of("ebclr"))
+    method, tau = found.method.double(), found.method.config.temperature  # type: ignore[attr-defined]
+    vectors = []
+    for image in found.preprocessing(IMAGES).double():
+        z = method.head(method.encoder(image[None]))[0].tolist()
+        vectors.append([each / math.sqrt(sum(x * x for x in z)) for each in z])
+    references = [[x / math.sqrt(sum(y * y for y in r)) for x in r] for r in found.references.double().tolist()]
+    assert len(references) == 60 < REFERENCES
+
+    def pair(a: list[float], b: list[float]) -> float:
+        return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / tau
+
+    energies = torch.tensor([-math.log(sum(math.exp(-pair(z, r)) for r in references)) for z in vectors])
+    pairs = torch.tensor([[pair(a, b) for b in vectors] for a in vectors])
+    method.float()
+    torch.testing.assert_close(found.energy(IMAGES), energies, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.pair_energy(IMAGES, IMAGES), pairs, rtol=1e-4, atol=1e-4)
+
+
+def test_an_export_of_a_method_without_energies_has_the_files_it_had(
+    tmp_path: Path, run_of: Callable[[str], Path]
+) -> None:
+    run = run_of("simclr")
+    folder, _ = export_run(run, tmp_path / "out")
+    assert {path.name for path in folder.iterdir()} == {"README.md", "encoder.json", "model.safetensors"}
+    assert "nergies" not in (folder / "README.md").read_text(encoding="utf-8").partition("## Method and settings")[0]
+    able = "jem, ebclr, vem-langevin, vem-svgd, vem-image"
+    for path, sentence in (
+        (run, f"{run}: energies are defined for {able}, got a run of simclr"),
+        (
+            folder,
+            f"{folder}: energies need energies.json and energies.safetensors beside an encoder, got neither; name "
+            "a run, or export one with energies",
+        ),
+    ):
+        with pytest.raises(UserError) as refused:
+            load_energies(path)
+        assert str(refused.value) == sentence
+
+
+def test_a_run_whose_images_are_gone_is_exported_without_energies(
+    tmp_path: Path, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(run_of("ebclr"))
+    text = run.config_path.read_text(encoding="utf-8")
+    run.config_path.write_text(text.replace("name: digits", f"name: folder:{tmp_path}/gone"), encoding="utf-8")
+    monkeypatch.undo()
+    folder, notes = export_run(run.path, tmp_path / "out")
+    assert {path.name for path in folder.iterdir()} == {"README.md", "encoder.json", "model.safetensors"}
+    (note,) = [each for each in notes if "energies" in each]
+    assert note.startswith("exported without energies of images, which need the run's training images: ")
+
+
+def _without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _with_facts(**facts: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        content = json.loads((folder / "energies.json").read_text())
+        content.pop("digest", None)
+        (folder / "energies.json").write_text(json.dumps(content | facts))
+
+    return change
+
+
+def _with_tensor(name: str, tensor: Tensor | None) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        tensors = load_file(folder / "energies.safetensors") | ({} if tensor is None else {name: tensor})
+        save_file(
+            {key: each for key, each in tensors.items() if key != name or tensor is not None},
+            folder / "energies.safetensors",
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_without("energies.json"), r"energies.json: cannot be read, got .*; export the run again"),
+        (_without("energies.safetensors"), r"energies.safetensors: .*; export the run again"),
+        (_with_facts(format_version=2), r"energies.json: written by a newer ebclab, got format_version 2; update"),
+        (_with_facts(method={"name": "simclr"}), r"energies.json: energies are defined for .*, got a run of simclr"),
+        (_with_facts(method={"name": "os:system"}), r"energies.json: the code of os:system is not run to measure"),
+        (_with_facts(method={"name": "ebclr", "temperature": -1}), r"energies.json: method.temperature: out of range"),
+        (_with_facts(method={"name": "ebclr", "projection_size": 2**40}), r"energies.json: .*the memory has no room"),
+        (_with_facts(num_classes=-1), r"energies.json: num_classes: .*, got -1"),
+        (_with_tensor("references", None), r"energies.safetensors: references \(M, 6\) are needed, got none"),
+        (_with_tensor("references", torch.ones(3, 5)), r"references \(M, 6\) are needed, got \(3, 5\)"),
+        (_with_tensor("head.0.bias", torch.ones(3)), r"tensors do not match energies.json, got head.0.bias of shape"),
+    ],
+)
+def test_a_damaged_export_is_refused_in_one_sentence(
+    exported: Path, tmp_path: Path, change: Callable[[Path], None], words: str
+) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "copy"))
+    change(folder)
+    with pytest.raises(UserError, match=words) as refused:
+        load_energies(folder)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of EBCLR with its energies."""
+    folder = tmp_path_factory.mktemp("exported")
+    with pytest.MonkeyPatch.context() as patch:
+        run = run_of.__wrapped__(folder, patch)("ebclr")  # type: ignore[attr-defined]
+        return export_run(run, folder / "out")[0]
+
+
+@pytest.mark.parametrize(
+    ("images", "got"),
+    [
+        (torch.zeros(8, 8), r"images: a tensor \(N, C, H, W\) is needed, got \(8, 8\)"),
+        ([1, 2], r"images: a tensor \(N, C, H, W\) is needed, got list"),
+        (torch.zeros(0, 1, 8, 8), "images: at least one is needed"),
+        (torch.zeros(2, 3, 8, 8), r"images: the encoder expects 1 channel\(s\), got 3"),
+    ],
+)
+def test_what_is_no_image_is_refused(exported: Path, images: object, got: str) -> None:
+    with pytest.raises(UserError, match=got):
+        load_energies(exported).energy(images)  # type: ignore[arg-type]
