@@ -19,7 +19,8 @@ def test_energies_of_a_run_are_those_of_its_export(ebclab: Callable[..., Outcome
     assert ebclab("export", "runs/run", "--to", "out/export").code == 0
     found = []
     for place, more in (("runs/run", []), ("out/export", ["--dataset", "digits"])):
-        words = "--only energies --ood rotated --test-limit 60 --pairs 2 --to card --json".split()
+        limits = ["--test-limit", "60", "--pairs", "2"]
+        words = ["--only", "energies", "--ood", "rotated", *limits, "--to", "card", "--json"]
         measured = ebclab("evaluate", place, *more, *words)
         assert measured.code == 0, measured.err
         (group,) = json.loads(measured.out)["cards"][0]["groups"]
