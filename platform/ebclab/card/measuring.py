@@ -56,7 +56,7 @@ class CardOptions:
     attacked_images: int = 1_000
     autoattack: bool = False
     fine_tuning_epochs: int = 10
-    pairs: int = 6
+    pairs: int = 4
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class EvaluateOptions:
         int, typer.Option(metavar="W", help="0: this process; W: distribute the groups over W Ray workers.")
     ] = 0
     fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning on the labelled images.")] = 10
-    pairs: Annotated[int, typer.Option(help="Number of nearest and of farthest pairs of views to show.")] = 6
+    pairs: Annotated[int, typer.Option(help="Number of nearest and of farthest pairs of views to show.")] = 4
     data_root: DataRoot = None
     to: Annotated[
         str | None,

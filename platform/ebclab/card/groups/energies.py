@@ -213,7 +213,7 @@ def _picture(
     ]
     note = (
         f"Of {int(allowed.sum()):,} pairs of a first and a second view of {len(few):,} test images: the nearest and "
-        "the farthest by pair energy and by the cosine of embeddings, each image once in a row. Below each pair both "
+        "the farthest by pair energy and by the cosine of embeddings, no view twice in a row. Below each pair both "
         "numbers, and its place (#) in both rankings."
     )
     return Picture(f"pairs-{name}", title, note, draw_grid(drawn, list(ends)))
