@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.addresses import expanded, is_address
+from ebclab.config.named_hosts import name_hosts
 from ebclab.data.digests import STREAMED
 from ebclab.data.holdout import limit, limited
 from ebclab.data.sources.decode import Reading
@@ -42,6 +43,7 @@ def load_energies(
     Raises:
         UserError: There is no such run or folder, it has no energies, or the reference images cannot be read.
     """
+    name_hosts(path)
     place = device_named(device)
     if is_export(str(path)):
         found = energies_in(expanded(str(path)))

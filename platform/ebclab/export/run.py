@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ebclab.config import to_yaml
 from ebclab.data.sources.location import short_name
-from ebclab.errors import DataError, RunError
+from ebclab.errors import EbclabError, RunError
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
@@ -91,8 +91,8 @@ def _energies(run: RunFolder, trained: TrainedEncoder) -> tuple[Energies | None,
         return None, []
     try:
         return energies_of_run(run, trained), []
-    except DataError as error:
-        return None, [f"exported without energies of images, which need the run's training images: {error}"]
+    except EbclabError as error:  # no images, a store that is not reached, NaN: the encoder alone can still be exported
+        return None, [f"exported without energies of images, which need vectors of the run's training images: {error}"]
 
 
 def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:

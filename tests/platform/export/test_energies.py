@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from torch import Tensor
 
 import ebclab
 from ebclab.config import compose, to_yaml
-from ebclab.errors import UserError
+from ebclab.errors import DataError, StoreError, UserError
 from ebclab.export.energies import REFERENCES
 from ebclab.export.load_energies import load_energies
 from ebclab.export.run import export_run
@@ -167,17 +169,22 @@ def test_an_export_of_a_method_without_energies_has_the_files_it_had(
         assert str(refused.value) == sentence
 
 
-def test_a_run_whose_images_are_gone_is_exported_without_energies(
-    tmp_path: Path, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [DataError("no such folder"), StoreError("no answer"), None])
+def test_a_run_without_its_images_or_a_finite_head_is_exported_without_energies(
+    tmp_path: Path, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     run = RunFolder(run_of("ebclr"))
-    text = run.config_path.read_text(encoding="utf-8")
-    run.config_path.write_text(text.replace("name: digits", f"name: folder:{tmp_path}/gone"), encoding="utf-8")
-    monkeypatch.undo()
+    if error is not None:
+        monkeypatch.setattr("ebclab.export.load_energies.images_of_run", Mock(side_effect=error))
+    else:
+        saved = checkpoint.load(run.checkpoints)
+        assert saved is not None
+        saved.model["head.2.bias"].fill_(torch.nan)
+        checkpoint.save(run.checkpoints, "last", replace(saved, step=3))
     folder, notes = export_run(run.path, tmp_path / "out")
     assert {path.name for path in folder.iterdir()} == {"README.md", "encoder.json", "model.safetensors"}
     (note,) = [each for each in notes if "energies" in each]
-    assert note.startswith("exported without energies of images, which need the run's training images: ")
+    assert note.startswith("exported without energies of images, which need vectors of the run's training images: ")
 
 
 def _without(name: str) -> Callable[[Path], None]:
