@@ -6,7 +6,7 @@ Shapes: N chains or images, M references, K steps of a chain, C channels, H x W 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +14,18 @@ from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method
 from energy_contrast.samplers import Sampler, SamplerInfo, SamplerState, compiled
+
+
+class ChainStart(NamedTuple):
+    """Where chains of images begin.
+
+    Attributes:
+        position: (N, C, H, W).
+        counts: (N,) int32 how often each has been started before, which noise may depend on.
+    """
+
+    position: Tensor
+    counts: Tensor
 
 
 class ChainTrace(NamedTuple):
@@ -104,12 +116,21 @@ class SamplingMethod(Method):
         """Multiply the step of the sampler by ``factor``."""
         self.step_scale.mul_(factor)
 
-    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace | None:
-        """Run chains from the first views of ``batch`` and return snapshots; None if the sampler does not move images.
+    def trace_chains(
+        self,
+        batch: Batch,
+        start: ChainStart,
+        generator: torch.Generator,
+        steps: Sequence[int],
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> ChainTrace | None:
+        """Run chains of the method's own sampler without restarts; None if it does not move images.
 
         Args:
-            batch: On the method's device.
+            batch: Views whose projections are the references of the energy, on the method's device.
+            start: Where the chains begin, there too.
             generator: Source of the noise.
-            num_steps: Steps of the method's own sampler.
+            steps: The numbers of steps after which snapshots are taken, ascending.
+            on_step: Called with the number of steps made.
         """
         return None

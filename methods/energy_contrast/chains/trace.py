@@ -1,10 +1,11 @@
-"""Snapshots of new chains and their energies, for pictures.
+"""Snapshots of long chains and their energies, for pictures and measures of samples.
 
-Shapes: N chains, M references, C channels, H x W pixels, P projection size.
+Shapes: N chains, M references, S snapshots, C channels, H x W pixels, P projection size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,35 +14,49 @@ from torch import Tensor
 from energy_contrast.chains.chains import Chains, move_chains
 from energy_contrast.chains.energy import ChainEnergy
 from energy_contrast.samplers import Sampler
-from energy_contrast.sampling_method import ChainTrace
+from energy_contrast.sampling_method import ChainStart, ChainTrace
 
 
 @torch.no_grad()
 def trace_chains(
     sampler: Sampler,
     energy: ChainEnergy,
-    start: Tensor,
+    start: ChainStart,
     references: Any,
     generator: torch.Generator,
+    steps: Sequence[int],
+    *,
     num_steps: int,
+    on_step: Callable[[int], None] = lambda step: None,
 ) -> ChainTrace:
-    """Return new chains at their start, halfway and at their end.
+    """Return chains at each of ``steps``, as training moves one that always comes back from the buffer.
 
     Args:
         sampler: Takes a ``Staged`` as context.
         energy: Energy whose gradient moves the chains.
-        start: (N, C, H, W) where chains of count 0 begin.
-        references: (M, P) what the energy compares images with, or None.
+        start: Where they begin.
+        references: (M, P) what the energy compares images with, or None; the same in all steps.
         generator: Source of the noise.
-        num_steps: Steps in all, at least 1.
+        steps: The numbers of steps after which snapshots are taken, ascending.
+        num_steps: T, steps after which a chain's count is raised by 1.
+        on_step: Called with the number of steps made.
 
     Source: ours.
     """
-    counts = torch.zeros(len(start), dtype=torch.int32, device=start.device)
-    moments, middle = [Chains(torch.arange(len(start)), counts, start, counts < 0)], num_steps // 2
-    for part in (middle, num_steps - middle):
-        context = energy.context(references)
-        moments.append(move_chains(sampler, moments[-1], context, generator, num_steps=part)[0])
-    positions = torch.stack([moment.position for moment in moments])
+    context, rows = energy.context(references), torch.arange(len(start.position))
+    chains = Chains(rows, start.counts, start.position, torch.zeros_like(rows, dtype=torch.bool))
+    kept = [chains.position] if steps[0] == 0 else []
+    for step in range(steps[-1]):
+
+        def of_step(_: int, position: Tensor, step: int = step) -> Any:
+            return context(step, position)
+
+        chains, _ = move_chains(sampler, chains, of_step, generator, num_steps=1)
+        if (step + 1) % num_steps == 0:
+            chains = chains._replace(counts=chains.counts + 1)
+        if step + 1 in steps:
+            kept.append(chains.position)
+        on_step(step + 1)
+    positions = torch.stack(kept)
     energies = torch.stack([energy.whole(position, references) for position in positions])
-    return ChainTrace((0, middle, num_steps), positions, energies)
+    return ChainTrace(tuple(steps), positions, energies)

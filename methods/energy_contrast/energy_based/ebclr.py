@@ -5,6 +5,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -22,7 +23,7 @@ from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
-from energy_contrast.sampling_method import ChainTrace, PairEnergy
+from energy_contrast.sampling_method import ChainStart, ChainTrace, PairEnergy
 from energy_contrast.settings import setting
 
 
@@ -197,10 +198,20 @@ class Ebclr(BufferedMethod, PairEnergy):
         return output
 
     @torch.no_grad()
-    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
-        """Run chains from the first views of ``batch``, with the references of its images."""
+    def trace_chains(
+        self,
+        batch: Batch,
+        start: ChainStart,
+        generator: torch.Generator,
+        steps: Sequence[int],
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> ChainTrace:
+        """Run chains, with the references that the views of ``batch`` are."""
         references = self._references(torch.stack([self._project(views) for views in batch.views]))
-        return trace_chains(self.new_sampler(), self._energy, batch.views[0], references, generator, num_steps)
+        sampler, num_steps = self.new_sampler(), self.config.num_steps
+        return trace_chains(
+            sampler, self._energy, start, references, generator, steps, num_steps=num_steps, on_step=on_step
+        )
 
     def encode_references(self, images: Tensor) -> Tensor:
         """Return the projections (M, P) of reference images (M, C, H, W)."""

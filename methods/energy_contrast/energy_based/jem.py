@@ -7,7 +7,7 @@ S buffer size.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -33,7 +33,7 @@ from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.sampling_method import ChainTrace, ImageEnergy
+from energy_contrast.sampling_method import ChainStart, ChainTrace, ImageEnergy
 from energy_contrast.settings import setting
 
 
@@ -235,9 +235,17 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         return StepOutput(loss, metrics)
 
     @torch.no_grad()
-    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
-        """Run chains from the first views of ``batch``."""
-        return trace_chains(self.new_sampler(), self._energy, batch.views[0], None, generator, num_steps)
+    def trace_chains(
+        self,
+        batch: Batch,
+        start: ChainStart,
+        generator: torch.Generator,
+        steps: Sequence[int],
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> ChainTrace:
+        """Run chains; the energy needs no references."""
+        sampler, num_steps = self.new_sampler(), self.config.num_steps
+        return trace_chains(sampler, self._energy, start, None, generator, steps, num_steps=num_steps, on_step=on_step)
 
     def _starts(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return new starts (b, C, H, W) for this rank's chains; the empty proposals if starts are uniform pixels."""

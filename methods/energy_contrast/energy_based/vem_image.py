@@ -5,6 +5,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +22,7 @@ from energy_contrast.method import Batch, Draw, Passes, Progress, Requirements
 from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.sampling_method import ChainTrace
+from energy_contrast.sampling_method import ChainStart, ChainTrace
 from energy_contrast.settings import setting
 
 
@@ -141,10 +142,20 @@ class VemImage(Vem):
             self._moved = None
 
     @torch.no_grad()
-    def trace_chains(self, batch: Batch, generator: torch.Generator, num_steps: int) -> ChainTrace:
-        """Run chains from the first views of ``batch`` towards its queries."""
+    def trace_chains(
+        self,
+        batch: Batch,
+        start: ChainStart,
+        generator: torch.Generator,
+        steps: Sequence[int],
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> ChainTrace:
+        """Run chains towards the queries of the first views of ``batch``."""
         query = unit(self.head(self.encoder(batch.views[0])))
-        return trace_chains(self.new_sampler(), self._chain_energy(), batch.views[0], query, generator, num_steps)
+        sampler, num_steps = self.new_sampler(), self.config.num_steps
+        return trace_chains(
+            sampler, self._chain_energy(), start, query, generator, steps, num_steps=num_steps, on_step=on_step
+        )
 
     def _chain_energy(self) -> ChainEnergy:
         # On unit vectors |u - q|^2 / (2 tau) = (1 - <u, q>) / tau.

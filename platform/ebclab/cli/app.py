@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, show, submit, sweep
+from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, sample, show, submit, sweep
 from ebclab.cli.studies import compare, reproduce
 from ebclab.terminal import say
 
@@ -68,6 +68,7 @@ app.command("compare")(compare.compare)
 app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
+app.command("sample")(sample.sample)
 app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(runs.app, name="runs")

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ebclab.cli.options import RESULTS, DataRoot, takes
+from ebclab.cli.progress import progress_bar
 from ebclab.errors import UnsavedError, UserError
-from ebclab.formatting import count, is_terminal
+from ebclab.formatting import count
 from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
     from ebclab.evaluation.intervals import Score
-    from ebclab.evaluation.progress import OnProgress
     from ebclab.runs.evaluate import Evaluation
 
 
@@ -71,7 +67,7 @@ class EvaluateOptions:
         typer.Option(
             metavar="NAMES",
             help="Groups of the card, separated by commas, or all; `ebclab show --card` lists them. Single probes "
-            "(knn, linear, top5, ebclr-knn) are printed, without a card; chains draws the method's sampling chains.",
+            "(knn, linear, top5, ebclr-knn) are printed, without a card.",
         ),
     ] = ""
     seeds: Annotated[int, typer.Option(help="Number of seeds for protocols that are random.")] = 3
@@ -109,8 +105,6 @@ def evaluate(options: EvaluateOptions) -> None:
     from ebclab.evaluation.evaluate import PROBES
 
     names = tuple(part.strip() for part in options.only.split(",") if part.strip())
-    if "chains" in names:
-        return _picture_chains(options)
     if names and all(name in PROBES for name in names):
         return _probe(options, names)
     return _measure(options, names)
@@ -143,7 +137,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         pairs=options.pairs,
     )
     unsaved = None
-    with _progress() as on_progress:
+    with progress_bar() as on_progress:
         try:
             done = measure_cards(request, on_progress)
         except UnsavedError as error:
@@ -213,7 +207,7 @@ def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
         )
     _refuse_options_of_cards(options)
     unsaved = None
-    with _progress() as on_progress:
+    with progress_bar() as on_progress:
         try:
             scores = evaluate_run(
                 where,
@@ -249,21 +243,6 @@ def _refuse_options_of_cards(options: EvaluateOptions) -> None:
             raise UserError(f"{option}: is for groups of the card, got {shown} with single probes; leave it out")
 
 
-def _picture_chains(options: EvaluateOptions) -> None:
-    from ebclab.runs.evaluate import checkpoint_name
-    from ebclab.training.chain_picture import picture_chains
-
-    if options.only.strip() != "chains":
-        raise UserError(
-            f"--only: chains is a picture and no probe, got {options.only}; ask for it in a command of its own"
-        )
-    if len(options.encoders) > 1:
-        raise UserError(f"--only: chains are drawn of one run, got {len(options.encoders)}; name one")
-    kind = checkpoint_name(options.checkpoint)
-    picture = picture_chains(options.encoders[0], data_root=options.data_root, checkpoint_kind=kind)
-    say(f"wrote {picture}")
-
-
 def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
     """Print a table with one row per encoder and one column per probe."""
     from rich.table import Table
@@ -284,39 +263,3 @@ def _summary(score: Score) -> str:
     """Return accuracy as text, with its standard deviation over seeds, if several, and interval over test images."""
     spread = f" +/- {100 * score.std:.1f}" if score.std is not None else ""
     return f"{100 * score.value:.1f} %{spread} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
-
-
-@contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """Yield a callback (done, total, what) that updates a progress bar per task; prints lines without a terminal."""
-    from ebclab.evaluation.progress import ProgressRates, in_lines, in_rate
-
-    if not is_terminal(sys.stderr):
-        yield in_lines(lambda line: say(line, err=True))
-        return
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    shown = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    columns = (*shown, TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=console(err=True), transient=True) as progress:
-        tasks: dict[str, TaskID] = {}
-        rates = ProgressRates()
-
-        def on_progress(done: int, total: int, what: str) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total, rate="")
-            rate = rates.seen(done, what, time.monotonic())
-            progress.update(
-                tasks[what],
-                completed=done,
-                total=total,
-                visible=done < total,
-                rate=in_rate(rate) if rate else "",
-            )
-
-        yield on_progress

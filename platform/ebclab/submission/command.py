@@ -27,6 +27,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "sweep": ("--config", "--space"),
     "compare": ("--space",),
     "evaluate": (),
+    "sample": (),
     "report": (),
     "export": (),
     "data": (),

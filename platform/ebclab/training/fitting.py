@@ -88,6 +88,26 @@ def load_model(method: Method, saved: Checkpoint, where: str) -> None:
     method.load_state_dict(saved.model)
 
 
+def load_memories(method: Method, saved: Checkpoint, view_shape: tuple[int, int, int] | None, where: str) -> None:
+    """Load the memories of a checkpoint into a method whose views have this shape, if it is known.
+
+    Raises:
+        RunError: They are not those of such a method.
+    """
+    if found := _of_memories(method, saved):
+        raise misfit(found, saved, where)
+    for name, memory in method.memories.items():
+        try:
+            memory.load_state_dict(saved.memories[name])
+        except ValueError as error:
+            raise misfit([f"a memory {name} that cannot be loaded ({error})"], saved, where) from error
+    if view_shape is not None:
+        try:
+            method.require_images_of(view_shape)
+        except ValueError as error:
+            raise misfit([str(error)], saved, where) from error
+
+
 def misfit(found: list[str], saved: Checkpoint, where: str) -> RunError:
     """Return the error for a checkpoint whose content is not what this run would write."""
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

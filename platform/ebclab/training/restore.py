@@ -14,7 +14,7 @@ from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
-from ebclab.training.fitting import fitting, misfit
+from ebclab.training.fitting import fitting, load_memories
 from ebclab.training.loop import Training
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import Prepared, method_problems, neighbours_problem, unscored_problem
@@ -67,16 +67,7 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
     """
     checked = fitting(saved, training, where)
     training.method.load_state_dict(checked.model)
-    for name, memory in training.method.memories.items():
-        try:
-            memory.load_state_dict(checked.memories[name])
-        except ValueError as error:
-            raise misfit([f"a memory {name} that cannot be loaded ({error})"], checked, where) from error
-    if training.view_shape is not None:
-        try:
-            training.method.require_images_of(training.view_shape)
-        except ValueError as error:
-            raise misfit([str(error)], checked, where) from error
+    load_memories(training.method, checked, training.view_shape, where)
     training.load_state(checked.state or {}, step)
     return checked
 

@@ -1,0 +1,283 @@
+"""Samples of a trained run: long chains of its own sampler without restarts, measured and drawn."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ebclab.config import ExperimentConfig, parse_experiment
+from ebclab.config.experiment import methods_of, to_mapping
+from ebclab.config.overrides import apply_overrides
+from ebclab.data.own_images import Images, own_images
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split
+from ebclab.errors import RunError, UserError
+from ebclab.evaluation.chain_picture import draw_chains
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.samples import Measured, fit_judge, measure_samples
+from ebclab.formatting import size as readable
+from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
+from ebclab.methods_by_name import catalogue
+from ebclab.runs import checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.storage import atomic
+from ebclab.training.fitting import load_memories, load_model
+from ebclab.training.setup import Prepared, prepare
+from energy_contrast.chains.restarts import Restarts
+from energy_contrast.memory.replay_buffer import ReplayBuffer
+from energy_contrast.method import Batch, Method, PixelRange
+from energy_contrast.sampling_method import ChainStart, ChainTrace, SamplingMethod
+
+Source = Literal["noise", "data", "buffer"]
+
+_DRAWN = 16  # chains of the picture, at most
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """Which chains to run.
+
+    Attributes:
+        source: Where they begin: uniform pixels, views of training images, or images of the run's replay buffer.
+        num_steps: Steps of the run's own sampler.
+        count: Number of chains.
+        seed: Determines starts and noise, and the test images that samples are compared with.
+        overrides: Settings of the method other than the run's, as ``method.key=value``.
+    """
+
+    source: Source
+    num_steps: int
+    count: int
+    seed: int = 0
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what no chain can be run by.
+
+        Raises:
+            UserError: There is no step or no chain, or a setting is not the method's.
+        """
+        problems = [
+            f"--{name}: must be at least 1, got {value}"
+            for name, value in (("steps", self.num_steps), ("count", self.count))
+            if value < 1
+        ]
+        problems += [
+            f"--set: only settings of the method act on chains, got {text}; write method.KEY=VALUE"
+            for text in self.overrides
+            if not text.startswith("method.")
+        ]
+        if problems:
+            raise UserError("\n".join(problems))
+
+    @property
+    def moments(self) -> tuple[int, ...]:
+        """The numbers of steps after which chains are looked at: 0, 1, 10, 100, and the last."""
+        powers = (10**power for power in range(len(str(self.num_steps))))
+        return (0, *(power for power in powers if power < self.num_steps), self.num_steps)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What was measured.
+
+    Attributes:
+        method: Name of the method.
+        checkpoint: "last" or "best".
+        training_step: Optimizer steps behind its weights.
+        request: The chains.
+        judge: What the classifier of real images is, and its accuracy on test images; None without labels.
+        samples: Measures of the chains, by the number of steps.
+        test_images: The same measures of as many test images, or of all there are.
+        written: Paths or addresses of the picture and of the numbers.
+    """
+
+    method: str
+    checkpoint: str
+    training_step: int
+    request: SampleRequest
+    judge: dict[str, Any] | None
+    samples: dict[int, Measured]
+    test_images: Measured
+    written: tuple[str, ...] = ()
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        plain = asdict(self)
+        del plain["written"]
+        return plain
+
+
+def sample_chains(
+    where: str | Path,
+    request: SampleRequest,
+    *,
+    checkpoint_kind: checkpoint.Kind = "last",
+    out: str | Path | None = None,
+    data_root: str | Path | None = None,
+    images: tuple[Images, Images] | None = None,
+    methods: Mapping[str, type[Method]] | None = None,
+    on_progress: OnProgress = silent,
+) -> Samples:
+    """Run chains, measure and draw them, and write ``chains-SOURCE.png`` and ``chains-SOURCE.json``.
+
+    Args:
+        where: The run: its folder, or its address in an object store.
+        request: The chains.
+        checkpoint_kind: "last" or "best".
+        out: Folder of the files; None means the run's.
+        data_root: Folder that holds datasets; None means the run's own.
+        images: The run's own training and test images in place of its dataset.
+        methods: Own methods by name, for runs that were made with one.
+        on_progress: Called with the work done, all work, and its name.
+
+    Raises:
+        UserError: There is no such run or checkpoint, its method moves no images, or it has no such starts.
+    """
+    run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
+    config, method_class = _settings(run, request, data_root, methods)
+    device = resolve_device(config.resources.device)
+    set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
+    saved = _checkpoint(run, checkpoint_kind, request)
+    prepared = prepare(config, device, images[0] if images else None, method_class)
+    training = prepared.training
+    load_model(training.method, saved, run.address)
+    if request.source == "buffer":
+        load_memories(training.method, saved, training.view_shape, run.address)
+    training.method.eval()
+    batch = training.data.batch(0, 0)
+    generator = torch.Generator(device=device).manual_seed(request.seed)
+    start = _start(request, prepared, batch, generator)
+    trace = _trace(prepared, batch, start, generator, request.moments, on_progress)
+    if not trace.positions.isfinite().all():
+        raise RunError(f"{run.address}: pixels are not finite after {request.num_steps} steps; use fewer --steps")
+    data = config.data
+    test = own_images(images[1]) if images else load_split(data.name, data.root, "test", Reading.of(data))
+    chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(request.seed))[: request.count]
+    real = prepared.preprocessing(test.images[chosen].to(device))
+    unmoved = ChainStart(real, torch.zeros(len(real), dtype=torch.int32, device=device))
+    beside = _trace(prepared, batch, unmoved, generator, (0,), silent)
+    judge = fit_judge(prepared.bank, prepared.preprocessing, config.evaluation.linear_l2, on_progress)
+
+    def measure(positions: Tensor, energies: Tensor) -> Measured:
+        return measure_samples(positions, energies, prepared.bank, prepared.preprocessing, judge, on_progress)
+
+    done = Samples(
+        method=config.method_name,
+        checkpoint=checkpoint_kind,
+        training_step=saved.step,
+        request=request,
+        judge=None if judge is None else judge.facts(test, prepared.preprocessing),
+        samples={
+            step: measure(*moment) for step, *moment in zip(trace.steps, trace.positions, trace.energies, strict=True)
+        },
+        test_images=measure(beside.positions[0], beside.energies[0]),
+    )
+    return _written(done, trace, prepared.preprocessing.pixel_range, run, None if out is None else Path(out))
+
+
+def _settings(
+    run: RunFolder,
+    request: SampleRequest,
+    data_root: str | Path | None,
+    methods: Mapping[str, type[Method]] | None,
+) -> tuple[ExperimentConfig, type[Method]]:
+    """Return the settings of a run with those of the request over them, and its method, which moves images."""
+    config = run.read_config({**catalogue(), **(methods or {})})
+    known = methods_of(config, (methods or {}).get(config.method_name))
+    if not _moves_images(known[config.method_name]):
+        able = ", ".join(name for name, each in known.items() if _moves_images(each))
+        raise UserError(f"{run.address}: chains of images are those of {able}, got a run of {config.method_name}")
+    if request.overrides:
+        config = parse_experiment(apply_overrides(to_mapping(config), request.overrides), known)
+    if data_root is not None:
+        config = replace(config, data=replace(config.data, root=str(data_root)))
+    return config, known[config.method_name]
+
+
+def _moves_images(method_class: type[Method]) -> bool:
+    return issubclass(method_class, SamplingMethod) and method_class.trace_chains is not SamplingMethod.trace_chains
+
+
+def _checkpoint(run: RunFolder, kind: checkpoint.Kind, request: SampleRequest) -> checkpoint.Checkpoint:
+    saved = run.load(kind)
+    if saved is None:
+        raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
+    if request.source == "buffer" and not saved.memories:
+        raise UserError(f"--from: the {kind} checkpoint of {run.address} holds no buffer; use noise or data")
+    return saved
+
+
+def _start(request: SampleRequest, prepared: Prepared, batch: Batch, generator: torch.Generator) -> ChainStart:
+    """Return where chains begin, with the counts that training would give them."""
+    method, count, views = prepared.training.method, request.count, batch.views[0]
+    needed, free = count * len(request.moments) * views[0].nbytes, free_bytes(views.device)
+    if needed > free:
+        raise UserError(
+            f"--count: {count:,} chains at {len(request.moments)} moments do not fit into memory, got "
+            f"{readable(needed)}, {readable(free)} free; use fewer"
+        )
+    if request.source == "buffer":
+        (buffer,) = (each for each in method.memories.values() if isinstance(each, ReplayBuffer))
+        if count > buffer.size:
+            raise UserError(f"--count: the buffer holds {buffer.size:,} images, got {count:,}; use at most as many")
+        rows = torch.randperm(buffer.size, generator=generator, device=generator.device)[:count]
+        return ChainStart(*buffer.draw(rows.to(views.device), views.dtype))
+    if request.source == "data":
+        position = prepared.draw(count, generator).to(views)
+    else:
+        uniform = Restarts(rate=1.0, uniform_rate=1.0, first_count=0)
+        position = uniform.new_starts(batch.proposals, generator, method.pixel_range, like=views, count=count)
+    return ChainStart(position, torch.zeros(count, dtype=torch.int32, device=views.device))
+
+
+def _trace(
+    prepared: Prepared,
+    batch: Batch,
+    start: ChainStart,
+    generator: torch.Generator,
+    steps: Sequence[int],
+    on_progress: OnProgress,
+) -> ChainTrace:
+    """Return snapshots of chains, of which as many as a batch has move at a time."""
+    method, total = prepared.training.method, len(start.position) * steps[-1]
+    parts, before = [], 0
+    for position, counts in zip(*(torch.split(part, batch.views.shape[1]) for part in start), strict=True):
+
+        def report(step: int, moved: int = len(position), before: int = before) -> None:
+            on_progress(before + moved * step, total, f"steps of {len(start.position):,} chains")
+
+        assert isinstance(method, SamplingMethod)
+        part = method.trace_chains(batch, ChainStart(position, counts), generator, steps, report)
+        assert part is not None  # it moves images
+        parts.append(part)
+        before += len(position) * steps[-1]
+    positions, energies = [part.positions for part in parts], [part.energies for part in parts]
+    return ChainTrace(tuple(steps), torch.cat(positions, dim=1), torch.cat(energies, dim=1))
+
+
+def _written(done: Samples, trace: ChainTrace, pixel_range: PixelRange, run: RunFolder, out: Path | None) -> Samples:
+    """Write the picture and the numbers into ``out``, or into the run, and return ``done`` with their places."""
+    picture, folder = io.BytesIO(), out or run.path
+    few = trace._replace(positions=trace.positions[:, :_DRAWN], energies=trace.energies[:, :_DRAWN])
+    draw_chains(few, pixel_range).save(picture, "PNG")
+    names = [f"chains-{done.request.source}.{ending}" for ending in ("png", "json")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_bytes(folder / names[0], picture.getvalue())
+        atomic.write_json(folder / names[1], done.to_mapping())
+    except OSError as error:
+        raise RunError(
+            f"{error.filename2 or error.filename or folder}: cannot be written, got {error.strerror or error}; "
+            "make room, or name another folder by --out"
+        ) from error
+    if out is None:
+        run.send(*names)
+    places = [str(folder / name) if out else run.address_of(folder / name) for name in names]
+    return replace(done, written=tuple(places))
